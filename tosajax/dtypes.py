@@ -1,0 +1,134 @@
+"""Element types: ranges, the NumPy type each is held in, and packing at the file boundary.
+
+int4 is held in int8 and int48 in int64; bf16 and fp8 use ml_dtypes; shapes are int64 lists.
+Source: "Supported Number Formats" (TOSA 1.0.1).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+
+
+class DType(enum.Enum):
+    """An element type of TOSA, named as in interchange files."""
+
+    BOOL = "BOOL"
+    INT4 = "INT4"
+    INT8 = "INT8"
+    INT16 = "INT16"
+    INT32 = "INT32"
+    INT48 = "INT48"
+    FP32 = "FP32"
+    FP16 = "FP16"
+    BF16 = "BF16"
+    SHAPE = "SHAPE"
+    FP8E4M3 = "FP8E4M3"
+    FP8E5M2 = "FP8E5M2"
+
+    @property
+    def storage(self) -> np.dtype:
+        """The NumPy type an array of this element type is held in."""
+        return _STORAGE[self]
+
+    @property
+    def is_float(self) -> bool:
+        return self in _FLOATS
+
+    @property
+    def is_integer(self) -> bool:
+        return self in _INTEGER_BITS
+
+    @property
+    def bits(self) -> int:
+        """Bits of one element; the size in a file is that of `pack`."""
+        return _INTEGER_BITS.get(self, self.storage.itemsize * 8)
+
+    @property
+    def minimum(self) -> int:
+        """Smallest value of an integer type (-7 for int4, which is symmetric)."""
+        return -7 if self is DType.INT4 else -(1 << (_INTEGER_BITS[self] - 1))
+
+    @property
+    def maximum(self) -> int:
+        """Largest value of an integer type."""
+        return (1 << (_INTEGER_BITS[self] - 1)) - 1
+
+    def __repr__(self) -> str:
+        return f"DType.{self.name}"
+
+
+_STORAGE = {
+    DType.BOOL: np.dtype(np.bool_),
+    DType.INT4: np.dtype(np.int8),
+    DType.INT8: np.dtype(np.int8),
+    DType.INT16: np.dtype(np.int16),
+    DType.INT32: np.dtype(np.int32),
+    DType.INT48: np.dtype(np.int64),
+    DType.FP32: np.dtype(np.float32),
+    DType.FP16: np.dtype(np.float16),
+    DType.BF16: np.dtype(ml_dtypes.bfloat16),
+    DType.SHAPE: np.dtype(np.int64),
+    DType.FP8E4M3: np.dtype(ml_dtypes.float8_e4m3fn),
+    DType.FP8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+}
+_INTEGER_BITS = {
+    DType.INT4: 4,
+    DType.INT8: 8,
+    DType.INT16: 16,
+    DType.INT32: 32,
+    DType.INT48: 48,
+}
+_FLOATS = {DType.FP32, DType.FP16, DType.BF16, DType.FP8E4M3, DType.FP8E5M2}
+
+
+def packed_size(dtype: DType, count: int) -> int:
+    """Bytes that `count` elements take in a file: two int4 to a byte, six bytes to an int48."""
+    return -(-count // 2) if dtype is DType.INT4 else count * _packed_width(dtype)
+
+
+def pack(values: np.ndarray, dtype: DType) -> bytes:
+    """Encodes an array of `dtype.storage` as the bytes of a file, little endian, row major."""
+    flat = np.ascontiguousarray(values, dtype.storage).reshape(-1)
+    if dtype is DType.INT4:
+        nibbles = np.zeros(packed_size(dtype, flat.size) * 2, np.uint8)
+        nibbles[: flat.size] = flat.view(np.uint8) & 0xF
+        return (nibbles[0::2] | nibbles[1::2] << 4).tobytes()
+    if dtype is DType.INT48:
+        octets = flat.astype("<i8").view(np.uint8).reshape(-1, 8)
+        return octets[:, :6].tobytes()
+    return flat.astype(flat.dtype.newbyteorder("<")).tobytes()
+
+
+def unpack(data: bytes | np.ndarray, dtype: DType, shape: Sequence[int]) -> np.ndarray:
+    """Decodes the bytes of a file into an array of `dtype.storage`, the inverse of `pack`.
+
+    Raises:
+      ValueError: `data` has not exactly the length that `dtype` and `shape` need.
+    """
+    raw = np.frombuffer(data, np.uint8)
+    count = 1
+    for dim in shape:
+        count *= int(dim)
+    if raw.size != packed_size(dtype, count):
+        raise ValueError(
+            f"{raw.size} bytes of data, expected {packed_size(dtype, count)} "
+            f"for {dtype.name} of shape {tuple(shape)}"
+        )
+    if dtype is DType.INT4:
+        nibbles = np.stack([raw & 0xF, raw >> 4], axis=-1).reshape(-1)[:count]
+        return ((nibbles ^ 8).astype(np.int8) - np.int8(8)).reshape(shape)
+    if dtype is DType.INT48:
+        sign = np.where(raw.reshape(-1, 6)[:, 5:] & 0x80, 0xFF, 0).astype(np.uint8)
+        octets = np.concatenate([raw.reshape(-1, 6), sign, sign], axis=1)
+        return np.ascontiguousarray(octets).view("<i8").astype(np.int64).reshape(shape)
+    if dtype is DType.BOOL:
+        return (raw != 0).reshape(shape)
+    return raw.view(dtype.storage.newbyteorder("<")).astype(dtype.storage).reshape(shape)
+
+
+def _packed_width(dtype: DType) -> int:
+    return 6 if dtype is DType.INT48 else dtype.storage.itemsize

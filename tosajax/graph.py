@@ -1,0 +1,244 @@
+"""Graph: a TOSA graph as frozen data, whatever file or builder it came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.report import Finding, Report, TosaError, Verdict
+
+DYNAMIC = -1  # a dimension that is not known yet
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tensor:
+    """One tensor or shape of a graph.
+
+    Args:
+      name: unique in its graph.
+      dtype: element type; DType.SHAPE for a shape.
+      shape: dimensions, DYNAMIC where not known; None for an unranked tensor. A shape of rank
+        n is a list, (n,).
+      values: elements in `dtype.storage`, for the output of CONST and CONST_SHAPE (and the
+        initial value of a variable), else None.
+      variable: the name of the variable that the tensor stands for, if it does.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...] | None
+    values: np.ndarray | None = None
+    variable: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.values is not None:
+            frozen = np.asarray(self.values, self.dtype.storage).view()
+            frozen.flags.writeable = False
+            object.__setattr__(self, "values", frozen)
+
+    def __eq__(self, other: object) -> bool:
+        """Bit for bit: NaN equals itself, 0.0 differs from -0.0."""
+        if not isinstance(other, Tensor):
+            return NotImplemented
+        mine, theirs = self._key(), other._key()
+        return mine == theirs and _same_values(self.values, other.values)
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple:
+        return self.name, self.dtype, self.shape, self.variable, self.values is None
+
+    def __str__(self) -> str:
+        dims = "*" if self.shape is None else ",".join("?" if d < 0 else str(d) for d in self.shape)
+        return f"{self.dtype.name}[{dims}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """One operator of a graph; tensors by name, in the order of the specification.
+
+    Attributes hold Python values: int, bool, str, bytes, tuple of int, an enumeration of
+    `tosajax.spec`, a DType for acc_type, the name of a subgraph, and for CLAMP's bounds a scalar
+    of the element type's storage. What CONST and CONST_SHAPE hold is their output's `values`.
+    """
+
+    op: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    location: str | None = None  # the producer's own words on where the node comes from
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", tuple(self.inputs))
+        object.__setattr__(self, "outputs", tuple(self.outputs))
+        object.__setattr__(self, "attributes", MappingProxyType(dict(self.attributes)))
+
+    @property
+    def title(self) -> str:
+        """How messages name the node: operator and first output."""
+        return f"{self.op} {self.outputs[0]!r}" if self.outputs else self.op
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Node):
+            return NotImplemented
+        return (self.op, self.inputs, self.outputs, self.location) == (
+            other.op,
+            other.inputs,
+            other.outputs,
+            other.location,
+        ) and _same_attributes(self.attributes, other.attributes)
+
+    def __hash__(self) -> int:
+        return hash((self.op, self.inputs, self.outputs))
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where a graph comes from: the format, its version, and the program that wrote it."""
+
+    format: str = "tosajax"
+    version: str = ""
+    producer: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """Operators and tensors, with the subgraphs that control flow refers to by name.
+
+    Nodes may stand in any order; `ordered_nodes` sorts them. `source` does not count in equality.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tensors: Mapping[str, Tensor]
+    nodes: tuple[Node, ...]
+    subgraphs: Mapping[str, Graph] = dataclasses.field(default_factory=dict)
+    name: str = "main"
+    source: Source = dataclasses.field(default_factory=Source, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", tuple(self.inputs))
+        object.__setattr__(self, "outputs", tuple(self.outputs))
+        object.__setattr__(self, "nodes", tuple(self.nodes))
+        object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+        object.__setattr__(self, "subgraphs", MappingProxyType(dict(self.subgraphs)))
+
+    def __hash__(self) -> int:
+        return hash((self.inputs, self.outputs, self.nodes))
+
+    @property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        return tuple(self.tensors[name] for name in self.inputs)
+
+    @property
+    def output_tensors(self) -> tuple[Tensor, ...]:
+        return tuple(self.tensors[name] for name in self.outputs)
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether a tensor has a dimension, or a rank, that is not known yet."""
+        return any(
+            tensor.shape is None or DYNAMIC in tensor.shape
+            for graph in self.walk()
+            for tensor in graph.tensors.values()
+        )
+
+    def ordered_nodes(self) -> tuple[Node, ...]:
+        """The nodes, each after those it reads from.
+
+        Keeps the file's order where it is one already.
+
+        Raises:
+          TosaError: the nodes form a cycle.
+        """
+        producer = {name: node for node in self.nodes for name in node.outputs}
+        done: set[int] = set()
+        order: list[Node] = []
+        for root in self.nodes:
+            for node in _post_order(root, producer, done):
+                order.append(node)
+        return tuple(order)
+
+    def walk(self) -> Iterator[Graph]:
+        """This graph and all subgraphs."""
+        yield self
+        for graph in self.subgraphs.values():
+            yield from graph.walk()
+
+    def __repr__(self) -> str:
+        ins = ", ".join(f"{t.name}: {t}" for t in self.input_tensors)
+        outs = ", ".join(f"{t.name}: {t}" for t in self.output_tensors)
+        return f"Graph({self.name!r}, ({ins}) -> ({outs}), {len(self.nodes)} nodes)"
+
+
+def _post_order(root: Node, producer: Mapping[str, Node], done: set[int]) -> Iterator[Node]:
+    """Nodes that `root` needs and that are not in `done`, in order, without recursion."""
+    active: set[int] = set()
+    stack: list[tuple[Node, Iterator[str]]] = []
+
+    def enter(node: Node) -> None:
+        active.add(id(node))
+        stack.append((node, iter(node.inputs)))
+
+    if id(root) not in done:
+        enter(root)
+    while stack:
+        node, pending = stack[-1]
+        for name in pending:
+            source = producer.get(name)
+            if source is None or id(source) in done:
+                continue
+            if id(source) in active:
+                message = f"tensor {name!r} depends on itself"
+                raise TosaError(
+                    Report((Finding(Verdict.ERROR, "graph.cycle", message, node.title),))
+                )
+            enter(source)
+            break
+        else:
+            stack.pop()
+            active.discard(id(node))
+            done.add(id(node))
+            yield node
+
+
+def arguments(operator: spec.Operator, names: tuple[str, ...], kind: spec.Kind) -> dict[str, Any]:
+    """Pairs an operator's input or output arguments with tensor names.
+
+    A tensor list takes all names that the other arguments leave. Names beyond the arguments are
+    left out, arguments beyond the names are missing: `validate` compares the counts.
+    """
+    wanted = operator.inputs if kind is spec.Kind.INPUT else operator.outputs
+    paired: dict[str, Any] = {}
+    rest = list(names)
+    for argument in wanted:
+        if argument.form is spec.Form.TENSOR_LIST:
+            paired[argument.name] = tuple(rest)
+            rest = []
+        elif rest:
+            paired[argument.name] = rest.pop(0)
+    return paired
+
+
+def _same_values(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _same_attributes(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(_same_value(a[k], b[k]) for k in a)
+
+
+def _same_value(a: Any, b: Any) -> bool:
+    if isinstance(a, np.generic) or isinstance(b, np.generic):
+        a, b = np.asarray(a), np.asarray(b)
+        return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    return a == b

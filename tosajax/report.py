@@ -1,0 +1,76 @@
+"""What validation says: verdicts, findings, reports, and the errors raised from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+
+class Verdict(enum.IntEnum):
+    """The three results a graph may have ("TOSA Graph Compliance", TOSA 1.0.1)."""
+
+    VALID = 0
+    UNPREDICTABLE = 1
+    ERROR = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One broken rule: where, what was found, what was wanted."""
+
+    verdict: Verdict
+    label: str  # names the rule: "conv2d.e8", "graph.cycle"
+    message: str  # argument or tensor, found, wanted
+    node: str | None = None  # "CONV2D 'layer3/conv'"
+
+    def __str__(self) -> str:
+        place = f"{self.node}: " if self.node else ""
+        return f"{place}{self.message} [{self.label}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Every finding of a validation, and what the graph needs of a target.
+
+    `needs` is a set of profiles and extensions under which all operators are supported, or None
+    where some operator is supported by none.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    needs: tuple[str, ...] | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        return max((f.verdict for f in self.findings), default=Verdict.VALID)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.verdict is Verdict.ERROR)
+
+    def raise_errors(self) -> None:
+        """Raises TosaError when a finding is an error."""
+        if self.errors:
+            raise TosaError(self)
+
+    def __str__(self) -> str:
+        lines = [f"{f.verdict.name}: {f}" for f in self.findings]
+        return "\n".join(lines) if lines else "VALID"
+
+
+class TosaError(ValueError):
+    """The graph breaks a rule of the specification; `report` lists all findings."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        shown = [str(f) for f in report.errors[:20]]
+        if len(report.errors) > len(shown):
+            shown.append(f"and {len(report.errors) - len(shown)} more errors")
+        super().__init__("\n".join(shown))
+
+
+class FormatError(ValueError):
+    """The bytes are not a well-formed file of the format."""
+
+
+class UnsupportedError(NotImplementedError):
+    """The file or graph is legal, and uses something tosajax does not have."""

@@ -1,0 +1,99 @@
+"""The operator table of TOSA 1.0.1: facts only, read by everything else, repeated nowhere."""
+
+from __future__ import annotations
+
+from tosajax.spec import (
+    activation,
+    argmax,
+    comparison,
+    control_flow,
+    conv,
+    custom,
+    data_layout,
+    data_nodes,
+    elementwise_binary,
+    elementwise_ternary,
+    elementwise_unary,
+    fft,
+    image,
+    matmul,
+    pool,
+    reduction,
+    scatter_gather,
+    shape,
+    type_conversion,
+    variable,
+)
+from tosajax.spec.enums import (
+    REQUIRED_EXTENSION,
+    AccType,
+    NanMode,
+    ResizeMode,
+    RoundingMode,
+    VarType,
+)
+from tosajax.spec.levels import EXTENSIONS, LEVELS, PROFILES, Level
+from tosajax.spec.model import (
+    MAX_RANK,
+    REQUIRED,
+    Argument,
+    Form,
+    Kind,
+    LevelBound,
+    Operator,
+    Rank,
+    TypeRow,
+)
+
+_CHAPTERS = (
+    argmax,
+    pool,
+    conv,
+    fft,
+    matmul,
+    activation,
+    elementwise_binary,
+    elementwise_unary,
+    elementwise_ternary,
+    comparison,
+    reduction,
+    data_layout,
+    scatter_gather,
+    image,
+    type_conversion,
+    data_nodes,
+    custom,
+    control_flow,
+    variable,
+    shape,
+)
+
+SPECIFICATION_VERSION = (1, 0, 1)
+
+OPERATORS: dict[str, Operator] = {
+    operator.name: operator for chapter in _CHAPTERS for operator in chapter.OPERATORS
+}
+
+__all__ = [
+    "EXTENSIONS",
+    "LEVELS",
+    "MAX_RANK",
+    "OPERATORS",
+    "PROFILES",
+    "REQUIRED",
+    "REQUIRED_EXTENSION",
+    "SPECIFICATION_VERSION",
+    "AccType",
+    "Argument",
+    "Form",
+    "Kind",
+    "Level",
+    "LevelBound",
+    "NanMode",
+    "Operator",
+    "Rank",
+    "ResizeMode",
+    "RoundingMode",
+    "TypeRow",
+    "VarType",
+]

@@ -1,0 +1,82 @@
+"""Table of the operators of "Activation Functions" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from tosajax.spec.enums import NanMode
+from tosajax.spec.model import MAX_RANK, Operator, Rank, result, rows, scalar, tensor
+
+CLAMP = Operator(
+    "CLAMP",
+    chapter="activation",
+    section="2.4.1",
+    arguments=(
+        tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        scalar("min_val", "in_out_t"),
+        scalar("max_val", "in_out_t"),
+        scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT", "signed 8", "INT8"),
+        ("EXT-BF16", "bf16", "BF16"),
+        ("EXT-INT16", "signed 16", "INT16"),
+    ),
+)
+
+ERF = Operator(
+    "ERF",
+    chapter="activation",
+    section="2.4.2",
+    arguments=(
+        tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+SIGMOID = Operator(
+    "SIGMOID",
+    chapter="activation",
+    section="2.4.3",
+    arguments=(
+        tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+TANH = Operator(
+    "TANH",
+    chapter="activation",
+    section="2.4.4",
+    arguments=(
+        tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+OPERATORS = (
+    CLAMP,
+    ERF,
+    SIGMOID,
+    TANH,
+)

@@ -1,0 +1,65 @@
+"""Table of the operators of "Comparison Operators" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from tosajax.spec.model import MAX_RANK, Operator, Rank, result, rows, tensor
+
+EQUAL = Operator(
+    "EQUAL",
+    chapter="comparison",
+    section="2.8.1",
+    arguments=(
+        tensor("input1", "in_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_t out_t",
+        ("PRO-FP", "fp16", "FP16 BOOL"),
+        ("PRO-FP", "fp32", "FP32 BOOL"),
+        ("PRO-INT", "signed 32", "INT32 BOOL"),
+        ("EXT-BF16", "bf16", "BF16 BOOL"),
+    ),
+)
+
+GREATER = Operator(
+    "GREATER",
+    chapter="comparison",
+    section="2.8.2",
+    arguments=(
+        tensor("input1", "in_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_t out_t",
+        ("PRO-FP", "fp16", "FP16 BOOL"),
+        ("PRO-FP", "fp32", "FP32 BOOL"),
+        ("PRO-INT", "signed 32", "INT32 BOOL"),
+        ("EXT-BF16", "bf16", "BF16 BOOL"),
+    ),
+)
+
+GREATER_EQUAL = Operator(
+    "GREATER_EQUAL",
+    chapter="comparison",
+    section="2.8.3",
+    arguments=(
+        tensor("input1", "in_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_t out_t",
+        ("PRO-FP", "fp16", "FP16 BOOL"),
+        ("PRO-FP", "fp32", "FP32 BOOL"),
+        ("PRO-INT", "signed 32", "INT32 BOOL"),
+        ("EXT-BF16", "bf16", "BF16 BOOL"),
+    ),
+)
+
+OPERATORS = (
+    EQUAL,
+    GREATER,
+    GREATER_EQUAL,
+)

@@ -1,0 +1,44 @@
+"""Table of the operators of "Control Flow Operators" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from tosajax.dtypes import DType
+from tosajax.spec.model import MAX_RANK, Operator, Rank, graph, results, rows, tensor, tensors
+
+COND_IF = Operator(
+    "COND_IF",
+    chapter="control_flow",
+    section="2.16.1",
+    arguments=(
+        tensor("condition", DType.BOOL, "shape", Rank(0, MAX_RANK)),
+        tensors("input_list", ""),
+        graph("then_graph"),
+        graph("else_graph"),
+        results("output_list"),
+    ),
+    types=rows(
+        "",
+        ("EXT-CONTROLFLOW", "All", ""),
+    ),
+)
+
+WHILE_LOOP = Operator(
+    "WHILE_LOOP",
+    chapter="control_flow",
+    section="2.16.2",
+    arguments=(
+        tensors("input_list", ""),
+        graph("cond_graph"),
+        graph("body_graph"),
+        results("output_list"),
+    ),
+    types=rows(
+        "",
+        ("EXT-CONTROLFLOW", "All", ""),
+    ),
+)
+
+OPERATORS = (
+    COND_IF,
+    WHILE_LOOP,
+)

@@ -1,0 +1,190 @@
+"""Table of the operators of "Data Layout" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from tosajax.spec.model import (
+    MAX_RANK,
+    Operator,
+    Rank,
+    constant,
+    integers,
+    result,
+    rows,
+    scalar,
+    shape,
+    tensor,
+    tensors,
+)
+
+CONCAT = Operator(
+    "CONCAT",
+    chapter="data_layout",
+    section="2.10.1",
+    arguments=(
+        tensors("input1", "in_out_t", "shapes1", Rank(1, MAX_RANK)),
+        scalar("axis", int),
+        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+        ("EXT-BF16", "bf16", "BF16"),
+        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
+        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
+        ("EXT-INT16", "signed 16", "INT16"),
+    ),
+)
+
+PAD = Operator(
+    "PAD",
+    chapter="data_layout",
+    section="2.10.2",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
+        shape("padding", "2*rank(shape1)"),
+        constant("pad_const", "in_out_t", "[1]"),
+        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+        ("EXT-BF16", "bf16", "BF16"),
+        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
+        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
+    ),
+)
+
+RESHAPE = Operator(
+    "RESHAPE",
+    chapter="data_layout",
+    section="2.10.3",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        shape("shape", "rank(shape)"),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+        ("EXT-BF16", "bf16", "BF16"),
+        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
+        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
+    ),
+)
+
+REVERSE = Operator(
+    "REVERSE",
+    chapter="data_layout",
+    section="2.10.4",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(1, MAX_RANK)),
+        scalar("axis", int),
+        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+        ("EXT-BF16", "bf16", "BF16"),
+        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
+        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
+    ),
+)
+
+SLICE = Operator(
+    "SLICE",
+    chapter="data_layout",
+    section="2.10.5",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
+        shape("start", "rank(shape1)"),
+        shape("size", "rank(shape1)"),
+        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+        ("EXT-BF16", "bf16", "BF16"),
+        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
+        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
+    ),
+)
+
+TILE = Operator(
+    "TILE",
+    chapter="data_layout",
+    section="2.10.6",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
+        shape("multiples", "rank(shape1)"),
+        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+        ("EXT-BF16", "bf16", "BF16"),
+        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
+        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
+    ),
+)
+
+TRANSPOSE = Operator(
+    "TRANSPOSE",
+    chapter="data_layout",
+    section="2.10.7",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
+        integers("perms", "rank(shape1)"),
+        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+        ("EXT-BF16", "bf16", "BF16"),
+        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
+        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
+    ),
+)
+
+OPERATORS = (
+    CONCAT,
+    PAD,
+    RESHAPE,
+    REVERSE,
+    SLICE,
+    TILE,
+    TRANSPOSE,
+)

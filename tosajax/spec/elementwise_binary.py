@@ -1,0 +1,318 @@
+"""Table of the operators of "Elementwise Binary Operators" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from tosajax.dtypes import DType
+from tosajax.spec.enums import NanMode
+from tosajax.spec.model import MAX_RANK, Operator, Rank, constant, result, rows, scalar, tensor
+
+ADD = Operator(
+    "ADD",
+    chapter="elementwise_binary",
+    section="2.5.1",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+ARITHMETIC_RIGHT_SHIFT = Operator(
+    "ARITHMETIC_RIGHT_SHIFT",
+    chapter="elementwise_binary",
+    section="2.5.2",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        scalar("round", bool),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+    ),
+)
+
+BITWISE_AND = Operator(
+    "BITWISE_AND",
+    chapter="elementwise_binary",
+    section="2.5.3",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+    ),
+)
+
+BITWISE_OR = Operator(
+    "BITWISE_OR",
+    chapter="elementwise_binary",
+    section="2.5.4",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+    ),
+)
+
+BITWISE_XOR = Operator(
+    "BITWISE_XOR",
+    chapter="elementwise_binary",
+    section="2.5.5",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+    ),
+)
+
+INTDIV = Operator(
+    "INTDIV",
+    chapter="elementwise_binary",
+    section="2.5.6",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
+    ),
+)
+
+LOGICAL_AND = Operator(
+    "LOGICAL_AND",
+    chapter="elementwise_binary",
+    section="2.5.7",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+    ),
+)
+
+LOGICAL_LEFT_SHIFT = Operator(
+    "LOGICAL_LEFT_SHIFT",
+    chapter="elementwise_binary",
+    section="2.5.8",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT or PRO-FP", "signed 16", "INT16"),
+        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
+        ("PRO-INT or PRO-FP", "signed 8", "INT8"),
+    ),
+)
+
+LOGICAL_RIGHT_SHIFT = Operator(
+    "LOGICAL_RIGHT_SHIFT",
+    chapter="elementwise_binary",
+    section="2.5.9",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT or PRO-FP", "signed 16", "INT16"),
+        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
+        ("PRO-INT or PRO-FP", "signed 8", "INT8"),
+    ),
+)
+
+LOGICAL_OR = Operator(
+    "LOGICAL_OR",
+    chapter="elementwise_binary",
+    section="2.5.10",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+    ),
+)
+
+LOGICAL_XOR = Operator(
+    "LOGICAL_XOR",
+    chapter="elementwise_binary",
+    section="2.5.11",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+    ),
+)
+
+MAXIMUM = Operator(
+    "MAXIMUM",
+    chapter="elementwise_binary",
+    section="2.5.12",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+MINIMUM = Operator(
+    "MINIMUM",
+    chapter="elementwise_binary",
+    section="2.5.13",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+MUL = Operator(
+    "MUL",
+    chapter="elementwise_binary",
+    section="2.5.14",
+    arguments=(
+        tensor("input1", "in_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_t", "shape2", Rank(0, MAX_RANK)),
+        constant("shift", DType.INT8, "[1]"),
+        result("output", "out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_t out_t",
+        ("PRO-FP", "fp16", "FP16 FP16"),
+        ("PRO-FP", "fp32", "FP32 FP32"),
+        ("PRO-INT", "signed 16", "INT16 INT32"),
+        ("PRO-INT or PRO-FP", "signed 32", "INT32 INT32"),
+        ("PRO-INT", "signed 8", "INT8 INT32"),
+        ("EXT-BF16", "bf16", "BF16 BF16"),
+    ),
+)
+
+POW = Operator(
+    "POW",
+    chapter="elementwise_binary",
+    section="2.5.15",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+SUB = Operator(
+    "SUB",
+    chapter="elementwise_binary",
+    section="2.5.16",
+    arguments=(
+        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+TABLE = Operator(
+    "TABLE",
+    chapter="elementwise_binary",
+    section="2.5.17",
+    arguments=(
+        tensor("input1", "in_t", "shape", Rank(0, MAX_RANK)),
+        constant("table", "table_t", "[TABLE_SIZE]", profiles="PRO-INT"),
+        result("output", "out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_t table_t out_t TABLE_SIZE",
+        ("PRO-INT", "signed 8", "INT8 INT8 INT8 256"),
+        ("EXT-INT16", "signed 16", "INT16 INT16 INT32 513"),
+    ),
+)
+
+OPERATORS = (
+    ADD,
+    ARITHMETIC_RIGHT_SHIFT,
+    BITWISE_AND,
+    BITWISE_OR,
+    BITWISE_XOR,
+    INTDIV,
+    LOGICAL_AND,
+    LOGICAL_LEFT_SHIFT,
+    LOGICAL_RIGHT_SHIFT,
+    LOGICAL_OR,
+    LOGICAL_XOR,
+    MAXIMUM,
+    MINIMUM,
+    MUL,
+    POW,
+    SUB,
+    TABLE,
+)

@@ -1,0 +1,231 @@
+"""Table of the operators of "Elementwise Unary Operators" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from tosajax.spec.model import MAX_RANK, Operator, Rank, constant, result, rows, tensor
+
+ABS = Operator(
+    "ABS",
+    chapter="elementwise_unary",
+    section="2.6.1",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+BITWISE_NOT = Operator(
+    "BITWISE_NOT",
+    chapter="elementwise_unary",
+    section="2.6.2",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+    ),
+)
+
+CEIL = Operator(
+    "CEIL",
+    chapter="elementwise_unary",
+    section="2.6.3",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+CLZ = Operator(
+    "CLZ",
+    chapter="elementwise_unary",
+    section="2.6.4",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT", "signed 32", "INT32"),
+    ),
+)
+
+COS = Operator(
+    "COS",
+    chapter="elementwise_unary",
+    section="2.6.5",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+EXP = Operator(
+    "EXP",
+    chapter="elementwise_unary",
+    section="2.6.6",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+FLOOR = Operator(
+    "FLOOR",
+    chapter="elementwise_unary",
+    section="2.6.7",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+LOG = Operator(
+    "LOG",
+    chapter="elementwise_unary",
+    section="2.6.8",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+LOGICAL_NOT = Operator(
+    "LOGICAL_NOT",
+    chapter="elementwise_unary",
+    section="2.6.9",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+    ),
+)
+
+NEGATE = Operator(
+    "NEGATE",
+    chapter="elementwise_unary",
+    section="2.6.10",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        constant("input1_zp", "in_out_t", "[1]"),
+        constant("output_zp", "in_out_t", "[1]"),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t acc_t",
+        ("PRO-FP", "fp16", "FP16 FP16"),
+        ("PRO-FP", "fp32", "FP32 FP32"),
+        ("PRO-INT", "signed 16", "INT16 INT32"),
+        ("PRO-INT", "signed 32", "INT32 INT32"),
+        ("PRO-INT", "signed 8", "INT8 INT32"),
+        ("EXT-BF16", "bf16", "BF16 BF16"),
+    ),
+)
+
+RECIPROCAL = Operator(
+    "RECIPROCAL",
+    chapter="elementwise_unary",
+    section="2.6.11",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+RSQRT = Operator(
+    "RSQRT",
+    chapter="elementwise_unary",
+    section="2.6.12",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+SIN = Operator(
+    "SIN",
+    chapter="elementwise_unary",
+    section="2.6.13",
+    arguments=(
+        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+OPERATORS = (
+    ABS,
+    BITWISE_NOT,
+    CEIL,
+    CLZ,
+    COS,
+    EXP,
+    FLOOR,
+    LOG,
+    LOGICAL_NOT,
+    NEGATE,
+    RECIPROCAL,
+    RSQRT,
+    SIN,
+)

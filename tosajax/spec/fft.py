@@ -1,0 +1,44 @@
+"""Table of the operators of "Tensor Operators", Fourier transforms (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from tosajax.spec.model import Operator, result, rows, scalar, tensor
+
+FFT2D = Operator(
+    "FFT2D",
+    chapter="fft",
+    section="2.3.6",
+    arguments=(
+        tensor("input_real", "in_out_t", "[N, H, W]"),
+        tensor("input_imag", "in_out_t", "[N, H, W]"),
+        scalar("inverse", bool),
+        scalar("local_bound", bool, default=False),
+        result("output_real", "in_out_t", "[N, H, W]"),
+        result("output_imag", "in_out_t", "[N, H, W]"),
+    ),
+    types=rows(
+        "in_out_t",
+        ("EXT-FFT", "fp32", "FP32"),
+    ),
+)
+
+RFFT2D = Operator(
+    "RFFT2D",
+    chapter="fft",
+    section="2.3.9",
+    arguments=(
+        tensor("input_real", "in_out_t", "[N, H, W]"),
+        scalar("local_bound", bool, default=False),
+        result("output_real", "in_out_t", "[N, H, W/2 + 1]"),
+        result("output_imag", "in_out_t", "[N, H, W/2 + 1]"),
+    ),
+    types=rows(
+        "in_out_t",
+        ("EXT-FFT", "fp32", "FP32"),
+    ),
+)
+
+OPERATORS = (
+    FFT2D,
+    RFFT2D,
+)

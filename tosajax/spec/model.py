@@ -1,0 +1,235 @@
+"""The shape of the operator table: what a row says of an operator, an argument, a type row."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import NamedTuple
+
+from tosajax.dtypes import DType
+
+
+class Kind(enum.Enum):
+    """The category an argument belongs to."""
+
+    INPUT = "input"
+    ATTRIBUTE = "attribute"
+    OUTPUT = "output"
+
+
+class Form(enum.Enum):
+    """What an argument holds."""
+
+    TENSOR = "tensor"
+    TENSOR_LIST = "tensor list"
+    SHAPE = "shape"
+    GRAPH = "graph"
+    SCALAR = "scalar"
+    LIST = "list of integers"
+    VALUES = "constant values"
+
+
+@dataclasses.dataclass(frozen=True)
+class LevelBound:
+    """A maximum set by the level, plus an offset: `MAX_RANK - 1`."""
+
+    name: str
+    offset: int = 0
+
+    def __sub__(self, less: int) -> LevelBound:
+        return LevelBound(self.name, self.offset - less)
+
+
+MAX_RANK = LevelBound("MAX_RANK")
+
+
+class Rank(NamedTuple):
+    """The ranks an argument may have, both ends included."""
+
+    minimum: int
+    maximum: int | LevelBound
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """One argument of an operator.
+
+    `dtype` is a DType, a Python type or enumeration, or the name of a type variable of the
+    operator's rows (`in_t`). `shape` is the specification's notation: `[N,IH,IW,C]` names each
+    dimension, `shape1` names a whole shape, "" says nothing.
+    """
+
+    name: str
+    kind: Kind
+    form: Form
+    dtype: str | DType | type
+    shape: str = ""
+    rank: Rank | None = None
+    constant_in: tuple[str, ...] = ()  # profiles in which it must be known at compile time
+    dynamic_with: str | None = None  # extension that lifts this
+    default: object = REQUIRED
+
+    @property
+    def dims(self) -> tuple[str, ...] | None:
+        """The names of the dimensions, or None where `shape` names a whole shape or nothing."""
+        if not self.shape.startswith("["):
+            return None
+        return tuple(dim.strip() for dim in self.shape[1:-1].split(","))
+
+
+@dataclasses.dataclass(frozen=True)
+class TypeRow:
+    """One line of an operator's table of supported data types.
+
+    `needs` lists alternatives; each is a set of profiles and extensions that are all needed.
+    `types` gives a DType (or, for `TABLE_SIZE`, a number) to every type variable.
+    """
+
+    needs: tuple[frozenset[str], ...]
+    mode: str
+    types: dict[str, DType | int]
+
+    def supported_by(self, names: frozenset[str]) -> bool:
+        """Whether a target with these profiles and extensions has the row."""
+        return any(need <= names for need in self.needs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Operator:
+    """One operator: its arguments in the order of the specification, and its type rows."""
+
+    name: str
+    chapter: str  # the module in spec/, ops/, checks/ and grad/ that holds it
+    section: str  # number of its section in the specification
+    arguments: tuple[Argument, ...]
+    types: tuple[TypeRow, ...]
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        return tuple(a for a in self.arguments if a.kind is Kind.INPUT)
+
+    @property
+    def attributes(self) -> tuple[Argument, ...]:
+        return tuple(a for a in self.arguments if a.kind is Kind.ATTRIBUTE)
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        return tuple(a for a in self.arguments if a.kind is Kind.OUTPUT)
+
+    @property
+    def needs_out_type(self) -> bool:
+        """Whether the input types leave the output type open, so that kernels must be told."""
+        outs = {a.dtype for a in self.outputs if isinstance(a.dtype, str)}
+        ins = {a.dtype for a in self.inputs if isinstance(a.dtype, str)}
+        seen: dict[tuple, tuple] = {}
+        for row in self.types:
+            key = tuple(row.types[v] for v in sorted(ins) if v in row.types)
+            out = tuple(row.types[v] for v in sorted(outs) if v in row.types)
+            if seen.setdefault(key, out) != out:
+                return True
+        return False
+
+
+def rows(variables: str, *lines: tuple[str, str, str]) -> tuple[TypeRow, ...]:
+    """Builds type rows from `variables` and lines of (profiles, mode, types)."""
+    names = variables.split()
+    return tuple(
+        TypeRow(
+            needs=tuple(frozenset(n.split(" and ")) for n in needs.split(" or ")),
+            mode=mode,
+            types={
+                name: int(value) if value.isdigit() else DType[value]
+                for name, value in zip(names, types.split(), strict=True)
+            },
+        )
+        for needs, mode, types in lines
+    )
+
+
+def tensor(name: str, dtype: str | DType, shape: str, rank: Rank | None = None) -> Argument:
+    """A tensor input."""
+    return Argument(name, Kind.INPUT, Form.TENSOR, dtype, shape, rank or _rank_of(shape))
+
+
+def constant(
+    name: str, dtype: str | DType, shape: str, profiles: str = "PRO-INT PRO-FP"
+) -> Argument:
+    """A tensor input that is a compile-time constant unless EXT-DYNAMIC is there."""
+    return dataclasses.replace(
+        tensor(name, dtype, shape),
+        constant_in=tuple(profiles.split()),
+        dynamic_with="EXT-DYNAMIC",
+    )
+
+
+def shape(name: str, length: str) -> Argument:
+    """A shape_t input, a compile-time constant unless EXT-DYNAMIC is there."""
+    return Argument(
+        name,
+        Kind.INPUT,
+        Form.SHAPE,
+        DType.SHAPE,
+        f"[{length}]",
+        Rank(1, 1),
+        ("PRO-INT", "PRO-FP"),
+        "EXT-DYNAMIC",
+    )
+
+
+def tensors(name: str, dtype: str, shapes: str = "", rank: Rank | None = None) -> Argument:
+    """A list of tensors as input."""
+    return Argument(name, Kind.INPUT, Form.TENSOR_LIST, dtype, shapes, rank)
+
+
+def scalar(name: str, dtype: str | type, default: object = REQUIRED) -> Argument:
+    """An attribute of one value."""
+    return Argument(name, Kind.ATTRIBUTE, Form.SCALAR, dtype, default=default)
+
+
+def integers(name: str, length: str) -> Argument:
+    """An attribute that is a list of integers."""
+    return Argument(name, Kind.ATTRIBUTE, Form.LIST, int, f"[{length}]", Rank(1, 1))
+
+
+def graph(name: str) -> Argument:
+    """An attribute that is a graph."""
+    return Argument(name, Kind.ATTRIBUTE, Form.GRAPH, "tosa_graph_t")
+
+
+def values(
+    name: str, dtype: str | DType, shape: str, rank: Rank | None, default: object = REQUIRED
+) -> Argument:
+    """An attribute that holds the elements of a tensor or shape."""
+    return Argument(name, Kind.ATTRIBUTE, Form.VALUES, dtype, shape, rank, default=default)
+
+
+def result(
+    name: str,
+    dtype: str | DType,
+    shape: str,
+    rank: Rank | None = None,
+    *,
+    constant_in: tuple[str, ...] = (),
+) -> Argument:
+    """A tensor output."""
+    return Argument(
+        name, Kind.OUTPUT, Form.TENSOR, dtype, shape, rank or _rank_of(shape), constant_in
+    )
+
+
+def results(name: str) -> Argument:
+    """A list of tensors as output."""
+    return Argument(name, Kind.OUTPUT, Form.TENSOR_LIST, "")
+
+
+def _rank_of(shape: str) -> Rank:
+    count = shape.count(",") + 1
+    return Rank(count, count)

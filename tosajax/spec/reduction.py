@@ -1,0 +1,122 @@
+"""Table of the operators of "Reduction Operators" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from tosajax.spec.enums import NanMode
+from tosajax.spec.model import MAX_RANK, Operator, Rank, result, rows, scalar, tensor
+
+REDUCE_ALL = Operator(
+    "REDUCE_ALL",
+    chapter="reduction",
+    section="2.9.1",
+    arguments=(
+        tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
+        scalar("axis", int),
+        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+    ),
+)
+
+REDUCE_ANY = Operator(
+    "REDUCE_ANY",
+    chapter="reduction",
+    section="2.9.2",
+    arguments=(
+        tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
+        scalar("axis", int),
+        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+    ),
+)
+
+REDUCE_MAX = Operator(
+    "REDUCE_MAX",
+    chapter="reduction",
+    section="2.9.3",
+    arguments=(
+        tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
+        scalar("axis", int),
+        scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
+        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+REDUCE_MIN = Operator(
+    "REDUCE_MIN",
+    chapter="reduction",
+    section="2.9.4",
+    arguments=(
+        tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
+        scalar("axis", int),
+        scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
+        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("PRO-INT", "signed 16", "INT16"),
+        ("PRO-INT", "signed 32", "INT32"),
+        ("PRO-INT", "signed 8", "INT8"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+REDUCE_PRODUCT = Operator(
+    "REDUCE_PRODUCT",
+    chapter="reduction",
+    section="2.9.5",
+    arguments=(
+        tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
+        scalar("axis", int),
+        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t",
+        ("PRO-FP", "fp16", "FP16"),
+        ("PRO-FP", "fp32", "FP32"),
+        ("EXT-BF16", "bf16", "BF16"),
+    ),
+)
+
+REDUCE_SUM = Operator(
+    "REDUCE_SUM",
+    chapter="reduction",
+    section="2.9.6",
+    arguments=(
+        tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
+        scalar("axis", int),
+        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+    ),
+    types=rows(
+        "in_out_t acc_t",
+        ("PRO-FP", "fp16", "FP16 FP16"),
+        ("PRO-FP", "fp32", "FP32 FP32"),
+        ("PRO-INT", "signed 32", "INT32 INT32"),
+        ("EXT-BF16", "bf16", "BF16 FP32"),
+    ),
+)
+
+OPERATORS = (
+    REDUCE_ALL,
+    REDUCE_ANY,
+    REDUCE_MAX,
+    REDUCE_MIN,
+    REDUCE_PRODUCT,
+    REDUCE_SUM,
+)

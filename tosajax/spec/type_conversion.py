@@ -1,0 +1,105 @@
+"""Table of the operators of "Type Conversion" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from tosajax.dtypes import DType
+from tosajax.spec.enums import RoundingMode
+from tosajax.spec.model import MAX_RANK, Operator, Rank, constant, result, rows, scalar, tensor
+
+CAST = Operator(
+    "CAST",
+    chapter="type_conversion",
+    section="2.13.1",
+    arguments=(
+        tensor("input", "in_t", "shape", Rank(0, MAX_RANK)),
+        result("output", "out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_t out_t",
+        ("PRO-FP", "fp16 to fp32", "FP16 FP32"),
+        ("PRO-FP", "fp16 to signed 16", "FP16 INT16"),
+        ("PRO-FP", "fp16 to signed 32", "FP16 INT32"),
+        ("PRO-FP", "fp16 to signed 8", "FP16 INT8"),
+        ("PRO-FP", "fp32 to fp16", "FP32 FP16"),
+        ("PRO-FP", "fp32 to signed 16", "FP32 INT16"),
+        ("PRO-FP", "fp32 to signed 32", "FP32 INT32"),
+        ("PRO-FP", "fp32 to signed 8", "FP32 INT8"),
+        ("PRO-FP", "signed 16 to fp16", "INT16 FP16"),
+        ("PRO-FP", "signed 16 to fp32", "INT16 FP32"),
+        ("PRO-FP", "signed 32 to fp16", "INT32 FP16"),
+        ("PRO-FP", "signed 32 to fp32", "INT32 FP32"),
+        ("PRO-FP", "signed 8 to fp16", "INT8 FP16"),
+        ("PRO-FP", "signed 8 to fp32", "INT8 FP32"),
+        ("PRO-INT", "bool to signed 16", "BOOL INT16"),
+        ("PRO-INT", "bool to signed 32", "BOOL INT32"),
+        ("PRO-INT", "bool to signed 8", "BOOL INT8"),
+        ("PRO-INT", "signed 16 to bool", "INT16 BOOL"),
+        ("PRO-INT", "signed 16 to signed 32", "INT16 INT32"),
+        ("PRO-INT", "signed 16 to signed 8", "INT16 INT8"),
+        ("PRO-INT", "signed 32 to bool", "INT32 BOOL"),
+        ("PRO-INT", "signed 32 to signed 16", "INT32 INT16"),
+        ("PRO-INT", "signed 32 to signed 8", "INT32 INT8"),
+        ("PRO-INT", "signed 8 to bool", "INT8 BOOL"),
+        ("PRO-INT", "signed 8 to signed 16", "INT8 INT16"),
+        ("PRO-INT", "signed 8 to signed 32", "INT8 INT32"),
+        ("EXT-BF16", "bf16 to fp32", "BF16 FP32"),
+        ("EXT-BF16", "bf16 to signed 16", "BF16 INT16"),
+        ("EXT-BF16", "bf16 to signed 32", "BF16 INT32"),
+        ("EXT-BF16", "bf16 to signed 8", "BF16 INT8"),
+        ("EXT-BF16", "fp32 to bf16", "FP32 BF16"),
+        ("EXT-BF16", "signed 16 to bf16", "INT16 BF16"),
+        ("EXT-BF16", "signed 32 to bf16", "INT32 BF16"),
+        ("EXT-BF16", "signed 8 to bf16", "INT8 BF16"),
+        ("EXT-BF16 and EXT-FP8E4M3", "bf16 to fp8e4m3", "BF16 FP8E4M3"),
+        ("EXT-BF16 and EXT-FP8E4M3", "fp8e4m3 to bf16", "FP8E4M3 BF16"),
+        ("EXT-BF16 and EXT-FP8E5M2", "bf16 to fp8e5m2", "BF16 FP8E5M2"),
+        ("EXT-BF16 and EXT-FP8E5M2", "fp8e5m2 to bf16", "FP8E5M2 BF16"),
+        ("EXT-FP8E4M3", "fp16 to fp8e4m3", "FP16 FP8E4M3"),
+        ("EXT-FP8E4M3", "fp32 to fp8e4m3", "FP32 FP8E4M3"),
+        ("EXT-FP8E4M3", "fp8e4m3 to fp16", "FP8E4M3 FP16"),
+        ("EXT-FP8E4M3", "fp8e4m3 to fp32", "FP8E4M3 FP32"),
+        ("EXT-FP8E5M2", "fp16 to fp8e5m2", "FP16 FP8E5M2"),
+        ("EXT-FP8E5M2", "fp32 to fp8e5m2", "FP32 FP8E5M2"),
+        ("EXT-FP8E5M2", "fp8e5m2 to fp16", "FP8E5M2 FP16"),
+        ("EXT-FP8E5M2", "fp8e5m2 to fp32", "FP8E5M2 FP32"),
+    ),
+)
+
+RESCALE = Operator(
+    "RESCALE",
+    chapter="type_conversion",
+    section="2.13.2",
+    arguments=(
+        tensor("input", "in_t", "shape", Rank(0, MAX_RANK)),
+        constant("multiplier", "mul_t", "[NC]", profiles="PRO-INT"),
+        constant("shift", DType.INT8, "[NC]", profiles="PRO-INT"),
+        constant("input_zp", "in_t", "[1]", profiles="PRO-INT"),
+        constant("output_zp", "out_t", "[1]", profiles="PRO-INT"),
+        scalar("scale32", bool),
+        scalar("rounding_mode", RoundingMode),
+        scalar("per_channel", bool),
+        scalar("input_unsigned", bool),
+        scalar("output_unsigned", bool),
+        result("output", "out_t", "shape", Rank(0, MAX_RANK)),
+    ),
+    types=rows(
+        "in_t out_t",
+        ("PRO-INT", "16-bit to 16-bit", "INT16 INT16"),
+        ("PRO-INT", "16-bit to 32-bit", "INT16 INT32"),
+        ("PRO-INT", "16-bit to 8-bit", "INT16 INT8"),
+        ("PRO-INT", "32-bit to 16-bit", "INT32 INT16"),
+        ("PRO-INT", "32-bit to 32-bit", "INT32 INT32"),
+        ("PRO-INT", "32-bit to 8-bit", "INT32 INT8"),
+        ("PRO-INT", "8-bit to 16-bit", "INT8 INT16"),
+        ("PRO-INT", "8-bit to 32-bit", "INT8 INT32"),
+        ("PRO-INT", "8-bit to 8-bit", "INT8 INT8"),
+        ("EXT-INT16", "48-bit to 16-bit", "INT48 INT16"),
+        ("EXT-INT16", "48-bit to 32-bit", "INT48 INT32"),
+        ("EXT-INT16", "48-bit to 8-bit", "INT48 INT8"),
+    ),
+)
+
+OPERATORS = (
+    CAST,
+    RESCALE,
+)
