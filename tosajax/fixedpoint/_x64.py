@@ -1,0 +1,31 @@
+"""The one place where 64-bit types are allowed: int48 values, held in int64.
+
+JAX narrows 64-bit values silently outside `jax.enable_x64`. A function that touches int48 wraps
+exactly its own arithmetic in `scope()`, names every dtype, and uses only primitives whose
+batching and differentiation rules keep 64 bits outside the scope: convert, add, sub, mul,
+shifts, bitwise, compare, select, `lax.clamp`, shape operations, `lax.reduce_sum`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import jax
+import numpy as np
+from jax import lax
+
+
+def scope() -> AbstractContextManager:
+    """Allows 64-bit types for the arithmetic inside, whatever the user's own setting."""
+    return jax.enable_x64(True)
+
+
+def widen(value: jax.Array) -> jax.Array:
+    """Converts an integer array to int64; call it inside `scope()`."""
+    return lax.convert_element_type(value, np.int64)
+
+
+def from_numpy(values: np.ndarray) -> jax.Array:
+    """Puts int64 NumPy values on the device without narrowing them."""
+    with scope():
+        return jax.numpy.asarray(np.asarray(values, np.int64), dtype=np.int64)

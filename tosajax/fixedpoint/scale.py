@@ -1,0 +1,116 @@
+"""Scaling by multiplier / 2**shift with exact integers ("Scaling Helpers", TOSA 1.0.1).
+
+Products have up to 63 bits. Where the value has at most 32 of them they are built from 16-bit
+limbs of uint32, so that no 64-bit type is needed; int48 values use int64.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.fixedpoint import _x64
+
+
+def apply_scale_32(
+    value: jax.Array, multiplier: jax.Array, shift: jax.Array, *, double_round: bool = False
+) -> jax.Array:
+    """Scales by multiplier / 2**shift, rounding half up (TOSA 1.0.1, "Scaling Helpers").
+
+    Args:
+      value: int32, any shape; |value| < 2**(shift - 1), else the result is unpredictable.
+      multiplier: int32, broadcastable; Q1.30 in [0, 2**31).
+      shift: int8, broadcastable; bits, in [2, 62].
+      double_round: rounds twice, as frameworks with two-stage rounding do.
+
+    Returns:
+      int32, the broadcast shape.
+    """
+    amount = shift.astype(jnp.uint32)
+    high, low = _multiply(value, multiplier)
+    high, low = _add(high, low, *_half(amount))
+    if double_round:
+        # 2**30 away from zero, where a second rounding at bit 31 takes place.
+        away = jnp.where(value < 0, jnp.uint32(0xC0000000), jnp.uint32(0x40000000))
+        sign = jnp.where(value < 0, jnp.uint32(0xFFFFFFFF), jnp.uint32(0))
+        twice = amount > 31
+        high, low = _add(
+            high, low, jnp.where(twice, sign, jnp.uint32(0)), jnp.where(twice, away, jnp.uint32(0))
+        )
+    return _shift_right(high, low, amount)
+
+
+def apply_scale_16(value: jax.Array, multiplier: jax.Array, shift: jax.Array) -> jax.Array:
+    """Scales by a 16-bit multiplier / 2**shift, rounding half up (TOSA 1.0.1, "Scaling Helpers").
+
+    Args:
+      value: int32, or int48 held in int64; any shape.
+      multiplier: int16, broadcastable; Q1.14 in [0, 2**15).
+      shift: int8, broadcastable; bits, in [2, 62].
+
+    Returns:
+      int32, the broadcast shape; unpredictable where the scaled value has more than 32 bits.
+    """
+    if value.dtype != np.int64:
+        return apply_scale_32(value, multiplier.astype(jnp.int32), shift)
+    with _x64.scope():
+        amount = _x64.widen(shift)
+        half = lax.shift_left(np.int64(1), amount - np.int64(1))
+        scaled = lax.shift_right_arithmetic(value * _x64.widen(multiplier) + half, amount)
+        return lax.convert_element_type(scaled, np.int32)
+
+
+def reciprocal_scale(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Multiplier and shift that divide by `value` (TOSA 1.0.1, "Scaling Helpers").
+
+    Args:
+      value: positive integers below 2**31, known at compile time; any shape.
+
+    Returns:
+      multiplier (int32, in [2**30, 2**31)) and shift (int8), of the same shape.
+    """
+    value = np.asarray(value, np.int64)
+    bits = np.frexp(value - 1)[1].astype(np.int64)  # bit length, exact in float64
+    multiplier = (((1 << 30) + 1) << bits) // value
+    return multiplier.astype(np.int32), (30 + bits).astype(np.int8)
+
+
+def _multiply(value: jax.Array, multiplier: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The 64-bit product of int32 and non-negative int32, as two uint32 words."""
+    a = lax.bitcast_convert_type(value, jnp.uint32)
+    b = lax.bitcast_convert_type(multiplier, jnp.uint32)
+    mask, half = jnp.uint32(0xFFFF), jnp.uint32(16)
+    a_high, a_low, b_high, b_low = a >> half, a & mask, b >> half, b & mask
+    low, cross1, cross2 = a_low * b_low, a_low * b_high, a_high * b_low
+    middle = (low >> half) + (cross1 & mask) + (cross2 & mask)
+    high = a_high * b_high + (cross1 >> half) + (cross2 >> half) + (middle >> half)
+    # Read as unsigned, a negative value is 2**32 too large.
+    high = high - jnp.where(value < 0, b, jnp.uint32(0))
+    return high, (middle << half) | (low & mask)
+
+
+def _half(amount: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """2**(amount - 1) as two uint32 words."""
+    one, zero = jnp.uint32(1), jnp.uint32(0)
+    in_low = amount <= 32
+    low = jnp.where(in_low, one << ((amount - one) & jnp.uint32(31)), zero)
+    high = jnp.where(in_low, zero, one << ((amount - jnp.uint32(33)) & jnp.uint32(31)))
+    return high, low
+
+
+def _add(high: jax.Array, low: jax.Array, more_high: jax.Array, more_low: jax.Array):
+    total = low + more_low
+    carry = (total < low).astype(jnp.uint32)
+    return high + more_high + carry, total
+
+
+def _shift_right(high: jax.Array, low: jax.Array, amount: jax.Array) -> jax.Array:
+    """The low 32 bits of a signed 64-bit value shifted right by `amount` in [2, 62]."""
+    within = amount & jnp.uint32(31)
+    # Two shifts, because a shift by 32 (within == 0) is not a shift.
+    from_high = (high << jnp.uint32(1)) << (jnp.uint32(31) - within)
+    narrow = lax.bitcast_convert_type(from_high | (low >> within), jnp.int32)
+    wide = lax.bitcast_convert_type(high, jnp.int32) >> within.astype(jnp.int32)
+    return jnp.where(amount < 32, narrow, wide)

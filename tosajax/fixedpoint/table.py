@@ -1,0 +1,25 @@
+"""Table lookup with interpolation ("General Unary Functions", TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def apply_lookup(table: jax.Array, value: jax.Array) -> jax.Array:
+    """Looks up int16 values, read as 9.7 fixed point, and interpolates between entries.
+
+    Args:
+      table: int16, (513,); neighbours less than 2**15 apart, else the result is unpredictable.
+      value: int16, any shape.
+
+    Returns:
+      int32, the shape of `value`; 16.7 fixed point.
+    """
+    position = value.astype(jnp.int32) + 32768
+    index, fraction = position >> 7, position & 0x7F
+    wide = table.astype(jnp.int32)
+    # The index is in [0, 511] by construction.
+    base = wide.at[index].get(mode="promise_in_bounds")
+    following = wide.at[index + 1].get(mode="promise_in_bounds")
+    return (base << 7) + (following - base) * fraction
