@@ -1,0 +1,40 @@
+"""Strict JAX settings for every test, and the path of the oracles."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+# Arm's model starts a debugger at each rejected graph unless told not to.
+os.environ["TOSA_MODEL_NO_BACKTRACE"] = "1"
+# A 64-bit type named outside the int48 scope is a bug, never a silent int32.
+jax.config.update("jax_explicit_x64_dtypes", "error")
+
+
+@pytest.fixture(autouse=True)
+def _strict_jax():
+    with (
+        jax.numpy_dtype_promotion("strict"),
+        jax.numpy_rank_promotion("raise"),
+    ):
+        yield
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of committed graphs with their inputs and expected outputs."""
+    return Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """Real networks beside the repository; tests that need them skip where they are absent."""
+    path = Path(__file__).resolve().parents[2] / "shared" / "corpus"
+    if not path.is_dir():
+        pytest.skip(f"the corpus of third-party networks is not at {path}")
+    return path

@@ -1,0 +1,124 @@
+"""Binding: gives every -1 dimension of a graph its size.
+
+Converters leave the batch open: -1 in the shapes of tensors, and hidden in the constant shapes
+that RESHAPE and SLICE read. Known input shapes settle all of them, node by node.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.checks import RULES, Call
+from tosajax.dtypes import DType
+from tosajax.graph import DYNAMIC, Graph, Node, Tensor
+from tosajax.report import Finding, Report, TosaError, Verdict
+
+
+def bind(
+    graph: Graph, *, batch: int | None = None, shapes: Mapping[str, Sequence[int]] | None = None
+) -> Graph:
+    """Returns the graph with every dimension known.
+
+    Args:
+      graph: any graph; one without -1 comes back unchanged.
+      batch: size of each input's first dimension where that is -1.
+      shapes: whole shapes of inputs, by name, where more than the batch is open.
+
+    Raises:
+      ValueError: an input's shape stays open, or contradicts the graph.
+      TosaError: a shape does not follow from the inputs.
+    """
+    if batch is not None and batch < 1:
+        raise ValueError(f"batch is {batch}, expected at least 1")
+    if not graph.is_dynamic:
+        return graph
+    tensors = dict(graph.tensors)
+    for tensor in graph.input_tensors:
+        tensors[tensor.name] = _bound_input(tensor, batch, shapes or {})
+    nodes = list(graph.nodes)
+    constants: list[Node] = []
+    for node in graph.ordered_nodes():
+        bound = _settle_shape_inputs(node, tensors, constants)
+        nodes[nodes.index(node)] = bound
+        for tensor in _output_tensors(bound, tensors):
+            tensors[tensor.name] = tensor
+    return dataclasses.replace(graph, tensors=tensors, nodes=(*constants, *nodes))
+
+
+def _bound_input(tensor: Tensor, batch: int | None, shapes: Mapping[str, Sequence[int]]) -> Tensor:
+    declared = tensor.shape
+    shape = tuple(shapes[tensor.name]) if tensor.name in shapes else declared
+    if shape and shape[0] == DYNAMIC and batch is not None:
+        shape = (batch, *shape[1:])
+    if shape is None or DYNAMIC in shape:
+        raise ValueError(f"input {tensor.name!r} is {tensor}: give batch= or shapes=")
+    fits = declared is None or (
+        len(declared) == len(shape)
+        and all(d in (DYNAMIC, s) for d, s in zip(declared, shape, strict=True))
+    )
+    if not fits:
+        raise ValueError(f"input {tensor.name!r} is {tensor}, it cannot have shape {shape}")
+    return dataclasses.replace(tensor, shape=shape)
+
+
+def _settle_shape_inputs(node: Node, tensors: dict[str, Tensor], constants: list[Node]) -> Node:
+    """Replaces a constant shape with -1 in it by one that has the size this node needs.
+
+    Several nodes may read one constant and need different sizes, so each gets its own.
+    """
+    operator = spec.OPERATORS.get(node.op)
+    if operator is None or node.op not in ("RESHAPE", "SLICE"):
+        return node
+    call = Call(node, tensors)
+    wanted = _reshape_shape(call) if node.op == "RESHAPE" else _slice_size(call)
+    position = 1 if node.op == "RESHAPE" else 2
+    old = tensors[node.inputs[position]]
+    if old.values is None or wanted == tuple(old.values):
+        return node
+    name = f"{old.name}.{node.outputs[0]}"
+    tensors[name] = Tensor(name, DType.SHAPE, old.shape, np.asarray(wanted, np.int64))
+    constants.append(Node("CONST_SHAPE", outputs=(name,)))
+    inputs = list(node.inputs)
+    inputs[position] = name
+    return dataclasses.replace(node, inputs=tuple(inputs))
+
+
+def _reshape_shape(call: Call) -> tuple[int, ...]:
+    shape = call.shape
+    if shape.count(DYNAMIC) != 1:
+        return shape
+    rest = -math.prod(shape)
+    size = math.prod(call.input1.shape)
+    return tuple(size // rest if d == DYNAMIC and rest > 0 else d for d in shape)
+
+
+def _slice_size(call: Call) -> tuple[int, ...]:
+    full = call.input1.shape
+    if len(full) != len(call.start) or len(full) != len(call.size):
+        return call.size
+    sizes = zip(call.size, call.start, full, strict=True)
+    return tuple(f - s if size == DYNAMIC else size for size, s, f in sizes)
+
+
+def _output_tensors(node: Node, tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    outputs = [tensors[name] for name in node.outputs]
+    if all(t.shape is not None and DYNAMIC not in t.shape for t in outputs):
+        return []
+    rule = RULES[node.op].shape if node.op in RULES else None
+    if rule is None:
+        raise _cannot(node, "its output shape does not follow from its inputs")
+    try:
+        shapes = rule(Call(node, tensors))
+    except (ValueError, IndexError, ZeroDivisionError, AttributeError) as error:
+        raise _cannot(node, f"its arguments do not fit: {error}") from None
+    return [dataclasses.replace(t, shape=s) for t, s in zip(outputs, shapes, strict=True)]
+
+
+def _cannot(node: Node, why: str) -> TosaError:
+    finding = Finding(Verdict.ERROR, "graph.dynamic", f"cannot bind dimensions: {why}", node.title)
+    return TosaError(Report((finding,)))

@@ -1,0 +1,160 @@
+"""Writes graphs in Python: tensors by name, operators with the specification's arguments.
+
+b = Builder()
+x = b.input("x", DType.INT8, (1, 8, 8, 1))
+w = b.const(weights, DType.INT8)
+y = b.op("CONV2D", x, w, bias, zero, zero, pad=(1, 1, 1, 1), stride=(1, 1), dilation=(1, 1),
+         acc_type=DType.INT32)
+graph = b.graph(outputs=[y])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.checks import RULES, Call
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Source, Tensor
+
+
+class Builder:
+    """Collects tensors and nodes; `graph` freezes them. Nothing is validated here."""
+
+    def __init__(self, name: str = "main") -> None:
+        self._name = name
+        self._inputs: list[str] = []
+        self._tensors: dict[str, Tensor] = {}
+        self._nodes: list[Node] = []
+        self._subgraphs: dict[str, Graph] = {}
+
+    def input(self, name: str, dtype: DType, shape: Sequence[int]) -> Tensor:
+        """Declares the next input of the graph."""
+        self._inputs.append(name)
+        return self._add(Tensor(name, dtype, tuple(shape)))
+
+    def const(self, values: Any, dtype: DType, *, name: str | None = None) -> Tensor:
+        """Adds a CONST with these values, of `dtype.storage` or converted to it."""
+        array = np.asarray(values).astype(dtype.storage)
+        return self._node_of(Tensor(name or self._fresh("const"), dtype, array.shape, array))
+
+    def const_shape(self, values: Sequence[int], *, name: str | None = None) -> Tensor:
+        """Adds a CONST_SHAPE."""
+        array = np.asarray(values, np.int64).reshape(-1)
+        name = name or self._fresh("shape")
+        return self._node_of(Tensor(name, DType.SHAPE, array.shape, array))
+
+    def op(
+        self,
+        op: str,
+        *inputs: Tensor,
+        shape: Sequence[int] | None = None,
+        dtype: DType | None = None,
+        name: str | None = None,
+        location: str | None = None,
+        **attributes: Any,
+    ) -> Tensor:
+        """Adds an operator of one output and returns the output.
+
+        Args:
+          op: operator, "CONV2D".
+          inputs: tensors in the specification's order.
+          shape: output shape; derived from the inputs where it is not given.
+          dtype: output type; needed where the input types leave it open (CAST).
+          name: output name.
+          location: where the node comes from, in the user's words.
+          attributes: by the specification's names.
+        """
+        (output,) = self.ops(
+            op,
+            *inputs,
+            shapes=None if shape is None else [shape],
+            dtypes=None if dtype is None else [dtype],
+            names=None if name is None else [name],
+            location=location,
+            **attributes,
+        )
+        return output
+
+    def ops(
+        self,
+        op: str,
+        *inputs: Tensor,
+        shapes: Sequence[Sequence[int]] | None = None,
+        dtypes: Sequence[DType] | None = None,
+        names: Sequence[str] | None = None,
+        location: str | None = None,
+        **attributes: Any,
+    ) -> tuple[Tensor, ...]:
+        """Adds an operator of any number of outputs; see `op`."""
+        dtypes = dtypes or _output_types(op, inputs)
+        names = names or [self._fresh(op.lower()) for _ in dtypes]
+        node = Node(op, tuple(t.name for t in inputs), tuple(names), attributes, location)
+        if shapes is None:
+            unknown = {n: Tensor(n, d, None) for n, d in zip(names, dtypes, strict=True)}
+            shapes = _output_shapes(Call(node, self._tensors | unknown))
+        outputs = [Tensor(n, d, tuple(s)) for n, d, s in zip(names, dtypes, shapes, strict=True)]
+        self._nodes.append(node)
+        return tuple(self._add(tensor) for tensor in outputs)
+
+    def subgraph(self, graph: Graph) -> str:
+        """Adds a graph for COND_IF or WHILE_LOOP and returns its name."""
+        self._subgraphs[graph.name] = graph
+        return graph.name
+
+    def graph(self, outputs: Sequence[Tensor]) -> Graph:
+        """The finished graph."""
+        return Graph(
+            inputs=tuple(self._inputs),
+            outputs=tuple(t.name for t in outputs),
+            tensors=self._tensors,
+            nodes=tuple(self._nodes),
+            subgraphs=self._subgraphs,
+            name=self._name,
+            source=Source(),
+        )
+
+    def _node_of(self, tensor: Tensor) -> Tensor:
+        op = "CONST_SHAPE" if tensor.dtype is DType.SHAPE else "CONST"
+        self._nodes.append(Node(op, outputs=(tensor.name,)))
+        return self._add(tensor)
+
+    def _add(self, tensor: Tensor) -> Tensor:
+        if tensor.name in self._tensors:
+            raise ValueError(f"tensor {tensor.name!r} exists already")
+        self._tensors[tensor.name] = tensor
+        return tensor
+
+    def _fresh(self, stem: str) -> str:
+        return f"{stem}_{len(self._tensors)}"
+
+
+def _output_types(op: str, inputs: Sequence[Tensor]) -> list[DType]:
+    """The output types that every type row matching the inputs agrees on."""
+    operator = spec.OPERATORS[op]
+    found: set[tuple[DType, ...]] = set()
+    for row in operator.types:
+        wanted = [_concrete(a.dtype, row) for a in operator.inputs]
+        if all(w in (None, t.dtype) for w, t in zip(wanted, inputs, strict=False)):
+            found.add(tuple(_concrete(a.dtype, row) or DType.SHAPE for a in operator.outputs))
+    if len(found) != 1:
+        given = ", ".join(str(t) for t in inputs)
+        raise ValueError(f"{op} of {given} has {len(found)} possible output types: give dtype=")
+    return list(found.pop())
+
+
+def _concrete(dtype: str | DType | type, row: spec.TypeRow) -> DType | None:
+    if isinstance(dtype, DType):
+        return dtype
+    found = row.types.get(dtype) if isinstance(dtype, str) else None
+    return found if isinstance(found, DType) else None
+
+
+def _output_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
+    rule = RULES[call.node.op].shape
+    if rule is None:
+        raise ValueError(f"the output shape of {call.node.op} does not follow: give shape=")
+    return rule(call)

@@ -1,0 +1,38 @@
+"""The rules of each operator, by chapter: output shapes, ERROR_IF rules, level limits.
+
+A rule function is found by name: for CONV2D in chapter conv these are `conv.conv2d_shape`,
+`conv.conv2d_errors` and `conv.conv2d_levels`. What holds for every operator (argument counts,
+types, ranks, compile-time constants) comes from the table and is checked in `validate`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tosajax import spec
+from tosajax.checks.call import Call, Problem
+from tosajax.spec import Level, Operator
+
+
+class Rules(NamedTuple):
+    """The rule functions of one operator; None where it has no rule of the kind."""
+
+    shape: Callable[[Call], tuple[tuple[int, ...], ...]] | None
+    errors: Callable[[Call], Iterator[Problem]] | None
+    levels: Callable[[Call, Level], Iterator[Problem]] | None
+
+
+def _rules(operator: Operator) -> Rules:
+    try:
+        chapter = importlib.import_module(f"tosajax.checks.{operator.chapter}")
+    except ModuleNotFoundError:
+        return Rules(None, None, None)
+    name = operator.name.lower()
+    return Rules(*(getattr(chapter, f"{name}_{kind}", None) for kind in Rules._fields))
+
+
+RULES = {operator.name: _rules(operator) for operator in spec.OPERATORS.values()}
+
+__all__ = ["RULES", "Call", "Problem", "Rules"]

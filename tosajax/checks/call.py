@@ -1,0 +1,77 @@
+"""How a rule sees a node: its arguments by name, with shapes, types and known values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.graph import Node, Tensor, arguments
+
+
+class Problem(NamedTuple):
+    """A broken rule: its label ("conv2d.e8") and what was found and wanted."""
+
+    label: str
+    message: str
+
+
+class Call:
+    """One node with its arguments as attributes, by the specification's names.
+
+    An input or output is a `Tensor` (a tuple of them for a tensor list); `values` is known where
+    the tensor is a constant. A shape_t input is its tuple of ints. An attribute is its value, the
+    table's default where the node does not give it. Rules may rely on what validation checks
+    before them: argument counts, types, ranks, and that dimensions of one name agree.
+    """
+
+    def __init__(self, node: Node, tensors: Mapping[str, Tensor]) -> None:
+        self.node = node
+        self.operator = spec.OPERATORS[node.op]
+        self._values = _input_values(self.operator, node, tensors)
+        self._values.update(_attribute_values(self.operator, node))
+        self._values.update(_output_values(self.operator, node, tensors))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            raise AttributeError(f"{self.node.op} has no argument {name!r}") from None
+
+    def known(self, name: str) -> bool:
+        """Whether the value of a tensor argument is known before the graph runs."""
+        return self._values[name].values is not None
+
+    def problem(self, rule: str, message: str) -> Problem:
+        """A problem under this operator's label: `problem("e8", ...)` is "conv2d.e8"."""
+        return Problem(f"{self.node.op.lower()}.{rule}", message)
+
+
+def _input_values(
+    operator: spec.Operator, node: Node, tensors: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, found in arguments(operator, node.inputs, spec.Kind.INPUT).items():
+        if isinstance(found, tuple):
+            values[name] = tuple(tensors[n] for n in found)
+        elif tensors[found].dtype is DType.SHAPE and tensors[found].values is not None:
+            values[name] = tuple(int(v) for v in tensors[found].values)
+        else:
+            values[name] = tensors[found]
+    return values
+
+
+def _attribute_values(operator: spec.Operator, node: Node) -> dict[str, Any]:
+    return {a.name: node.attributes.get(a.name, a.default) for a in operator.attributes}
+
+
+def _output_values(
+    operator: spec.Operator, node: Node, tensors: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    # RESHAPE has an input and an output dimension list of one name; no output shares an input's.
+    found = arguments(operator, node.outputs, spec.Kind.OUTPUT)
+    return {
+        name: tuple(tensors[n] for n in value) if isinstance(value, tuple) else tensors[value]
+        for name, value in found.items()
+    }

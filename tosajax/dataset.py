@@ -1,0 +1,142 @@
+"""Runs a graph over stacked examples, batch by batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tosajax.dtypes import DType
+from tosajax.executable import compile
+from tosajax.graph import DYNAMIC, Graph, Tensor
+
+# Types a .npy file may hold the bits of an element type in.
+_SAME_BITS = {
+    DType.INT8: (np.uint8,),
+    DType.INT16: (np.uint16,),
+    DType.BF16: (np.uint16, np.dtype("V2")),
+    DType.FP8E4M3: (np.uint8, np.dtype("V1")),
+    DType.FP8E5M2: (np.uint8, np.dtype("V1")),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """The examples of a data set, one array for each input of a graph.
+
+    Args:
+      arrays: each (count, *shape of one example).
+      stacked: whether an example has the graph's whole input shape, so that the arrays have one
+        axis more than the inputs; otherwise examples lie along the inputs' first dimension.
+    """
+
+    arrays: tuple[np.ndarray, ...]
+    stacked: bool
+
+    @classmethod
+    def of(cls, graph: Graph, arrays: Sequence[np.ndarray]) -> Dataset:
+        """Reads arrays as examples: (count, *shape), or (count, *shape[1:]) of a batch of 1 or -1.
+
+        Raises:
+          TypeError: an element type is wrong.
+          ValueError: a shape fits neither form, or the counts differ.
+        """
+        tensors = graph.input_tensors
+        typed = [_typed(t, a) for t, a in zip(tensors, arrays, strict=True)]
+        ranks = [a.ndim - len(t.shape or ()) for t, a in zip(tensors, typed, strict=True)]
+        stacked = bool(ranks) and all(rank == 1 for rank in ranks)
+        for tensor, array in zip(tensors, typed, strict=True):
+            _check_shape(tensor, array, stacked)
+        counts = {len(a) for a in typed}
+        if len(counts) > 1:
+            raise ValueError(f"inputs have different numbers of examples: {sorted(counts)}")
+        if 0 in counts:
+            raise ValueError("the data set has no examples")
+        return cls(tuple(typed), stacked)
+
+    @property
+    def count(self) -> int:
+        return len(self.arrays[0])
+
+    def run(
+        self,
+        graph: Graph,
+        batch: int,
+        progress: Callable[[Iterable[Any], int], Iterable[Any]] = lambda steps, total: steps,
+    ) -> list[np.ndarray]:
+        """Runs all examples, `batch` of them in a call.
+
+        Returns:
+          One array for each output, examples on the first axis as in the inputs.
+        """
+        whole = self.stacked and not all(_carries_batch(t) for t in graph.input_tensors)
+        size = 1 if whole else min(batch, self.count)
+        executable = compile(graph, batch=None if whole else size)
+        steps = range(0, self.count, size)
+        parts = [
+            self._call(executable, start, size, whole) for start in progress(steps, len(steps))
+        ]
+        return [
+            np.concatenate(pieces)[: self.count].reshape(self._result_shape(tensor, pieces[0]))
+            for tensor, pieces in zip(graph.output_tensors, zip(*parts, strict=True), strict=True)
+        ]
+
+    def _call(self, executable: Any, start: int, size: int, whole: bool) -> list[np.ndarray]:
+        inputs = [_rows(a, start, size) for a in self.arrays]
+        if whole:
+            inputs = [a[0] for a in inputs]
+        elif self.stacked:
+            inputs = [a.reshape(size, *a.shape[2:]) for a in inputs]
+        outputs = [np.asarray(y) for y in executable(*inputs)]
+        return [y[None] for y in outputs] if whole else outputs
+
+    def _result_shape(self, tensor: Tensor, piece: np.ndarray) -> tuple[int, ...]:
+        """Puts back the axis of size 1 that whole examples have."""
+        rest = piece.shape[1:]
+        extra = self.stacked and len(rest) < len(tensor.shape or ())
+        return (self.count, 1, *rest) if extra else (self.count, *rest)
+
+
+def _typed(tensor: Tensor, array: np.ndarray) -> np.ndarray:
+    storage = tensor.dtype.storage
+    if array.dtype == storage:
+        return array
+    if array.dtype in _SAME_BITS.get(tensor.dtype, ()):
+        return array.view(storage)
+    raise TypeError(
+        f"input {tensor.name!r}: the data has type {array.dtype}, "
+        f"expected {storage} ({tensor.dtype.name})"
+    )
+
+
+def _check_shape(tensor: Tensor, array: np.ndarray, stacked: bool) -> None:
+    shape = tensor.shape or ()
+    one = (1, *shape[1:]) if _carries_batch(tensor) else shape
+    fits = (
+        all(w in (DYNAMIC, s) for w, s in zip(one, array.shape[1:], strict=True))
+        if stacked
+        else _carries_batch(tensor)
+        and array.ndim == len(shape)
+        and all(w in (DYNAMIC, s) for w, s in zip(shape[1:], array.shape[1:], strict=True))
+    )
+    if not fits:
+        dims = ", ".join("?" if d == DYNAMIC else str(d) for d in shape)
+        options = f"(count, {dims})"
+        if _carries_batch(tensor):
+            options += f" or (count{''.join(f', {d}' for d in shape[1:])})"
+        raise ValueError(
+            f"input {tensor.name!r}: the data has shape {array.shape}, expected {options}"
+        )
+
+
+def _carries_batch(tensor: Tensor) -> bool:
+    return bool(tensor.shape) and tensor.shape[0] in (1, DYNAMIC)
+
+
+def _rows(array: np.ndarray, start: int, size: int) -> np.ndarray:
+    """`size` examples from `start`; the last one again where there are fewer."""
+    rows = array[start : start + size]
+    missing = size - len(rows)
+    return np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)]) if missing else rows

@@ -1,0 +1,198 @@
+"""Executable: a graph compiled by XLA, called with arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax.bind import bind
+from tosajax.dtypes import DType
+from tosajax.fixedpoint import _x64
+from tosajax.graph import DYNAMIC, Graph, Tensor
+from tosajax.lower import Params, Program, build
+from tosajax.report import Report
+from tosajax.target import Target
+from tosajax.validate import validate
+
+# Types that NumPy files and other tools use for the bits of one of ours.
+_LOOKALIKES = {DType.INT8: np.uint8, DType.INT16: np.uint16, DType.BF16: np.uint16}
+
+
+class Executable:
+    """A compiled graph: `executable(*inputs) -> tuple`, in the order of the graph.
+
+    Inputs are NumPy or JAX arrays in `dtype.storage` (int4 in int8, int48 in int64); outputs are
+    JAX arrays. XLA compiles at the first call of each set of input shapes. int48 outputs are
+    int64 arrays: arithmetic on them in `jax.numpy` narrows to int32 unless the user enables x64,
+    so take them to NumPy first.
+    """
+
+    def __init__(self, graph: Graph, target: Target | None = None, batch: int | None = None):
+        if batch is not None and batch < 1:
+            raise ValueError(f"batch is {batch}, expected at least 1")
+        self.graph = bind(graph, batch=batch) if batch is not None else graph
+        self.target = target or Target.everything()
+        # A graph of one fixed example runs `batch` of them side by side.
+        self.examples = batch if batch is not None and not graph.is_dynamic else None
+        self._programs: dict[tuple, tuple[Any, Params]] = {}
+        self.report: Report | None = None
+        if self.graph.is_dynamic:
+            self._check_can_be_bound()
+        else:
+            self._wanted = [self._example_shape(t) for t in self.graph.input_tensors]
+            self._program(tuple(self._wanted))
+
+    def __call__(self, *inputs: jax.Array | np.ndarray) -> tuple[jax.Array, ...]:
+        """Runs the graph.
+
+        Raises:
+          TypeError: the number of inputs or an element type is wrong.
+          ValueError: a shape is wrong, or an int4 or int48 value is out of range.
+        """
+        tensors = self.graph.input_tensors
+        if len(inputs) != len(tensors):
+            names = ", ".join(t.name for t in tensors)
+            raise TypeError(f"{len(inputs)} inputs, expected {len(tensors)} ({names})")
+        arrays = [
+            _accept(tensor, wanted, value)
+            for tensor, wanted, value in zip(tensors, self._wanted, inputs, strict=True)
+        ]
+        jitted, params = self._program(tuple(a.shape for a in arrays))
+        return jitted(params, *arrays)
+
+    def __repr__(self) -> str:
+        batch = f", batch={self.examples}" if self.examples else ""
+        return f"Executable({self.graph!r}{batch})"
+
+    @property
+    def params(self) -> Params:
+        """The constants that compiled code is called with, by tensor name."""
+        for _, params in self._programs.values():
+            return params
+        return {}
+
+    def _check_can_be_bound(self) -> None:
+        """Compiling a graph of open dimensions finds errors now, with 1 for each of them."""
+        self._wanted = [t.shape for t in self.graph.input_tensors]
+        ones = {
+            t.name: tuple(1 if d == DYNAMIC else d for d in t.shape)
+            for t in self.graph.input_tensors
+            if t.shape is not None
+        }
+        try:
+            probe = bind(self.graph, shapes=ones)
+        except ValueError:
+            return  # some other size may fit: the first call tells
+        self.report = validate(probe, self.target)
+
+    def _program(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[Any, Params]:
+        if shapes not in self._programs:
+            names = self.graph.inputs
+            graph = self.graph
+            if graph.is_dynamic:
+                graph = bind(graph, shapes=dict(zip(names, shapes, strict=True)))
+            self.report = validate(graph, self.target)
+            self.report.raise_errors()
+            fn, params = build(graph)
+            if self.examples is not None:
+                fn = _side_by_side(fn, graph, self.examples)
+            self._programs[shapes] = jax.jit(fn), params
+        return self._programs[shapes]
+
+    def _example_shape(self, tensor: Tensor) -> tuple[int, ...]:
+        assert tensor.shape is not None
+        if self.examples is not None and _carries_batch(tensor):
+            return (self.examples, *tensor.shape[1:])
+        return tensor.shape
+
+
+def compile(graph: Graph, target: Target | None = None, batch: int | None = None) -> Executable:
+    """Compiles a graph for repeated calls.
+
+    Args:
+      graph: from `tosajax.load` or a `Builder`.
+      target: profiles, extensions and level to check against; everything by default.
+      batch: how many examples a call takes. Sets the first dimension of each input where it is
+        -1. A graph whose dimensions are fixed runs `batch` independent examples in one call:
+        inputs whose first dimension is 1 take `batch` there, others are shared by all examples;
+        outputs are put together on their first dimension where that is 1, else on a new one.
+        Without it, the shapes are the graph's own, and each -1 takes its size from the inputs.
+
+    Raises:
+      TosaError: the graph is illegal or the target does not support it.
+      UnsupportedError: an operator is not implemented.
+      ValueError: no input can carry the batch.
+    """
+    if (
+        batch is not None
+        and not graph.is_dynamic
+        and not any(map(_carries_batch, graph.input_tensors))
+    ):
+        shapes = ", ".join(f"{t.name}: {t}" for t in graph.input_tensors)
+        raise ValueError(f"no input has a first dimension of 1 or -1 to carry a batch: {shapes}")
+    return Executable(graph, target, batch)
+
+
+def _carries_batch(tensor: Tensor) -> bool:
+    return bool(tensor.shape) and tensor.shape[0] == 1
+
+
+def _side_by_side(fn: Program, graph: Graph, count: int) -> Program:
+    """Runs `count` examples of a graph of fixed shapes, each exactly as it would run alone."""
+    carries = [_carries_batch(t) for t in graph.input_tensors]
+    mapped = jax.vmap(fn, in_axes=(None, *(0 if c else None for c in carries)), axis_size=count)
+
+    def batched(params: Params, *inputs: jax.Array) -> tuple[jax.Array, ...]:
+        split = (
+            x.reshape(count, 1, *x.shape[1:]) if c else x
+            for x, c in zip(inputs, carries, strict=True)
+        )
+        joined = mapped(params, *split)
+        return tuple(
+            y.reshape(count, *y.shape[2:]) if _carries_batch(t) else y
+            for y, t in zip(joined, graph.output_tensors, strict=True)
+        )
+
+    return batched
+
+
+def _accept(
+    tensor: Tensor, wanted: Sequence[int] | None, value: jax.Array | np.ndarray
+) -> jax.Array:
+    """An input as a JAX array of the right type and shape, or an error that names it."""
+    if not isinstance(value, jax.Array):
+        value = np.asarray(value)
+    storage = tensor.dtype.storage
+    if value.dtype != storage:
+        hint = ""
+        if value.dtype == _LOOKALIKES.get(tensor.dtype):
+            hint = f"; use .view({storage.name}) if it holds the same bits"
+        raise TypeError(
+            f"input {tensor.name!r} has type {value.dtype}, expected {storage} "
+            f"({tensor.dtype.name}){hint}"
+        )
+    if wanted is not None and not (
+        value.ndim == len(wanted)
+        and all(w in (DYNAMIC, s) for w, s in zip(wanted, value.shape, strict=True))
+    ):
+        found = f"input {tensor.name!r} has shape {value.shape}, expected {tuple(wanted)}"
+        same = wanted[1:] == value.shape[1:] and wanted[:1] == (1,)
+        raise ValueError(found + (f"; compile with batch={len(value)}" if same else ""))
+    if isinstance(value, jax.Array):
+        return value
+    if tensor.dtype in (DType.INT4, DType.INT48):
+        _check_range(tensor, value)
+    return _x64.from_numpy(value) if tensor.dtype is DType.INT48 else jnp.asarray(value)
+
+
+def _check_range(tensor: Tensor, value: np.ndarray) -> None:
+    low, high = tensor.dtype.minimum, tensor.dtype.maximum
+    if value.size and (value.min() < low or value.max() > high):
+        raise ValueError(
+            f"input {tensor.name!r} has values in [{value.min()}, {value.max()}], "
+            f"{tensor.dtype.name} holds [{low}, {high}]"
+        )
