@@ -116,7 +116,16 @@ def _output_tensors(node: Node, tensors: Mapping[str, Tensor]) -> list[Tensor]:
         shapes = rule(Call(node, tensors))
     except (ValueError, IndexError, ZeroDivisionError, AttributeError) as error:
         raise _cannot(node, f"its arguments do not fit: {error}") from None
-    return [dataclasses.replace(t, shape=s) for t, s in zip(outputs, shapes, strict=True)]
+    return [_filled(node, t, s) for t, s in zip(outputs, shapes, strict=True)]
+
+
+def _filled(node: Node, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Puts sizes where the tensor has none; what the file states stays, and is validated."""
+    declared = tensor.shape if tensor.shape is not None else (DYNAMIC,) * len(shape)
+    if len(declared) != len(shape):
+        raise _cannot(node, f"{tensor.name!r} is {tensor}, its inputs make it {shape}")
+    known = (s if d == DYNAMIC else d for d, s in zip(declared, shape, strict=True))
+    return dataclasses.replace(tensor, shape=tuple(known))
 
 
 def _cannot(node: Node, why: str) -> TosaError:

@@ -26,7 +26,8 @@ class Executable:
     """A compiled graph: `executable(*inputs) -> tuple`, in the order of the graph.
 
     Inputs are NumPy or JAX arrays in `dtype.storage` (int4 in int8, int48 in int64); outputs are
-    JAX arrays. XLA compiles at the first call of each set of input shapes. int48 outputs are
+    JAX arrays. XLA compiles at the first call of each set of input shapes; a graph of open
+    dimensions is also validated then. int48 outputs are
     int64 arrays: arithmetic on them in `jax.numpy` narrows to int32 unless the user enables x64,
     so take them to NumPy first.
     """
@@ -39,11 +40,9 @@ class Executable:
         # A graph of one fixed example runs `batch` of them side by side.
         self.examples = batch if batch is not None and not graph.is_dynamic else None
         self._programs: dict[tuple, tuple[Any, Params]] = {}
+        self._wanted = [self._example_shape(t) for t in self.graph.input_tensors]
         self.report: Report | None = None
-        if self.graph.is_dynamic:
-            self._check_can_be_bound()
-        else:
-            self._wanted = [self._example_shape(t) for t in self.graph.input_tensors]
+        if not self.graph.is_dynamic:
             self._program(tuple(self._wanted))
 
     def __call__(self, *inputs: jax.Array | np.ndarray) -> tuple[jax.Array, ...]:
@@ -75,26 +74,14 @@ class Executable:
             return params
         return {}
 
-    def _check_can_be_bound(self) -> None:
-        """Compiling a graph of open dimensions finds errors now, with 1 for each of them."""
-        self._wanted = [t.shape for t in self.graph.input_tensors]
-        ones = {
-            t.name: tuple(1 if d == DYNAMIC else d for d in t.shape)
-            for t in self.graph.input_tensors
-            if t.shape is not None
-        }
-        try:
-            probe = bind(self.graph, shapes=ones)
-        except ValueError:
-            return  # some other size may fit: the first call tells
-        self.report = validate(probe, self.target)
-
-    def _program(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[Any, Params]:
+    def _program(self, shapes: tuple[tuple[int, ...] | None, ...]) -> tuple[Any, Params]:
+        """The compiled function and its constants for these input shapes."""
         if shapes not in self._programs:
             names = self.graph.inputs
             graph = self.graph
             if graph.is_dynamic:
-                graph = bind(graph, shapes=dict(zip(names, shapes, strict=True)))
+                known = {n: s for n, s in zip(names, shapes, strict=True) if s is not None}
+                graph = bind(graph, shapes=known)
             self.report = validate(graph, self.target)
             self.report.raise_errors()
             fn, params = build(graph)
@@ -103,11 +90,10 @@ class Executable:
             self._programs[shapes] = jax.jit(fn), params
         return self._programs[shapes]
 
-    def _example_shape(self, tensor: Tensor) -> tuple[int, ...]:
-        assert tensor.shape is not None
-        if self.examples is not None and _carries_batch(tensor):
-            return (self.examples, *tensor.shape[1:])
-        return tensor.shape
+    def _example_shape(self, tensor: Tensor) -> tuple[int, ...] | None:
+        if self.examples is None or not _carries_batch(tensor):
+            return tensor.shape
+        return (self.examples, *(tensor.shape or ())[1:])
 
 
 def compile(graph: Graph, target: Target | None = None, batch: int | None = None) -> Executable:

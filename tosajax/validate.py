@@ -429,15 +429,29 @@ def _constant_findings(
 
 
 def _smallest(needs: list[tuple[frozenset[str], ...]]) -> tuple[str, ...]:
-    """A small set of profiles and extensions under which every node is supported."""
+    """A small set of profiles and extensions under which every node is supported.
+
+    What leaves no choice comes first, so that alternatives can be met by what is there.
+    """
     chosen: set[str] = set()
     for alternatives in sorted(set(needs), key=len):
         if not any(a <= chosen for a in alternatives):
-            chosen |= min(alternatives, key=lambda a: (len(a - chosen), sorted(a)[::-1]))
-    for extension in sorted(chosen & spec.EXTENSIONS.keys()):
-        allowed = spec.EXTENSIONS[extension]
-        if chosen.isdisjoint(allowed):
-            chosen.add(allowed[0])
-    if chosen.isdisjoint(spec.PROFILES):
-        chosen.add(spec.PROFILES[0])
-    return tuple(n for n in (*spec.PROFILES, *spec.EXTENSIONS) if n in chosen)
+            chosen |= min(alternatives, key=lambda a: (len(a - chosen), _ranked(a)))
+        chosen |= _profiles_of(chosen)
+    return _table_order(chosen or {spec.PROFILES[0]})
+
+
+def _profiles_of(names: set[str]) -> set[str]:
+    """A profile for each extension that has none of its profiles yet."""
+    allowed = (spec.EXTENSIONS[name] for name in _table_order(names) if name in spec.EXTENSIONS)
+    return {profiles[0] for profiles in allowed if names.isdisjoint(profiles)}
+
+
+def _ranked(names: Iterable[str]) -> list[int]:
+    """Profiles before extensions, each in the order of the table."""
+    order = (*spec.PROFILES, *spec.EXTENSIONS)
+    return sorted(order.index(n) for n in names)
+
+
+def _table_order(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(n for n in (*spec.PROFILES, *spec.EXTENSIONS) if n in names)

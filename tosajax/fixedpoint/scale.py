@@ -62,6 +62,25 @@ def apply_scale_16(value: jax.Array, multiplier: jax.Array, shift: jax.Array) ->
         return lax.convert_element_type(scaled, np.int32)
 
 
+def multiply_and_shift(value: jax.Array, other: jax.Array, shift: jax.Array) -> jax.Array:
+    """Multiplies two int32 and shifts right, rounding half up (TOSA 1.0.1, "MUL").
+
+    Args:
+      value: int32, any shape.
+      other: int32, a shape that broadcasts with `value`.
+      shift: int8, broadcastable; bits, in [0, 63].
+
+    Returns:
+      int32, the broadcast shape: the low 32 bits of the shifted product.
+    """
+    amount = shift.astype(jnp.uint32)
+    high, low = _multiply(value, other)
+    # `_multiply` takes a negative `other` for a value 2**32 larger.
+    high = high - jnp.where(other < 0, lax.bitcast_convert_type(value, jnp.uint32), jnp.uint32(0))
+    high, low = _add(high, low, *_half(amount))
+    return _shift_right(high, low, amount)
+
+
 def reciprocal_scale(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Multiplier and shift that divide by `value` (TOSA 1.0.1, "Scaling Helpers").
 
@@ -92,10 +111,10 @@ def _multiply(value: jax.Array, multiplier: jax.Array) -> tuple[jax.Array, jax.A
 
 
 def _half(amount: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """2**(amount - 1) as two uint32 words."""
+    """2**(amount - 1) as two uint32 words; 0 where `amount` is 0."""
     one, zero = jnp.uint32(1), jnp.uint32(0)
     in_low = amount <= 32
-    low = jnp.where(in_low, one << ((amount - one) & jnp.uint32(31)), zero)
+    low = jnp.where(in_low & (amount > 0), one << ((amount - one) & jnp.uint32(31)), zero)
     high = jnp.where(in_low, zero, one << ((amount - jnp.uint32(33)) & jnp.uint32(31)))
     return high, low
 
@@ -107,7 +126,7 @@ def _add(high: jax.Array, low: jax.Array, more_high: jax.Array, more_low: jax.Ar
 
 
 def _shift_right(high: jax.Array, low: jax.Array, amount: jax.Array) -> jax.Array:
-    """The low 32 bits of a signed 64-bit value shifted right by `amount` in [2, 62]."""
+    """The low 32 bits of a signed 64-bit value shifted right by `amount` in [0, 63]."""
     within = amount & jnp.uint32(31)
     # Two shifts, because a shift by 32 (within == 0) is not a shift.
     from_high = (high << jnp.uint32(1)) << (jnp.uint32(31) - within)

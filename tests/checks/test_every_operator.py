@@ -1,0 +1,175 @@
+"""What holds for all operators: no rule without a test, no operator without a shape."""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tosajax import spec
+from tosajax.checks import RULES, Call
+from tosajax.graph import Tensor
+from tosajax.spec import ResizeMode
+
+CHAPTERS = [
+    runpy.run_path(str(path))
+    for path in sorted(Path(__file__).parent.glob("test_*.py"))
+    if path.name != Path(__file__).name
+]
+LEGAL = {op: arguments for chapter in CHAPTERS for op, arguments in chapter["LEGAL"].items()}
+TESTED = {
+    case[0]
+    for chapter in CHAPTERS
+    for table in ("ILLEGAL", "ABOVE")
+    for case in chapter.get(table, [])
+}
+# ERROR_IF and LEVEL_CHECK lines of each operator, less those on MAX_RANK; one label for each.
+BROADCASTING = {
+    op.name: (1, 0)
+    for op in spec.OPERATORS.values()
+    if [a.name for a in op.inputs][:2] == ["input1", "input2"]
+}
+LINES = BROADCASTING | {
+    "ARGMAX": (2, 0),
+    "AVG_POOL2D": (9, 8),
+    "CONV2D": (8, 8),
+    "CONV3D": (9, 12),
+    "DEPTHWISE_CONV2D": (8, 8),
+    "MATMUL": (1, 0),
+    "MAX_POOL2D": (7, 8),
+    "TRANSPOSE_CONV2D": (8, 8),
+    "CLAMP": (2, 0),
+    "NEGATE": (2, 0),
+    "REDUCE_ALL": (2, 0),
+    "REDUCE_ANY": (2, 0),
+    "REDUCE_MAX": (2, 0),
+    "REDUCE_MIN": (2, 0),
+    "REDUCE_PRODUCT": (2, 0),
+    "REDUCE_SUM": (2, 0),
+    "CONCAT": (5, 1),
+    "PAD": (3, 0),
+    "RESHAPE": (1, 0),
+    "REVERSE": (1, 0),
+    "SLICE": (6, 0),
+    "TILE": (2, 0),
+    "TRANSPOSE": (6, 0),
+    "RESIZE": (10, 2),
+    "RESCALE": (14, 0),
+}
+# Rules that the table of arguments states in words.
+ARGUMENTS = {
+    "DEPTHWISE_CONV2D",
+    "PAD",
+    "REDUCE_ALL",
+    "REDUCE_ANY",
+    "REDUCE_MAX",
+    "REDUCE_MIN",
+    "REDUCE_PRODUCT",
+    "REDUCE_SUM",
+    "RESCALE",
+    "RESHAPE",
+    "RESIZE",
+    "TILE",
+    "TRANSPOSE",
+}
+NO_SHAPE = {"CUSTOM", "COND_IF", "WHILE_LOOP", "VARIABLE", "VARIABLE_READ", "VARIABLE_WRITE"}
+IN_SCOPE = [op for op in spec.OPERATORS.values() if op.name not in NO_SHAPE and op.chapter != "fft"]
+ROWS = [(op, row) for op in IN_SCOPE for row in op.types if op.name in LEGAL]
+
+
+def labels():
+    for op, (errors, levels) in LINES.items():
+        yield from (f"{op.lower()}.e{number}" for number in range(1, errors + 1))
+        yield from (f"{op.lower()}.l{number}" for number in range(1, levels + 1))
+    yield from (f"{op.lower()}.arguments" for op in ARGUMENTS)
+
+
+def test_every_label_is_tested():
+    assert set(labels()) == TESTED
+
+
+@pytest.mark.parametrize("op", IN_SCOPE, ids=lambda op: op.name)
+def test_every_operator_has_its_rules(op):
+    rules = RULES[op.name]
+    errors, levels = LINES.get(op.name, (0, 0))
+    assert rules.shape is not None
+    assert (rules.errors is not None) == (errors > 0)
+    assert (rules.levels is not None) == (levels > 0)
+
+
+def test_every_operator_has_a_legal_graph():
+    assert {op.name for op in IN_SCOPE} == LEGAL.keys() | {"CONST", "CONST_SHAPE"}
+
+
+def of_row(op, row):
+    """What else changes with the types of a legal graph."""
+    types = {"types": row.mode}
+    if op.name == "CLAMP":
+        storage = row.types["in_out_t"].storage.type
+        return types | {"min_val": storage(-1), "max_val": storage(1)}
+    if op.name == "RESIZE":
+        nearest = row.mode.endswith("nearest")
+        return types | {"mode": ResizeMode.NEAREST_NEIGHBOR if nearest else ResizeMode.BILINEAR}
+    if op.name == "RESCALE" and row.mode.startswith("48"):
+        return types | {"scale32": False, "multiplier": np.ones(1, np.int16)}
+    if op.name == "TABLE":
+        return types | {"table": (row.types["TABLE_SIZE"],)}
+    return types
+
+
+@pytest.mark.parametrize(("op", "row"), ROWS, ids=[f"{op.name}-{row.mode}" for op, row in ROWS])
+def test_legal(findings, derived, op, row):
+    arguments = LEGAL[op.name] | of_row(op, row)
+    assert findings(op.name, arguments) == []
+    assert derived(op.name, arguments) == arguments[op.outputs[0].name]
+
+
+@pytest.mark.parametrize("op", LEGAL)
+def test_unknown_values_break_no_rule(graph_of, op):
+    """A zero point, or a shape, that only the run will tell cannot be an error now."""
+    graph = graph_of(op, LEGAL[op])
+    run_time = {name: Tensor(name, t.dtype, t.shape) for name, t in graph.tensors.items()}
+    call = Call(graph.nodes[-1], run_time)
+    rules = RULES[op]
+    assert list(rules.errors(call) if rules.errors else ()) == []
+    assert list(rules.levels(call, spec.LEVELS["8K"]) if rules.levels else ()) == []
+
+
+@pytest.mark.parametrize("op", ["PAD", "RESHAPE", "SLICE", "TILE", "RESIZE"])
+def test_no_shape_from_unknown_values(graph_of, op):
+    graph = graph_of(op, LEGAL[op])
+    run_time = {name: Tensor(name, t.dtype, t.shape) for name, t in graph.tensors.items()}
+    rule = RULES[op].shape
+    assert rule is not None
+    with pytest.raises(ValueError, match="not known before the graph runs"):
+        rule(Call(graph.nodes[-1], run_time))
+
+
+@pytest.mark.parametrize(
+    ("op", "change"),
+    [
+        ("AVG_POOL2D", {"stride": (0, 1)}),
+        ("MAX_POOL2D", {"stride": (1, 0)}),
+        ("CONV2D", {"stride": (0, 1)}),
+        ("CONV3D", {"stride": (1, 1, 0)}),
+        ("DEPTHWISE_CONV2D", {"stride": (1, 0)}),
+        ("RESIZE", {"scale": [1, 0, 1, 1]}),
+    ],
+)
+def test_no_shape_without_a_stride(derived, op, change):
+    with pytest.raises(ValueError, match="expected at least 1"):
+        derived(op, LEGAL[op] | change)
+
+
+CASES = [case for chapter in CHAPTERS for case in chapter.get("ILLEGAL", [])]
+
+
+@pytest.mark.parametrize(("label", "change"), [c[:2] for c in CASES], ids=[c[0] for c in CASES])
+def test_an_illegal_shape_is_a_value_error(derived, label, change):
+    """Whatever is wrong: a shape that means nothing, or ValueError, and no other exception."""
+    op = label.split(".")[0].upper()
+    with contextlib.suppress(ValueError):
+        derived(op, LEGAL[op] | change)

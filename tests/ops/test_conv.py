@@ -1,0 +1,399 @@
+"""Convolutions against their definitions, and the routes that integers take."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import test_util
+from oracle import conv_oracle
+from oracle.matmul_oracle import (
+    check_dot_product,
+    draw,
+    draw_bias,
+    magnitude,
+    widest,
+    zero_points,
+)
+from oracle.table_rows import float_rows, integer_rows, rows
+from oracle.transforms import assert_transforms
+
+from tosajax.dtypes import DType
+from tosajax.fixedpoint import _x64
+from tosajax.ops import _exact, conv
+
+NAMES = ("CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")
+DEFINITION = {
+    "CONV2D": conv_oracle.conv,
+    "CONV3D": conv_oracle.conv,
+    "DEPTHWISE_CONV2D": conv_oracle.depthwise,
+    "TRANSPOSE_CONV2D": conv_oracle.transpose,
+}
+
+
+def _plain(x, weight, bias, pad, stride, dilation):
+    return x, weight, bias, {"pad": pad, "stride": stride, "dilation": dilation}
+
+
+# (input shape, weight shape, length of the bias, attributes)
+CASES = {
+    "CONV2D": {
+        "one-element": _plain((1, 1, 1, 5), (4, 1, 1, 5), 4, (0, 0, 0, 0), (1, 1), (1, 1)),
+        "1x1": _plain((2, 3, 4, 3), (5, 1, 1, 3), 1, (0, 0, 0, 0), (1, 1), (1, 1)),
+        "1x1-strided": _plain((2, 5, 4, 3), (2, 1, 1, 3), 2, (0, 0, 0, 0), (2, 3), (1, 1)),
+        "3x3": _plain((2, 5, 6, 4), (3, 3, 3, 4), 3, (1, 1, 1, 1), (1, 1), (1, 1)),
+        "uneven": _plain((1, 6, 7, 2), (3, 3, 2, 2), 1, (2, 1, 0, 3), (2, 3), (1, 3)),
+        "one-channel": _plain((1, 4, 4, 1), (1, 2, 3, 1), 1, (3, 1, 0, 2), (1, 1), (2, 1)),
+        "more-padding-than-kernel": _plain(
+            (1, 2, 2, 2), (2, 2, 2, 2), 2, (4, 3, 4, 3), (1, 1), (1, 1)
+        ),
+        "9x9": _plain((1, 10, 9, 2), (2, 9, 9, 2), 2, (3, 4, 0, 2), (2, 1), (1, 1)),
+        "wide": _plain((2, 1, 150, 2), (3, 1, 67, 2), 3, (0, 0, 5, 0), (1, 22), (1, 2)),
+    },
+    "CONV3D": {
+        "one-element": _plain((1, 1, 1, 1, 3), (2, 1, 1, 1, 3), 2, (0,) * 6, (1,) * 3, (1,) * 3),
+        "uneven": _plain(
+            (2, 4, 5, 3, 2), (3, 2, 3, 2, 2), 3, (1, 0, 0, 2, 2, 1), (1, 2, 1), (2, 1, 3)
+        ),
+        "5x5x5": _plain((1, 5, 6, 4, 2), (2, 5, 5, 5, 2), 1, (1,) * 6, (1, 1, 1), (1, 1, 1)),
+    },
+    "DEPTHWISE_CONV2D": {
+        "one-element": _plain((1, 1, 1, 3), (1, 1, 3, 2), 6, (0, 0, 0, 0), (1, 1), (1, 1)),
+        "3x3": _plain((2, 5, 6, 4), (3, 3, 4, 1), 4, (1, 1, 1, 1), (1, 1), (1, 1)),
+        "uneven": _plain((1, 6, 7, 2), (3, 2, 2, 3), 1, (2, 1, 0, 3), (2, 3), (1, 3)),
+        "9x9": _plain((1, 10, 9, 2), (9, 9, 2, 2), 4, (3, 4, 0, 2), (2, 1), (1, 1)),
+        "wide": _plain((2, 1, 150, 2), (1, 67, 2, 1), 1, (0, 0, 5, 0), (1, 22), (1, 2)),
+    },
+    "TRANSPOSE_CONV2D": {
+        "one-element": ((1, 1, 1, 3), (2, 1, 1, 3), 2, {"out_pad": (0,) * 4, "stride": (1, 1)}),
+        "3x3-stride-1": ((2, 4, 3, 2), (3, 3, 3, 2), 3, {"out_pad": (-1,) * 4, "stride": (1, 1)}),
+        "2x2-stride-2": ((1, 3, 4, 3), (2, 2, 2, 3), 1, {"out_pad": (0,) * 4, "stride": (2, 2)}),
+        "3x4-stride-2x3": (
+            (2, 3, 2, 2),
+            (3, 3, 4, 2),
+            3,
+            {"out_pad": (1, -2, -3, 5), "stride": (2, 3)},
+        ),
+        "stride-over-kernel": (
+            (1, 3, 3, 2),
+            (2, 2, 1, 2),
+            1,
+            {"out_pad": (-1, 2, 3, 0), "stride": (5, 3)},
+        ),
+        "cropped-to-the-limit": (
+            (1, 5, 6, 2),
+            (2, 5, 4, 2),
+            2,
+            {"out_pad": (-4, -4, -3, -3), "stride": (2, 1)},
+        ),
+        "9x17": ((1, 3, 2, 1), (1, 9, 17, 1), 1, {"out_pad": (-2, 1, 0, -7), "stride": (1, 1)}),
+    },
+}
+
+
+def _cases(parameters):
+    return [
+        pytest.param(*p.values, case, id=f"{p.id}-{case}")
+        for p in parameters
+        for case in CASES[p.values[0]]
+    ]
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(11)
+
+
+def device(values):
+    """The values as a JAX array of the same type, int48 not narrowed."""
+    return _x64.from_numpy(values) if values.dtype == np.int64 else jnp.asarray(values)
+
+
+def operands(rng, types, shapes, length):
+    x = draw(rng, types["in_t"], shapes[0])
+    weight = draw(rng, types["weight_t"], shapes[1])
+    return x, weight, draw_bias(rng, types["out_t"], (length,))
+
+
+def point(dtype, value=0):
+    return jnp.asarray(np.full(1, value, dtype.storage))
+
+
+@pytest.mark.parametrize(("name", "types", "case"), _cases(integer_rows(*NAMES)))
+def test_integers(name, types, case, rng):
+    x_shape, w_shape, length, attributes = CASES[name][case]
+    function = functools.partial(getattr(conv, name.lower()), acc_type=types["acc_t"], **attributes)
+    compiled = jax.jit(function)
+    x, weight, bias = operands(rng, types, (x_shape, w_shape), length)
+    wide = [v.astype(np.int64) for v in (x, weight, bias)]
+    x_points, w_points = zero_points(types["in_t"]), zero_points(types["weight_t"])
+    points = {(a, b) for a in x_points for b in w_points if 3 not in (a, b)} | {
+        (x_points[-1], w_points[-1])
+    }
+    for x_zp, w_zp in sorted(points):
+        zps = point(types["in_t"], x_zp), point(types["weight_t"], w_zp)
+        result = compiled(jnp.asarray(x), jnp.asarray(weight), device(bias), *zps)
+        assert result.dtype == types["out_t"].storage
+        expected = DEFINITION[name](*wide, x_zp, w_zp, **attributes)
+        np.testing.assert_array_equal(np.asarray(result), expected, str((x_zp, w_zp)))
+    assert compiled._cache_size() == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("x_value", [-32768, 32767])
+@pytest.mark.parametrize(("weight_value", "w_zp"), [(-128, 127), (127, -128), (-128, 0)])
+def test_largest_int48_sums(name, x_value, weight_value, w_zp):
+    x_shape, w_shape, _, attributes = CASES[name].get("9x9") or list(CASES[name].values())[-1]
+    types = {"in_t": DType.INT16, "weight_t": DType.INT8}
+    x, weight = np.full(x_shape, x_value, np.int16), np.full(w_shape, weight_value, np.int8)
+    bias = np.full(1, 2**46, np.int64)
+    result = getattr(conv, name.lower())(
+        jnp.asarray(x),
+        jnp.asarray(weight),
+        device(bias),
+        point(types["in_t"]),
+        point(types["weight_t"], w_zp),
+        acc_type=DType.INT48,
+        **attributes,
+    )
+    wide = [v.astype(np.int64) for v in (x, weight, bias)]
+    expected = DEFINITION[name](*wide, 0, w_zp, **attributes)
+    np.testing.assert_array_equal(np.asarray(result), expected)
+
+
+@pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
+@pytest.mark.parametrize(("name", "types", "case"), _cases(float_rows(*NAMES)))
+def test_floats(name, types, case, special, rng):
+    x_shape, w_shape, length, attributes = CASES[name][case]
+    x, weight, bias = operands(rng, types, (x_shape, w_shape), length)
+    if special:
+        values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0]).astype(x.dtype)
+        x = np.where(rng.random(x.shape) < 0.05, rng.choice(values, x.shape), x)
+        weight = np.where(rng.random(weight.shape) < 0.02, values[1], weight)
+    zps = point(types["in_t"]), point(types["weight_t"])
+    result = getattr(conv, name.lower())(
+        *map(jnp.asarray, (x, weight, bias)), *zps, acc_type=types["acc_t"], **attributes
+    )
+    with np.errstate(invalid="ignore"):
+        reference = DEFINITION[name](
+            *(v.astype(np.float64) for v in (x, weight, bias)), **attributes
+        )
+        limits = (magnitude(x, types["in_t"]), magnitude(weight, types["in_t"]))
+        limit = DEFINITION[name](
+            *limits, magnitude(bias, types["out_t"]), **attributes, extra=True
+        )
+    taps = w_shape[:2] if name == "DEPTHWISE_CONV2D" else w_shape[1:]
+    check_dot_product(
+        result, reference, limit, size=np.prod(taps), out=types["out_t"], acc=types["acc_t"]
+    )
+    if special:
+        assert np.isfinite(limit).any() or np.prod(taps) > 60 or case == "one-element"
+
+
+def _small(name, types, rng):
+    x_shape, w_shape, length, attributes = list(CASES[name].values())[1]
+    x, weight, bias = operands(rng, types, (x_shape, w_shape), length)
+    function = functools.partial(getattr(conv, name.lower()), acc_type=types["acc_t"], **attributes)
+    zps = point(types["in_t"]), point(types["weight_t"])
+    return function, [jnp.asarray(x), jnp.asarray(weight), device(bias), *zps]
+
+
+@pytest.mark.parametrize(("name", "types"), rows(*NAMES))
+def test_jit_and_vmap(name, types, rng):
+    if types["in_t"] not in (DType.INT8, DType.INT16, DType.FP32, DType.FP16):
+        pytest.skip("the same code as another type")
+    function, inputs = _small(name, types, rng)
+    if types["in_t"] is DType.INT8:
+        assert_transforms(function, *inputs)
+    else:  # zero points that must be zero
+        assert_transforms(
+            lambda x, w, b: function(x, w, b, *inputs[3:]),
+            *inputs[:3],
+            exact=types["in_t"] is DType.INT16,
+        )
+
+
+@pytest.mark.parametrize("case", ["9x9", "wide"])
+@pytest.mark.parametrize("name", ["CONV2D", "DEPTHWISE_CONV2D"])
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
+def test_loops_under_transforms(name, dtype, case, rng):
+    out = DType.INT32 if dtype is DType.INT8 else DType.INT48
+    types = {"in_t": dtype, "weight_t": DType.INT8, "out_t": out}
+    x_shape, w_shape, length, attributes = CASES[name][case]
+    x, weight, bias = operands(rng, types, (x_shape, w_shape), length)
+    function = functools.partial(getattr(conv, name.lower()), acc_type=out, **attributes)
+    xs = jnp.asarray(np.stack([x, np.roll(x, 1), -1 - x]))
+    rest = (jnp.asarray(weight), device(bias), point(dtype), point(DType.INT8, -128))
+    axes = (0, None, None, None, None)
+    expected = [np.asarray(function(one, *rest)) for one in xs]
+    vmapped = jax.vmap(function, axes)
+    for result in (
+        vmapped(xs, *rest),
+        jax.jit(vmapped)(xs, *rest),
+        jax.vmap(jax.jit(function), axes)(xs, *rest),
+        jax.lax.scan(lambda carry, one: (carry, function(one, *rest)), 0, xs)[1],
+        jax.lax.map(lambda one: function(one, *rest), xs),
+    ):
+        assert result.dtype == out.storage
+        np.testing.assert_array_equal(np.asarray(result), np.stack(expected))
+
+
+@pytest.mark.parametrize("name", ["CONV2D", "CONV3D", "TRANSPOSE_CONV2D"])
+def test_patches_stay_small(name, monkeypatch, rng):
+    types = {"in_t": DType.INT8, "weight_t": DType.INT8, "out_t": DType.INT32, "acc_t": DType.INT32}
+    x_shape, w_shape, length, attributes = list(CASES[name].values())[-1]
+    x, weight, bias = operands(rng, types, (x_shape, w_shape), length)
+    inputs = [*map(jnp.asarray, (x, weight, bias)), point(DType.INT8, -7), point(DType.INT8, 9)]
+    function = functools.partial(
+        getattr(conv, name.lower()), acc_type=DType.INT32, **attributes
+    )
+    expected = function(*inputs)
+    for limit in (1, 4000):
+        monkeypatch.setattr(_exact, "_MAX_PATCH_BYTES", limit)
+        np.testing.assert_array_equal(function(*inputs), expected)
+
+
+KNOWN = np.zeros(1, np.int8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_zero_points_known_to_be_zero(name, rng):
+    types = {"in_t": DType.INT8, "weight_t": DType.INT8, "out_t": DType.INT32, "acc_t": DType.INT32}
+    function, (x, weight, bias, *zps) = _small(name, types, rng)
+    expected = function(x, weight, bias, *zps)
+    np.testing.assert_array_equal(function(x, weight, bias, KNOWN, KNOWN), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("CONV2D", (2, 64, 64, 2)),
+        ("CONV2D", (2, 1, 8192, 2)),
+        ("DEPTHWISE_CONV2D", (64, 64, 2, 2)),
+        ("DEPTHWISE_CONV2D", (8192, 1, 2, 2)),
+        ("TRANSPOSE_CONV2D", (2, 64, 64, 2)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16, DType.FP32])
+def test_huge_kernels_make_small_programs(name, shape, dtype):
+    kernel = shape[:2] if name == "DEPTHWISE_CONV2D" else shape[1:3]
+    transposed = name == "TRANSPOSE_CONV2D"
+    space = (2, 2) if transposed else [size + 3 for size in kernel]
+    attributes = (
+        {"out_pad": (0, 0, 0, 0), "stride": (1, 1)}
+        if transposed
+        else {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
+    )
+    out = {DType.INT8: DType.INT32, DType.INT16: DType.INT48, DType.FP32: DType.FP32}[dtype]
+    weight = dtype if dtype.is_float else DType.INT8
+    inputs = (
+        jnp.ones((1, *space, 2), dtype.storage),
+        jnp.ones(shape, weight.storage),
+        device(np.zeros(1, out.storage)),
+        point(dtype),
+        point(weight),
+    )
+    function = functools.partial(getattr(conv, name.lower()), acc_type=out, **attributes)
+    lowered = jax.jit(function).lower(*inputs)
+    assert len(lowered.as_text()) < 60_000
+    compiled = lowered.compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 20_000_000
+    largest = np.prod(kernel) * (1 if name == "DEPTHWISE_CONV2D" else 2)
+    assert np.asarray(compiled(*inputs)).max() == min(largest, 2 * 2 * 2 if transposed else largest)
+
+
+def test_a_long_kernel_is_exact(rng):
+    x, weight = (draw(rng, DType.INT8, s) for s in ((1, 1, 1200, 3), (2, 1, 1000, 3)))
+    for dtype, values in ((DType.INT8, x), (DType.INT16, x.astype(np.int16) * np.int16(255))):
+        out = DType.INT32 if dtype is DType.INT8 else DType.INT48
+        attributes = {"pad": (0, 0, 0, 0), "stride": (1, 50), "dilation": (1, 1)}
+        result = conv.conv2d(
+            jnp.asarray(values),
+            jnp.asarray(weight),
+            device(np.zeros(1, out.storage)),
+            point(dtype),
+            point(DType.INT8, 127),
+            acc_type=out,
+            **attributes,
+        )
+        wide = values.astype(np.int64), weight.astype(np.int64), np.zeros(1, np.int64)
+        expected = conv_oracle.conv(*wide, 0, 127, **attributes)
+        np.testing.assert_array_equal(np.asarray(result), expected)
+
+
+def _lowered(name, batch, dtype=DType.INT8):
+    """Lowers an operator, vmapped over inputs with unbatched weights where `batch` is given."""
+    shape, weight, attributes = {
+        "CONV2D": ((1, 16, 16, 16), (16, 3, 3, 16), None),
+        "CONV3D": ((1, 8, 8, 8, 8), (16, 3, 3, 3, 8), None),
+        "TRANSPOSE_CONV2D": (
+            (1, 8, 8, 16),
+            (16, 3, 3, 16),
+            {"out_pad": (0, -1, 0, -1), "stride": (2, 2)},
+        ),
+        "DEPTHWISE_CONV2D": ((1, 16, 16, 16), (3, 3, 16, 1), None),
+    }[name]
+    rank = len(shape) - 2
+    attributes = attributes or {
+        "pad": (1, 1) * rank,
+        "stride": (1,) * rank,
+        "dilation": (1,) * rank,
+    }
+    function = functools.partial(
+        getattr(conv, name.lower()), acc_type=DType.INT32, **attributes
+    )
+    if batch is not None:
+        function = jax.vmap(function, (0, None, None, None, None))
+        shape = (batch, *shape)
+    zp = jax.ShapeDtypeStruct((1,), np.int8)
+    return jax.jit(function).lower(
+        jax.ShapeDtypeStruct(shape, np.int8),
+        jax.ShapeDtypeStruct(weight, np.int8),
+        jax.ShapeDtypeStruct((16,), np.int32),
+        zp,
+        zp,
+    )
+
+
+@pytest.mark.parametrize("batch", [None, 8])
+@pytest.mark.parametrize("name", ["CONV2D", "CONV3D", "TRANSPOSE_CONV2D"])
+def test_int8_takes_the_fast_path(name, batch):
+    if jax.default_backend() != "cpu":
+        pytest.skip("looks for the fast kernels of XLA:CPU")
+    text = _lowered(name, batch).compile().as_text()
+    # Every dot of int8 is inside a kernel of the library, so none is left in plain HLO.
+    dots = re.findall(r"^.*\bdot\(.*$", text, re.MULTILINE)
+    assert text.count("ynn_fusion") >= 2
+    entry = text[text.index("ENTRY") :]
+    assert not re.search(r"\b(dot|convolution)\(", entry)
+    # The product of patches and weights is one dot, whatever the batch.
+    assert sum("s8" in d or "s32" in d for d in dots) <= 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_int8_uses_no_64_bit_type(name):
+    text = _lowered(name, 4).as_text()
+    assert not re.search(r"tensor<([0-9x]*x)?(i64|ui64|f64|f32)>", text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("case", ["first", "last"])
+def test_gradients_of_floats(name, case, rng):
+    types = dict.fromkeys(("in_t", "weight_t", "out_t", "acc_t"), DType.FP32)
+    chosen = list(CASES[name].values())[0 if case == "first" else -1]
+    x_shape, w_shape, length, attributes = chosen
+    x, weight, bias = operands(rng, types, (x_shape, w_shape), length)
+    zps = point(DType.FP32), point(DType.FP32)
+    function = functools.partial(getattr(conv, name.lower()), acc_type=DType.FP32, **attributes)
+    test_util.check_grads(
+        lambda *inputs: function(*inputs, *zps),
+        tuple(map(jnp.asarray, (x, weight, bias))),
+        order=1,
+        modes=("rev",),
+        atol=2e-2,
+        rtol=2e-2,
+    )

@@ -1,0 +1,77 @@
+"""Pooling as its definition reads, in Python integers and float64."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+
+def _windows(shape, kernel, stride, pad):
+    """Yields the output position and the slices of the input that its window covers."""
+    lengths = []
+    for length, size, step, pads in zip(
+        shape[1:3], kernel, stride, (pad[:2], pad[2:]), strict=True
+    ):
+        whole = length + sum(pads) - size
+        assert whole % step == 0, "the test case is no valid graph"
+        assert max(pads) < size, "the test case is no valid graph"
+        lengths.append(whole // step + 1)
+    for oy, ox in product(*map(range, lengths)):
+        y, x = oy * stride[0] - pad[0], ox * stride[1] - pad[2]
+        rows = slice(max(y, 0), min(y + kernel[0], shape[1]))
+        columns = slice(max(x, 0), min(x + kernel[1], shape[2]))
+        yield oy, ox, rows, columns, lengths
+
+
+def divide(total, count):
+    """What scaling by the reciprocal of `count` gives, in Python integers."""
+    k = (count - 1).bit_length()
+    multiplier = (((1 << 30) + 1) << k) // count
+    shift = 30 + k
+    return (total * multiplier + (1 << (shift - 1))) >> shift
+
+
+def avg_pool_int(x, input_zp, output_zp, low, high, *, kernel, stride, pad):
+    """AVG_POOL2D of integers with the output range [low, high]."""
+    result = None
+    for oy, ox, rows, columns, lengths in _windows(x.shape, kernel, stride, pad):
+        if result is None:
+            result = np.zeros((x.shape[0], *lengths, x.shape[3]), np.int64)
+        part = x[:, rows, columns].astype(np.int64)
+        count = part.shape[1] * part.shape[2]
+        for n, c in product(range(x.shape[0]), range(x.shape[3])):
+            total = sum(int(v) - input_zp for v in part[n, :, :, c].flat)
+            result[n, oy, ox, c] = min(max(divide(total, count) + output_zp, low), high)
+    return result
+
+
+def avg_pool_float(x, *, kernel, stride, pad):
+    """AVG_POOL2D in float64."""
+    result = None
+    for oy, ox, rows, columns, lengths in _windows(x.shape, kernel, stride, pad):
+        if result is None:
+            result = np.zeros((x.shape[0], *lengths, x.shape[3]), np.float64)
+        part = x[:, rows, columns].astype(np.float64)
+        result[:, oy, ox] = part.sum(axis=(1, 2)) / (part.shape[1] * part.shape[2])
+    return result
+
+
+def max_pool(x, *, kernel, stride, pad, ignore_nan=False):
+    """MAX_POOL2D in float64 (exact for every type)."""
+    result = None
+    for oy, ox, rows, columns, lengths in _windows(x.shape, kernel, stride, pad):
+        if result is None:
+            result = np.zeros((x.shape[0], *lengths, x.shape[3]), np.float64)
+        part = x[:, rows, columns].astype(np.float64)
+        for n, c in product(range(x.shape[0]), range(x.shape[3])):
+            best = np.nan if ignore_nan else -np.inf
+            for value in part[n, :, :, c].flat:
+                if np.isnan(value):
+                    best = best if ignore_nan else value
+                elif np.isnan(best):
+                    best = value if ignore_nan else best
+                else:
+                    best = max(best, value)
+            result[n, oy, ox, c] = best
+    return result

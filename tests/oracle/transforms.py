@@ -1,0 +1,75 @@
+"""Checks that a kernel means the same under jit and vmap, and is traced once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+
+def bits(values) -> np.ndarray:
+    """The bit patterns of an array, so that NaN and signed zeros compare too."""
+    values = np.asarray(values)
+    return np.atleast_1d(values).view(np.dtype(f"u{values.dtype.itemsize}"))
+
+
+def assert_identical(result, expected) -> None:
+    """Asserts the same type, shape and bits; any NaN stands for any other."""
+    result, expected = np.asarray(result), np.asarray(expected)
+    assert result.dtype == expected.dtype
+    assert result.shape == expected.shape
+    if result.dtype.kind not in "iub":
+        with np.errstate(invalid="ignore"):
+            both = np.isnan(result) & np.isnan(expected)
+        result = np.where(both, np.zeros((), result.dtype), result)
+        expected = np.where(both, np.zeros((), expected.dtype), expected)
+    np.testing.assert_array_equal(bits(result), bits(expected))
+
+
+def assert_transforms(function: Callable[..., jax.Array], *inputs: jax.Array, exact=True) -> None:
+    """Asserts jit == eager and, for every input batched alone and all together, vmap == loop.
+
+    Without `exact`, floats may differ in the last places, as fusion reorders them.
+    """
+    compare = assert_identical if exact else _close
+    eager = function(*inputs)
+    traces = 0
+
+    def counted(*args):
+        nonlocal traces
+        traces += 1
+        return function(*args)
+
+    compiled = jax.jit(counted)
+    compare(compiled(*inputs), eager)
+    compiled(*inputs)
+    assert traces == 1
+    every = range(len(inputs))
+    for batched in {*((i,) for i in every), tuple(every)}:
+        axes = tuple(0 if i in batched else None for i in every)
+        stacked = [
+            jax.numpy.stack([x, *_variants(x)]) if i in batched else x for i, x in enumerate(inputs)
+        ]
+        results = jax.jit(jax.vmap(function, axes))(*stacked)
+        for n in range(3):
+            one = [x[n] if i in batched else x for i, x in enumerate(stacked)]
+            compare(results[n], function(*one))
+
+
+def _variants(values: jax.Array) -> list[jax.Array]:
+    """Two rearrangements of an array, or other values near it where it holds one."""
+    if values.size > 1:
+        flat = values.reshape(-1)
+        return [jax.numpy.roll(flat, n).reshape(values.shape) for n in (1, 2)]
+    if values.dtype == np.bool_:
+        return [~values, values]
+    return [(values + values.dtype.type(n)).astype(values.dtype) for n in (1, 2)]
+
+
+def _close(result, expected) -> None:
+    result, expected = np.asarray(result), np.asarray(expected)
+    assert result.dtype == expected.dtype
+    np.testing.assert_allclose(
+        result.astype(np.float64), expected.astype(np.float64), rtol=1e-6, atol=1e-6
+    )

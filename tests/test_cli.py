@@ -1,0 +1,196 @@
+"""The command line as a user meets it: output, exit status, one clear line for bad input."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tosajax
+from tosajax import Builder, DType
+from tosajax.cli import main
+
+
+@pytest.fixture
+def model(data) -> str:
+    return str(data / "et_digits_cnn_a8w8" / "model.tosa")
+
+
+@pytest.fixture
+def illegal(tmp_path) -> str:
+    b = Builder()
+    x = b.input("x", DType.INT32, (2, 3))
+    b.op("REVERSE", x, axis=5, name="one")
+    graph = b.graph(outputs=[b.op("REVERSE", x, axis=7, name="two")])
+    path = tmp_path / "illegal.tosa"
+    tosajax.save(graph, path)
+    return str(path)
+
+
+def test_info(model, capsys):
+    assert main(["info", model]) == 0
+    out = capsys.readouterr().out
+    for line in (
+        "TOSA flatbuffer 1.0.0",
+        "quantized_decomposed_quantize_per_tensor_default: INT8[1,8,8,1]",
+        "tosa_reshape_default: INT8[1,10]",
+        "PRO-INT",
+        "CONV2D 3",
+        "5,742",
+        "108,864",
+    ):
+        assert line in out
+
+
+def test_info_of_an_illegal_graph(illegal, capsys):
+    assert main(["info", illegal]) == 0
+    assert "2 errors" in capsys.readouterr().out
+
+
+def test_check_of_a_legal_graph(model, capsys):
+    assert main(["check", model, "--target", "pro-int@8k"]) == 0
+    assert "VALID (0 errors, 0 unpredictable)" in capsys.readouterr().out
+
+
+def test_check_lists_every_finding(illegal, capsys):
+    assert main(["check", illegal]) == 1
+    out = capsys.readouterr().out
+    assert "REVERSE 'one'" in out
+    assert "REVERSE 'two'" in out
+    assert "ERROR (2 errors, 0 unpredictable)" in out
+
+
+def test_check_of_a_target(model, capsys):
+    assert main(["check", model, "--target", "PRO-FP"]) == 1
+    assert "needs PRO-INT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("batch", [1, 7, 32, 600])
+def test_run(model, data, tmp_path, capsys, batch):
+    folder, output = data / "digits_test", tmp_path / "y.npy"
+    images = ["--input", str(folder / "inputs_0.npy")]
+    small = tmp_path / "x.npy"
+    if batch == 1:
+        np.save(small, np.load(folder / "inputs_0.npy")[:9])
+        images = ["--input", str(small)]
+    assert main(["run", model, *images, "--batch", str(batch), "--output", str(output)]) == 0
+    result = np.load(output)
+    np.testing.assert_array_equal(result, np.load(folder / "expected_ref_0.npy")[: len(result)])
+    assert f"{len(result)} examples" in capsys.readouterr().out
+
+
+def test_run_of_whole_examples_keeps_their_axis(data, tmp_path):
+    folder, output = data / "et_digits_cnn_bf16", tmp_path / "y.npy"
+    status = main(
+        ["run", str(folder / "model.tosa"), "--input", str(folder / "inputs_0.npy"),
+         "--batch", "5", "--output", str(output)]
+    )  # fmt: skip
+    assert status == 0
+    assert np.load(output).shape == (16, 1, 10)
+
+
+def test_run_of_a_graph_that_cannot_carry_a_batch(data, tmp_path):
+    folder, output = data / "jax_gather", tmp_path / "y.npy"
+    status = main(
+        ["run", str(folder / "model.tosa"), "--input", str(folder / "inputs_0.npy"),
+         "--output", str(output)]
+    )  # fmt: skip
+    assert status == 0
+    np.testing.assert_array_equal(np.load(output), np.load(folder / "expected_ref_0.npy"))
+
+
+def bad(arguments: list[str], capsys, *words: str) -> None:
+    """Ends in one line on stderr that holds all words, and status 1."""
+    assert main(arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("tosajax: error: ")
+    assert captured.err.count("\n") == 1
+    for word in words:
+        assert word in captured.err
+
+
+def test_missing_file(capsys):
+    bad(["info", "nowhere.tosa"], capsys, "nowhere.tosa", "No such file")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x20\0\0\0TOSA", b"{}"])
+def test_broken_file(tmp_path, capsys, content):
+    path = tmp_path / "broken.tosa"
+    path.write_bytes(content)
+    for command in ("info", "check"):
+        bad([command, str(path)], capsys, "broken.tosa")
+
+
+def test_run_of_an_illegal_graph(illegal, tmp_path, capsys):
+    x, y = tmp_path / "x.npy", tmp_path / "y.npy"
+    np.save(x, np.zeros((1, 2, 3), np.int32))
+    arguments = ["run", illegal, "--input", str(x), "--output", str(y)]
+    bad(arguments, capsys, "REVERSE 'one'", "reverse.e1", "1 more")
+    assert not y.exists()
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros((4, 8, 8, 1), np.float32), ("float32", "int8")),
+        (np.zeros((4, 9, 8, 1), np.int8), ("(4, 9, 8, 1)", "(count, 8, 8, 1)")),
+        (np.zeros((0, 8, 8, 1), np.int8), ("no examples",)),
+        (np.array([None]), ("pickle",)),
+    ],
+    ids=["type", "shape", "empty", "objects"],
+)
+def test_run_of_bad_data(model, tmp_path, capsys, array, words):
+    x, y = tmp_path / "x.npy", tmp_path / "y.npy"
+    np.save(x, array)
+    bad(["run", model, "--input", str(x), "--output", str(y)], capsys, *words)
+    assert not y.exists()
+
+
+def test_run_with_a_wrong_number_of_files(model, tmp_path, capsys):
+    y = str(tmp_path / "y.npy")
+    arguments = ["run", model, "--input", "a.npy", "--input", "b.npy", "--output", y]
+    bad(arguments, capsys, "2 --input", "has 1")
+
+
+def test_run_into_a_folder_that_is_not_there(model, tmp_path, capsys):
+    y = str(tmp_path / "away" / "y.npy")
+    bad(["run", model, "--input", "x.npy", "--output", y], capsys, "away")
+
+
+def test_run_leaves_no_partial_file(model, data, tmp_path, monkeypatch, capsys):
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "save", fail)
+    images = str(data / "digits_test" / "inputs_0.npy")
+    bad(["run", model, "--input", images, "--output", str(tmp_path / "y.npy")], capsys, "disk full")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback(illegal):
+    with pytest.raises(FileNotFoundError):
+        main(["info", "nowhere.tosa", "--debug"])
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["run"], ["check", "m", "--target", "PRO-X"], ["info", "m", "--batch", "0"]]
+)
+def test_misuse_is_status_2(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: tosajax" in capsys.readouterr().err
+
+
+def test_as_a_process(model):
+    done = subprocess.run(
+        [sys.executable, "-m", "tosajax", "info", model], capture_output=True, text=True, check=True
+    )
+    assert "CONV2D" in done.stdout
+    assert done.stderr == ""
+    installed = Path(sys.executable).with_name("tosajax")
+    version = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout == f"tosajax {tosajax.__version__}\n"

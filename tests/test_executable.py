@@ -1,0 +1,220 @@
+"""Executables: shapes, types, batches, and how often they trace."""
+
+from __future__ import annotations
+
+import chex
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tosajax
+from tosajax import Builder, DType, Graph, TosaError, UnsupportedError
+
+
+def add_graph(dtype: DType = DType.INT32, shape: tuple[int, ...] = (1, 3)) -> Graph:
+    b = Builder()
+    x, y = b.input("x", dtype, shape), b.input("y", dtype, shape)
+    return b.graph(outputs=[b.op("ADD", x, y, shape=shape, name="sum")])
+
+
+def identity_graph(dtype: DType, shape: tuple[int, ...]) -> Graph:
+    b = Builder()
+    return b.graph(outputs=[b.op("IDENTITY", b.input("x", dtype, shape), shape=shape)])
+
+
+def test_runs_numpy_and_jax_arrays():
+    run = tosajax.compile(add_graph())
+    x = np.array([[1, 2, 3]], np.int32)
+    (y,) = run(x, x)
+    assert isinstance(y, jax.Array)
+    np.testing.assert_array_equal(y, 2 * x)
+    (y,) = run(jnp.asarray(x), x)
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_traces_once_for_a_shape(monkeypatch):
+    monkeypatch.setattr(tosajax.ops, "add", chex.assert_max_traces(tosajax.ops.add, n=1))
+    run = tosajax.compile(add_graph())
+    x = np.ones((1, 3), np.int32)
+    for _ in range(3):
+        run(x, x)
+
+
+def test_traces_once_for_each_shape_of_an_open_graph(monkeypatch):
+    count = 0
+    kernel = tosajax.ops.add
+
+    def counted(*args):
+        nonlocal count
+        count += 1
+        return kernel(*args)
+
+    monkeypatch.setattr(tosajax.ops, "add", counted)
+    run = tosajax.compile(add_graph(shape=(-1, 3)))
+    for batch in (2, 5, 2, 5):
+        x = np.ones((batch, 3), np.int32)
+        (y,) = run(x, x)
+        assert y.shape == (batch, 3)
+    assert count == 2
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64])
+@pytest.mark.parametrize("first", [1, -1], ids=["fixed", "open"])
+def test_batch(batch, first):
+    run = tosajax.compile(add_graph(shape=(first, 3)), batch=batch)
+    x = np.arange(batch * 3, dtype=np.int32).reshape(batch, 3)
+    (y,) = run(x, x)
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_examples_of_a_fixed_graph_do_not_mix():
+    b = Builder()
+    x = b.input("x", DType.INT32, (1, 4))
+    total = b.op("REDUCE_SUM", b.op("REDUCE_SUM", x, axis=0), axis=1)
+    run = tosajax.compile(b.graph(outputs=[total]), batch=5)
+    x = np.arange(20, dtype=np.int32).reshape(5, 4)
+    np.testing.assert_array_equal(run(x)[0], x.sum(axis=1, keepdims=True))
+
+
+def test_inputs_without_a_batch_are_shared_and_outputs_without_one_are_stacked():
+    b = Builder()
+    x, y = b.input("x", DType.INT32, (1, 4)), b.input("y", DType.INT32, (2, 4))
+    graph = b.graph(outputs=[b.op("ADD", x, y)])
+    run = tosajax.compile(graph, batch=3)
+    x, y = np.arange(12, dtype=np.int32).reshape(3, 4), np.ones((2, 4), np.int32)
+    (z,) = run(x, y)
+    np.testing.assert_array_equal(z, x[:, None] + y)
+
+
+def test_no_input_can_carry_the_batch():
+    with pytest.raises(ValueError, match=r"x: INT32\[2,3\]"):
+        tosajax.compile(add_graph(shape=(2, 3)), batch=4)
+
+
+@pytest.mark.parametrize("batch", [0, -3])
+def test_batch_below_one(batch):
+    with pytest.raises(ValueError, match=f"batch is {batch}"):
+        tosajax.compile(add_graph(), batch=batch)
+
+
+def test_wrong_number_of_inputs():
+    with pytest.raises(TypeError, match=r"1 inputs, expected 2 \(x, y\)"):
+        tosajax.compile(add_graph())(np.zeros((1, 3), np.int32))
+
+
+def test_wrong_type():
+    x = np.zeros((1, 3), np.int64)
+    with pytest.raises(TypeError, match=r"'x' has type int64, expected int32 \(INT32\)"):
+        tosajax.compile(add_graph())(x, x)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "hint"),
+    [(DType.BF16, np.uint16, "bfloat16"), (DType.INT8, np.uint8, "int8")],
+)
+def test_same_bits_in_another_type(dtype, given, hint):
+    run = tosajax.compile(identity_graph(dtype, (2,)))
+    with pytest.raises(TypeError, match=rf"\.view\({hint}\)"):
+        run(np.zeros(2, given))
+
+
+def test_wrong_shape():
+    run = tosajax.compile(add_graph())
+    x = np.zeros((2, 3), np.int32)
+    with pytest.raises(ValueError, match=r"\(2, 3\), expected \(1, 3\); compile with batch=2"):
+        run(x, x)
+    with pytest.raises(ValueError, match=r"\(3,\), expected \(1, 3\)$"):
+        run(x[0], x[0])
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if d is not DType.SHAPE], ids=lambda d: d.name)
+def test_every_type_goes_in_and_comes_out(dtype):
+    values = np.array([0, 1, 1, 0, 1], dtype.storage)
+    if dtype.is_integer:
+        values = np.array([dtype.minimum, -1, 0, 1, dtype.maximum], dtype.storage)
+    (y,) = tosajax.compile(identity_graph(dtype, (5,)))(values)
+    assert y.dtype == dtype.storage
+    np.testing.assert_array_equal(np.asarray(y), values)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [(DType.INT4, 8), (DType.INT4, -8), (DType.INT48, 1 << 47)]
+)
+def test_values_out_of_range(dtype, value):
+    run = tosajax.compile(identity_graph(dtype, (2,)))
+    with pytest.raises(ValueError, match=f"{dtype.name} holds"):
+        run(np.array([0, value], dtype.storage))
+
+
+def test_int48_constants_keep_all_bits_under_the_users_own_jit():
+    b = Builder()
+    x = b.input("x", DType.INT16, (1, 1, 1, 1))
+    bias = b.const([(1 << 47) - 1], DType.INT48)
+    zero_in, zero_w = b.const([0], DType.INT16), b.const([0], DType.INT8)
+    y = b.op(
+        "CONV2D", x, b.const(np.ones((1, 1, 1, 1)), DType.INT8), bias, zero_in, zero_w,
+        pad=(0, 0, 0, 0), stride=(1, 1), dilation=(1, 1), acc_type=DType.INT48,
+    )  # fmt: skip
+    fn, params = tosajax.lower(b.graph(outputs=[y]))
+    (out,) = jax.jit(fn)(params, jnp.full((1, 1, 1, 1), -1, jnp.int16))
+    assert np.asarray(out).item() == (1 << 47) - 2
+
+
+def test_illegal_graph():
+    b = Builder()
+    x = b.input("x", DType.INT32, (1, 3))
+    graph = b.graph(outputs=[b.op("ADD", x, x, shape=(3, 3), name="sum")])
+    for entry in (tosajax.compile, tosajax.lower):
+        with pytest.raises(TosaError, match="ADD 'sum'"):
+            entry(graph)
+
+
+def test_target_is_checked():
+    with pytest.raises(TosaError, match="PRO-FP"):
+        tosajax.compile(add_graph(DType.FP32), tosajax.Target.parse("PRO-INT"))
+
+
+def test_open_graph_that_is_illegal_is_refused_at_its_first_call():
+    b = Builder()
+    x = b.input("x", DType.INT32, (-1, 3))
+    graph = b.graph(outputs=[b.op("ADD", x, x, shape=(-1, 4))])
+    run = tosajax.compile(graph)
+    with pytest.raises(TosaError, match=r"add\.e1"):
+        run(np.zeros((2, 3), np.int32))
+
+
+def test_operator_that_is_not_implemented():
+    b = Builder()
+    x = b.input("x", DType.FP32, (1, 4, 4))
+    shapes = [(1, 4, 3), (1, 4, 3)]
+    outs = b.ops("RFFT2D", x, shapes=shapes, dtypes=[DType.FP32] * 2, names=["re", "im"])
+    with pytest.raises(UnsupportedError, match="RFFT2D 're'"):
+        tosajax.compile(b.graph(outputs=list(outs)))
+
+
+def test_lowered_function_under_transformations():
+    fn, params = tosajax.lower(add_graph(DType.FP32))
+    x = jnp.ones((1, 3), jnp.float32)
+    (y,) = jax.jit(fn)(params, x, x)
+    np.testing.assert_array_equal(y, 2 * x)
+    (y,) = jax.vmap(fn, in_axes=(None, 0, None))(params, jnp.stack([x, 2 * x]), x)
+    np.testing.assert_array_equal(y, jnp.stack([2 * x, 3 * x]))
+    gradient = jax.grad(lambda x: fn(params, x, x)[0].sum())(x)
+    np.testing.assert_array_equal(gradient, 2 * x)
+
+
+def test_bfloat16_output_type():
+    run = tosajax.compile(add_graph(DType.BF16))
+    x = np.ones((1, 3), ml_dtypes.bfloat16)
+    assert run(x, x)[0].dtype == ml_dtypes.bfloat16
+
+
+def test_integer_graph_has_no_64_bit_type_in_its_program(data):
+    graph = tosajax.load(data / "et_digits_cnn_a8w8" / "model.tosa")
+    fn, params = tosajax.lower(graph)
+    text = jax.jit(fn).lower(params, jnp.zeros((1, 8, 8, 1), jnp.int8)).as_text()
+    for wide in ("i64>", "ui64>", "f64>"):
+        # Sizes and indices of slices are attributes and index constants, not tensors of data.
+        assert f"x{wide}" not in text.replace("tensor<2xi64>", ""), wide

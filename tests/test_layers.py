@@ -1,0 +1,168 @@
+"""Dependencies point one way, and 64-bit types stay where int48 is.
+
+Read from the source, imports inside functions included, so that nothing hides behind an import
+that happens to run late.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tosajax
+
+PACKAGE = Path(tosajax.__file__).parent
+FILES = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text()) for p in PACKAGE.rglob("*.py")}
+
+# What a part may import of tosajax, itself aside. Parts that are not here sit on top: they may
+# import what they like, and as no part here names them, none below imports them.
+LAYERS: dict[str, set[str]] = {
+    "dtypes": set(),
+    "report": set(),
+    "spec": {"dtypes"},
+    "target": {"spec"},
+    "graph": {"dtypes", "report", "spec"},
+    "fixedpoint": {"dtypes"},
+    "ops": {"dtypes", "fixedpoint", "spec.enums"},
+    "checks": {"dtypes", "graph", "report", "spec"},
+    "validate": {"checks", "dtypes", "graph", "report", "spec", "target"},
+    "io": {"dtypes", "graph", "report", "spec"},
+    "grad": {"dtypes", "fixedpoint", "ops", "spec"},
+    "quant": {"dtypes", "fixedpoint", "grad", "graph", "ops", "report", "spec"},
+}
+
+WIDE = {"int64", "uint64", "float64", "complex128"}
+# Modules that name a 64-bit type, all for int48. Comparisons with one do not count.
+INT48_MODULES = {
+    "fixedpoint/_x64.py",
+    "fixedpoint/scale.py",
+    "ops/_exact.py",
+    "ops/conv.py",
+}
+
+
+def _modules() -> set[str]:
+    names = (path.removesuffix(".py").removesuffix("/__init__") for path in FILES)
+    return {name.replace("/", ".") for name in names}
+
+
+def _imports(path: str) -> set[str]:
+    """The modules that a file imports of the package, "tosajax." left out, but for itself."""
+    found: set[str] = set()
+    for node in ast.walk(FILES[path]):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} line {node.lineno}: relative import"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            modules = {n for n in names if n.removeprefix("tosajax.") in MODULES}
+            found.update(modules)
+            if modules != names:
+                found.add(str(node.module))
+    return {n.removeprefix("tosajax.") for n in found if n.split(".")[0] == "tosajax"}
+
+
+def _part(path: str) -> str:
+    return path.split("/")[0].removesuffix(".py")
+
+
+def _third_party(nodes: Iterator[ast.AST]) -> set[str]:
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.add(str(node.module).split(".")[0])
+    return names - sys.stdlib_module_names - {"tosajax"}
+
+
+def _when_imported(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run when the module is imported: all but the bodies of functions."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield child
+            yield from _when_imported(child)
+
+
+def _wide_names(path: str) -> set[str]:
+    """64-bit types that a file names, as `np.int64` or "int64", comparisons left out."""
+    found: set[str] = set()
+    pending: list[ast.AST] = [FILES[path]]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Compare):
+            continue
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.alias):
+            found.add(node.name)
+        elif isinstance(node, ast.Constant):
+            found.add(str(node.value))
+        pending.extend(ast.iter_child_nodes(node))
+    return found & WIDE
+
+
+def _requirements(*, optional: bool) -> set[str]:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    listed = [extras[name] for name in extras if name != "test"] if optional else []
+    texts = [text for texts in [project["dependencies"], *listed] for text in texts]
+    return {text.split(">")[0].split("=")[0] for text in texts}
+
+
+MODULES = _modules()
+LAYERED = sorted(path for path in FILES if _part(path) in LAYERS)
+EXACT = sorted(path for path in FILES if _part(path) in {"ops", "fixedpoint"})
+
+
+@pytest.mark.parametrize("path", LAYERED)
+def test_direction(path: str):
+    part = _part(path)
+    allowed = {part, *LAYERS[part]}
+    above = {n for n in _imports(path) if not any(f"{n}.".startswith(f"{a}.") for a in allowed)}
+    assert above == set()
+
+
+def test_parts_have_no_cycle():
+    uses: dict[str, set[str]] = {_part(path): set() for path in FILES if path != "__init__.py"}
+    for path in FILES:
+        if path != "__init__.py":
+            uses[_part(path)] |= {name.split(".")[0] for name in _imports(path)} - {_part(path)}
+    while leaves := [part for part, used in uses.items() if not used & uses.keys()]:
+        for part in leaves:
+            del uses[part]
+    assert uses == {}
+
+
+@pytest.mark.parametrize("path", sorted(FILES))
+def test_third_parties(path: str):
+    """Importing needs the dependencies only; functions may import those of extras, but tests'."""
+    assert _third_party(_when_imported(FILES[path])) <= _requirements(optional=False)
+    assert _third_party(ast.walk(FILES[path])) <= _requirements(optional=True)
+
+
+@pytest.mark.parametrize("path", EXACT)
+def test_64_bit_types_are_for_int48(path: str):
+    if path not in INT48_MODULES:
+        assert _wide_names(path) == set()
+
+
+@pytest.mark.parametrize("path", sorted(INT48_MODULES))
+def test_int48_modules_use_the_64_bit_scope(path: str):
+    assert _wide_names(path) == {"int64"}
+    assert path == "fixedpoint/_x64.py" or "fixedpoint._x64" in _imports(path)
+
+
+@pytest.mark.parametrize("path", sorted(set(FILES) - {"fixedpoint/_x64.py"}))
+def test_only_x64_enables_64_bit_types(path: str):
+    names = {n.attr if isinstance(n, ast.Attribute) else "" for n in ast.walk(FILES[path])}
+    texts = {n.value for n in ast.walk(FILES[path]) if isinstance(n, ast.Constant)}
+    assert "enable_x64" not in names
+    assert "jax_enable_x64" not in texts

@@ -1,0 +1,62 @@
+"""Every snippet and command of the README does what the README says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tosajax.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+def test_snippets_run(tmp_path, monkeypatch, capsys):
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    snippets = blocks("python")
+    assert len(snippets) == 4
+    for snippet in snippets:
+        exec(compile(snippet, "README.md", "exec"), names)
+    assert capsys.readouterr().out == "VALID\n"
+    expected = np.load(ROOT / "tests/data/et_digits_cnn_a8w8/expected_ref_0.npy")
+    np.testing.assert_array_equal(names["scores"], expected)
+    np.testing.assert_array_equal(np.asarray(names["y"].shape), (-1, 4))
+    assert (tmp_path / "reversed.tosa").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [line for block in blocks("sh") for line in block.splitlines() if line.startswith("tosajax")],
+)
+def test_commands_run(command, data, tmp_path, monkeypatch, capsys):
+    (tmp_path / "model.tosa").symlink_to(data / "et_digits_cnn_a8w8" / "model.tosa")
+    (tmp_path / "x.npy").symlink_to(data / "digits_test" / "inputs_0.npy")
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(command)[1:]) == 0
+
+
+def test_ci_finds_its_commands():
+    """.ci/run takes these two blocks by their markers."""
+    for marker, word in (("main job", "examples/run_int8_network.py"), ("tests", "pytest")):
+        found = re.search(rf"^<!-- ci: {marker} -->\n```sh\n(.*?)^```$", README, re.S | re.M)
+        assert found is not None
+        assert word in found[1]
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_links_and_paths_exist(document):
+    text = (ROOT / document).read_text()
+    for path in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+        assert (ROOT / path).exists(), path
+    for path in re.findall(r"`((?:tosajax|tests|examples|tools|docs)/[\w./]*)`", text):
+        assert (ROOT / path).exists(), path

@@ -1,0 +1,174 @@
+"""Rules that several operators share.
+
+A label is given without the operator: the call adds it. Rules of levels number their limits l1,
+l2, ... themselves, in the order in which the operator lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tosajax.checks.call import Call, Problem
+from tosajax.dtypes import DType
+from tosajax.spec import Level
+
+Shapes = tuple[tuple[int, ...], ...]
+
+# The output's spatial dimensions count from the end: a 2D operator has no OD.
+_OUTPUT = {"OD": -4, "OH": -3, "OW": -2}
+
+
+def list_value(c: Call, name: str) -> tuple[int, ...]:
+    """The elements of a shape_t input.
+
+    Raises:
+      ValueError: they are known only when the graph runs.
+    """
+    value = getattr(c, name)
+    if not isinstance(value, tuple):
+        raise ValueError(f"{name} is not known before the graph runs")
+    return value
+
+
+def list_known(c: Call, name: str) -> bool:
+    """Whether the elements of a shape_t input are known before the graph runs."""
+    return isinstance(getattr(c, name), tuple)
+
+
+def output_errors(c: Call, rule: str, wanted: tuple[int, ...]) -> Iterator[Problem]:
+    """The output has the shape that follows from the inputs."""
+    if c.output.shape != wanted:
+        yield c.problem(rule, f"output has shape {c.output.shape}, expected {wanted}")
+
+
+def rank_errors(c: Call, rule: str) -> Iterator[Problem]:
+    """The output has the rank of input1."""
+    found, wanted = len(c.output.shape), len(c.input1.shape)
+    if found != wanted:
+        yield c.problem(rule, f"output has rank {found}, expected {wanted}, the rank of input1")
+
+
+def length_errors(c: Call, rule: str, name: str, wanted: int) -> Iterator[Problem]:
+    """A list has as many elements as it should."""
+    found = len(getattr(c, name))
+    if found != wanted:
+        yield c.problem(rule, f"{name} has {found} elements, expected {wanted}")
+
+
+def minimum_errors(c: Call, rule: str, name: str, minimum: int) -> Iterator[Problem]:
+    """Every element of a list attribute is at least `minimum`."""
+    found = getattr(c, name)
+    if min(found) < minimum:
+        yield c.problem(rule, f"{name} is {found}, expected values of at least {minimum}")
+
+
+def zero_point_errors(c: Call, rule: str, name: str) -> Iterator[Problem]:
+    """A zero point other than 0 needs int8."""
+    tensor = getattr(c, name)
+    if tensor.dtype is not DType.INT8 and c.known(name):
+        # float64 holds every int48 and every float format.
+        found = np.asarray(tensor.values).astype(np.float64)
+        if np.any(found != 0):
+            yield c.problem(
+                rule, f"{name} is {tensor.values.flat[0]}, expected 0 for {tensor.dtype.name}"
+            )
+
+
+def axis_errors(c: Call, rule: str, rank: int) -> Iterator[Problem]:
+    """The axis is a dimension of a tensor of this rank."""
+    if not 0 <= c.axis < rank:
+        yield c.problem(rule, f"axis is {c.axis}, expected 0 to {rank - 1} for rank {rank}")
+
+
+def input_shape(c: Call) -> Shapes:
+    """One output, of the shape of `input`."""
+    return (c.input.shape,)
+
+
+def input1_shape(c: Call) -> Shapes:
+    """One output, of the shape of `input1`."""
+    return (c.input1.shape,)
+
+
+def constant_shape(c: Call) -> Shapes:
+    """One output, of the shape of its own values.
+
+    Raises:
+      ValueError: it has none.
+    """
+    if not c.known("output"):
+        raise ValueError("output has no values")
+    return (c.output.values.shape,)
+
+
+def broadcast_shape(c: Call) -> Shapes:
+    """The shape that all operands broadcast to: equal ranks, dimensions equal or 1.
+
+    Raises:
+      ValueError: the operands do not broadcast.
+    """
+    # A length-1 operand such as the shift of MUL is no part of it.
+    names = [a.name for a in c.operator.inputs if a.dims is None]
+    shape = getattr(c, names[0]).shape
+    for name in names[1:]:
+        other = getattr(c, name).shape
+        if len(other) != len(shape):
+            raise ValueError(f"{name} has rank {len(other)}, expected {len(shape)}")
+        if any(a != b and 1 not in (a, b) for a, b in zip(shape, other, strict=True)):
+            raise ValueError(f"{name} has shape {other}, expected one that broadcasts with {shape}")
+        shape = tuple(b if a == 1 else a for a, b in zip(shape, other, strict=True))
+    return (shape,)
+
+
+def broadcast_errors(c: Call) -> Iterator[Problem]:
+    """The operands broadcast, and the output has the shape they broadcast to."""
+    try:
+        (wanted,) = broadcast_shape(c)
+    except ValueError as error:
+        yield c.problem("e1", str(error))
+    else:
+        yield from output_errors(c, "e1", wanted)
+
+
+def window_size(span: int, stride: int) -> int:
+    """Positions of a window that has `span` elements to move over in steps of `stride`.
+
+    Raises:
+      ValueError: the stride is not positive.
+    """
+    if stride < 1:
+        raise ValueError(f"stride is {stride}, expected at least 1")
+    return span // stride + 1
+
+
+def window_errors(
+    c: Call, rule: str, name: str, span: int, step: str, stride: int
+) -> Iterator[Problem]:
+    """Steps of `stride` fill `span`, and the output has one element for each position.
+
+    Args:
+      c: the call.
+      rule: its label.
+      name: OD, OH or OW, the output's dimension.
+      span: distance from the first position to the last.
+      step: what the specification calls the stride.
+      stride: at least 1.
+    """
+    found = c.output.shape[_OUTPUT[name]]
+    wanted = span // stride + 1
+    if span < 0:
+        yield c.problem(rule, f"output has {name} {found}, the input is too small by {-span} for 1")
+    elif span % stride:
+        yield c.problem(rule, f"{step} is {stride}, expected a divisor of {span} to fill {name}")
+    elif found != wanted:
+        yield c.problem(rule, f"output has {name} {found}, expected {wanted}")
+
+
+def limits(c: Call, level: Level, *limited: tuple[str, int, str]) -> Iterator[Problem]:
+    """Each (name, value, bound of the level) is within its bound."""
+    for number, (name, found, bound) in enumerate(limited, 1):
+        most = getattr(level, bound)
+        if found > most:
+            yield c.problem(f"l{number}", f"{name} is {found}, expected at most {most} ({bound})")

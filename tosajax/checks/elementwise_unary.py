@@ -1,0 +1,17 @@
+"""Rules of "Elementwise Unary Operators" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tosajax.checks._common import input1_shape, zero_point_errors
+from tosajax.checks.call import Call, Problem
+
+abs_shape = bitwise_not_shape = ceil_shape = clz_shape = cos_shape = input1_shape
+exp_shape = floor_shape = log_shape = logical_not_shape = negate_shape = input1_shape
+reciprocal_shape = rsqrt_shape = sin_shape = input1_shape
+
+
+def negate_errors(c: Call) -> Iterator[Problem]:
+    yield from zero_point_errors(c, "e1", "input1_zp")
+    yield from zero_point_errors(c, "e2", "output_zp")

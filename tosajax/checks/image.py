@@ -1,0 +1,123 @@
+"""Rules of "Image Operators" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tosajax.checks._common import (
+    Shapes,
+    length_errors,
+    limits,
+    list_known,
+    list_value,
+    window_errors,
+    window_size,
+)
+from tosajax.checks.call import Call, Problem
+from tosajax.dtypes import DType
+from tosajax.spec import Level, ResizeMode
+
+_MAX_SIZE = 16384  # exclusive
+_MAX_SCALE_N = 1 << 11
+_MAX_DOWNSCALE = 16
+
+# Labels of the rules on y and on x.
+_OFFSET = ("e5", "e6")
+_BORDER = ("e7", "e8")
+
+
+def resize_shape(c: Call) -> Shapes:
+    n, *_, channels = c.input.shape
+    (span_y, span_x), (_, scale_y_d, _, scale_x_d) = _spans(c), list_value(c, "scale")
+    return ((n, window_size(span_y, scale_y_d), window_size(span_x, scale_x_d), channels),)
+
+
+def resize_errors(c: Call) -> Iterator[Problem]:
+    yield from _type_errors(c)
+    for name in ("input", "output"):
+        _, height, width, _ = getattr(c, name).shape
+        if max(height, width) >= _MAX_SIZE:
+            found = f"{name} is {height} x {width}"
+            yield c.problem("e1", f"{found}, expected less than {_MAX_SIZE} in both")
+    illegal = []
+    for name, length in (("scale", 4), ("offset", 2), ("border", 2)):
+        if list_known(c, name):
+            illegal += length_errors(c, "arguments", name, length)
+    if list_known(c, "scale") and not illegal:
+        illegal += _scale_errors(c)
+        if not illegal:
+            illegal += _position_errors(c)
+    yield from illegal
+
+
+def resize_levels(c: Call, level: Level) -> Iterator[Problem]:
+    if list_known(c, "scale") and len(c.scale) == 4 and min(c.scale) > 0:
+        scale_y_n, scale_y_d, scale_x_n, scale_x_d = c.scale
+        yield from limits(
+            c,
+            level,
+            ("scale_y_n / scale_y_d", scale_y_n // scale_y_d, "MAX_SCALE"),
+            ("scale_x_n / scale_x_d", scale_x_n // scale_x_d, "MAX_SCALE"),
+        )
+
+
+def _type_errors(c: Call) -> Iterator[Problem]:
+    """The output type is the one of the mode: an integer widens in BILINEAR mode only."""
+    other = "nearest" if c.mode is ResizeMode.BILINEAR else "bilinear"
+    rows = [row for row in c.operator.types if not row.mode.endswith(other)]
+    outputs = {row.types["in_t"]: DType(row.types["out_t"]) for row in rows}
+    found, wanted = c.output.dtype, outputs[c.input.dtype]
+    if found is not wanted:
+        message = f"output is {found.name}, expected {wanted.name} in mode {c.mode.name}"
+        yield c.problem("arguments", message)
+
+
+def _scale_errors(c: Call) -> Iterator[Problem]:
+    scale_y_n, scale_y_d, scale_x_n, scale_x_d = c.scale
+    if min(c.scale) <= 0:
+        yield c.problem("e2", f"scale is {c.scale}, expected values of at least 1")
+        return
+    if max(scale_y_n, scale_x_n) > _MAX_SCALE_N:
+        yield c.problem("e3", f"scale is {c.scale}, expected numerators of at most {_MAX_SCALE_N}")
+    if scale_y_d >= _MAX_DOWNSCALE * scale_y_n or scale_x_d >= _MAX_DOWNSCALE * scale_x_n:
+        wanted = f"expected denominators below {_MAX_DOWNSCALE} times the numerator"
+        yield c.problem("e4", f"scale is {c.scale}, {wanted}")
+
+
+def _position_errors(c: Call) -> Iterator[Problem]:
+    scale_y_n, scale_y_d, scale_x_n, scale_x_d = c.scale
+    illegal = []
+    if list_known(c, "offset"):
+        for rule, axis, n, found in zip(
+            _OFFSET, "yx", (scale_y_n, scale_x_n), c.offset, strict=True
+        ):
+            illegal += _range_errors(c, rule, f"offset_{axis}", found, -n, _MAX_DOWNSCALE * n)
+    if list_known(c, "border"):
+        for rule, axis, n, found in zip(
+            _BORDER, "yx", (scale_y_n, scale_x_n), c.border, strict=True
+        ):
+            illegal += _range_errors(c, rule, f"border_{axis}", found, -_MAX_DOWNSCALE * n, n)
+    yield from illegal
+    if list_known(c, "offset") and list_known(c, "border") and not illegal:
+        span_y, span_x = _spans(c)
+        yield from window_errors(c, "e9", "OH", span_y, "scale_y_d", scale_y_d)
+        yield from window_errors(c, "e10", "OW", span_x, "scale_x_d", scale_x_d)
+
+
+def _range_errors(
+    c: Call, rule: str, name: str, found: int, minimum: int, end: int
+) -> Iterator[Problem]:
+    if not minimum <= found < end:
+        yield c.problem(rule, f"{name} is {found}, expected {minimum} to {end - 1}")
+
+
+def _spans(c: Call) -> tuple[int, int]:
+    """From the first to the last sample of a column and a row, in units of 1 / scale_n."""
+    _, height, width, _ = c.input.shape
+    scale_y_n, _, scale_x_n, _ = list_value(c, "scale")
+    offset_y, offset_x = list_value(c, "offset")
+    border_y, border_x = list_value(c, "border")
+    return (
+        (height - 1) * scale_y_n - offset_y + border_y,
+        (width - 1) * scale_x_n - offset_x + border_x,
+    )

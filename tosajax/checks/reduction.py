@@ -1,0 +1,31 @@
+"""Rules of "Reduction Operators" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tosajax.checks._common import Shapes, axis_errors, output_errors
+from tosajax.checks.call import Call, Problem
+
+
+def reduce_sum_shape(c: Call) -> Shapes:
+    return (tuple(1 if i == c.axis else dim for i, dim in enumerate(c.input.shape)),)
+
+
+def reduce_sum_errors(c: Call) -> Iterator[Problem]:
+    illegal = list(axis_errors(c, "e1", len(c.input.shape)))
+    yield from illegal
+    if illegal:
+        return
+    found = c.output.shape[c.axis] if c.axis < len(c.output.shape) else 1
+    if found != 1:
+        yield c.problem("e2", f"output has {found} elements along axis {c.axis}, expected 1")
+    else:
+        yield from output_errors(c, "arguments", *reduce_sum_shape(c))
+
+
+reduce_all_shape = reduce_any_shape = reduce_max_shape = reduce_sum_shape
+reduce_min_shape = reduce_product_shape = reduce_sum_shape
+
+reduce_all_errors = reduce_any_errors = reduce_max_errors = reduce_sum_errors
+reduce_min_errors = reduce_product_errors = reduce_sum_errors

@@ -1,0 +1,67 @@
+"""Rules of "Type Conversion" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tosajax.checks._common import input_shape, zero_point_errors
+from tosajax.checks.call import Call, Problem
+from tosajax.dtypes import DType
+from tosajax.spec import RoundingMode
+
+cast_shape = rescale_shape = input_shape
+
+_UINT16_ZERO_POINTS = (0, 1 << 15)
+
+
+def rescale_errors(c: Call) -> Iterator[Problem]:
+    yield from _zero_point_errors(c, "e1", "e3", "input_zp", c.input_unsigned)
+    yield from _zero_point_errors(c, "e2", "e4", "output_zp", c.output_unsigned)
+    in_type, out_type = c.input.dtype, c.output.dtype
+    if c.scale32 and in_type is DType.INT48:
+        yield c.problem("e5", "scale32 is true, expected false for INT48 input")
+    if not c.scale32 and c.rounding_mode is RoundingMode.DOUBLE_ROUND:
+        yield c.problem("e6", "rounding_mode is DOUBLE_ROUND, expected another without scale32")
+    if c.input_unsigned and c.output_unsigned:
+        yield c.problem("e7", "input_unsigned and output_unsigned are true, expected one at most")
+    for rule, name, tensor, illegal in (
+        ("e8", "input_unsigned", "output", out_type is DType.INT32),
+        ("e9", "output_unsigned", "input", in_type is DType.INT32),
+        ("e10", "output_unsigned", "input", in_type is DType.INT48),
+        ("e11", "input_unsigned", "input", in_type is DType.INT48),
+        ("e12", "input_unsigned", "input", in_type is DType.INT32),
+        ("e13", "output_unsigned", "output", out_type is DType.INT32),
+    ):
+        if illegal and getattr(c, name):
+            found = getattr(c, tensor).dtype.name
+            yield c.problem(rule, f"{name} is true, expected false for {found} {tensor}")
+    if c.per_channel and not c.input.shape:
+        yield c.problem("e14", "per_channel is true for input of rank 0, expected rank 1 or more")
+    else:
+        yield from _scaling_errors(c)
+
+
+def _zero_point_errors(
+    c: Call, rule: str, rule_uint16: str, name: str, unsigned: bool
+) -> Iterator[Problem]:
+    tensor = getattr(c, name)
+    if not (unsigned and tensor.dtype is DType.INT16):
+        yield from zero_point_errors(c, rule, name)
+    elif c.known(name):
+        found = int(tensor.values.flat[0]) & 0xFFFF
+        if found not in _UINT16_ZERO_POINTS:
+            yield c.problem(rule_uint16, f"{name} is {found}, expected 0 or 32768 for uint16")
+
+
+def _scaling_errors(c: Call) -> Iterator[Problem]:
+    """One multiplier and one shift, or one for each channel, of the type that scale32 asks for."""
+    dtype = DType.INT32 if c.scale32 else DType.INT16
+    if c.multiplier.dtype is not dtype:
+        found, scale32 = c.multiplier.dtype.name, str(c.scale32).lower()
+        wanted = f"expected {dtype.name} as scale32 is {scale32}"
+        yield c.problem("arguments", f"multiplier is {found}, {wanted}")
+    wanted = c.input.shape[-1] if c.per_channel else 1
+    for name in ("multiplier", "shift"):
+        (found,) = getattr(c, name).shape
+        if found != wanted:
+            yield c.problem("arguments", f"{name} has {found} elements, expected {wanted}")

@@ -1,0 +1,88 @@
+"""Reads and writes TOSA interchange files: flatbuffer (.tosa) and JSON (.json)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from tosajax.graph import Graph, Source
+from tosajax.io import detect, flatbuffer, json_form, schema
+from tosajax.io.interchange import read_graph, write_graph
+from tosajax.io.versions import check_features, check_version, producer
+from tosajax.report import FormatError, UnsupportedError
+
+__all__ = ["load", "save", "to_bytes"]
+
+
+def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Graph:
+    """Reads a graph from a file, or from the bytes of one.
+
+    Formats are told by content: TOSA flatbuffers and their JSON, of version 1.0 and 1.1 draft.
+
+    Args:
+      source: a path, or the content of a file.
+
+    Raises:
+      FormatError: the content is not a well-formed file of these formats.
+      UnsupportedError: it has another version, or uses what TOSA 1.0 does not have.
+      OSError: the file cannot be read.
+    """
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _read(memoryview(source).cast("B"))
+    try:
+        return _read(memoryview(Path(source).read_bytes()))
+    except (FormatError, UnsupportedError) as error:
+        raise type(error)(f"{os.fspath(source)}: {error}") from None
+
+
+def save(graph: Graph, path: str | os.PathLike[str]) -> None:
+    """Writes a graph as a file of version 1.0.0, whole or not at all.
+
+    Args:
+      graph: any graph of TOSA 1.0 operators; it is not validated.
+      path: ends in .tosa for a flatbuffer, in .json for JSON.
+
+    Raises:
+      ValueError: the suffix is another one, or the graph has something a file cannot hold.
+      OSError: the file cannot be written.
+    """
+    path = Path(path)
+    writers = {".tosa": to_bytes, ".json": _to_json}
+    if path.suffix not in writers:
+        raise ValueError(f"{path}: suffix is {path.suffix!r}, expected .tosa or .json")
+    content = writers[path.suffix](graph)
+    # In the same folder, so that the file appears in one step.
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        draft.write_bytes(content)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def to_bytes(graph: Graph) -> bytes:
+    """A graph as the content of a TOSA flatbuffer of version 1.0.0; see `save`."""
+    return flatbuffer.encode(write_graph(graph), schema.GRAPH, schema.IDENTIFIER)
+
+
+def _to_json(graph: Graph) -> bytes:
+    return json_form.encode(write_graph(graph), schema.GRAPH).encode()
+
+
+def _read(data: memoryview) -> Graph:
+    if detect.is_flatbuffer(data):
+        return _graph(flatbuffer.decode, data, data, "TOSA flatbuffer")
+    if detect.is_json(data):
+        return _graph(json_form.decode, json_form.parse(bytes(data)), memoryview(b""), "TOSA JSON")
+    wanted = "a TOSA flatbuffer or its JSON"
+    raise FormatError(f"the content looks like {detect.describe(data)}, expected {wanted}")
+
+
+def _graph(decode: Any, content: Any, file: memoryview, form: str) -> Graph:
+    """Checks the version before anything else is decoded: other versions have other layouts."""
+    version = check_version(decode(content, schema.GRAPH, ("version",)))
+    check_features(decode(content, schema.GRAPH, ("compatibility",)))
+    root = decode(content, schema.GRAPH)
+    return read_graph(root, file, Source(form, version, producer(root)))

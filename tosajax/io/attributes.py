@@ -1,0 +1,152 @@
+"""Attributes and constant data: fields of a file <-> values of a graph."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tosajax import dtypes, spec
+from tosajax.dtypes import DType
+from tosajax.graph import Node, Tensor
+from tosajax.io import schema
+from tosajax.io.schema import Blob
+from tosajax.report import FormatError, UnsupportedError
+from tosajax.spec import Argument, Form, Operator
+
+
+def read_data(data: np.ndarray | bytes, dtype: DType, shape: Sequence[int]) -> np.ndarray:
+    """Unpacks constant data.
+
+    Writers pad: tosa-opt to 8 bytes, ExecuTorch the zero points of per-channel weights to one a
+    channel. Bytes beyond the elements are therefore accepted where they are zero.
+
+    Raises:
+      FormatError: the data is too short, or goes on with other bytes than zero.
+    """
+    data = np.frombuffer(data, np.uint8)
+    wanted = f"{dtype.name} of shape {tuple(shape)}"
+    if any(dim < 0 for dim in shape):
+        raise FormatError(f"{data.size} bytes of data for {wanted}")
+    size = dtypes.packed_size(dtype, math.prod(shape))
+    if data[size:].any():
+        found = f"{data.size} bytes of data, not zero beyond byte {size}"
+        raise FormatError(f"{found}, expected {size} bytes for {wanted}")
+    try:
+        return dtypes.unpack(data[:size], dtype, shape)
+    except ValueError as error:  # too short; more dimensions, or larger ones, than NumPy has
+        raise FormatError(str(error)) from None
+
+
+def read_dtype(number: int) -> DType:
+    """The element type of a number.
+
+    Raises:
+      FormatError: no version of the format has the number.
+      UnsupportedError: only 1.1 draft has it.
+    """
+    name = schema.DTYPE.name_of(number)
+    if name in schema.DRAFT_DTYPES:
+        raise UnsupportedError(f"element type {name} is of TOSA 1.1, expected one of 1.0")
+    if name is None or name not in DType.__members__:
+        raise FormatError(f"element type {number} is unknown")
+    return DType[name]
+
+
+def read_attributes(
+    operator: Operator, fields: Mapping[str, Any], inputs: Sequence[Tensor]
+) -> dict[str, Any]:
+    """Reads the attribute table of an operator.
+
+    Args:
+      operator: the operator's row of the operator table.
+      fields: its attribute table in the nested form.
+      inputs: its input tensors, whose types tell how to read CLAMP's bounds.
+
+    Raises:
+      FormatError: a value is missing or unknown, or has a wrong length.
+      UnsupportedError: acc_type is of TOSA 1.1.
+    """
+    values: dict[str, Any] = {}
+    for argument in schema.file_attributes(operator):
+        try:
+            value = _read(argument, fields[argument.name], operator, inputs)
+        except (FormatError, UnsupportedError) as error:
+            raise type(error)(f"{argument.name}: {error}") from None
+        values[argument.name] = value
+    return values
+
+
+def _read(argument: Argument, found: Any, operator: Operator, inputs: Sequence[Tensor]) -> Any:
+    if argument.form is Form.LIST:
+        return tuple(found or ())
+    if argument.dtype is spec.AccType:
+        return read_dtype(found)
+    if isinstance(argument.dtype, type) and issubclass(argument.dtype, enum.Enum):
+        return _read_enumerant(argument, found)
+    if schema.attribute_type(argument) is Blob.OCTETS:
+        data = b"" if found is None else found
+        if argument.dtype is str:
+            return bytes(data)
+        return read_data(data, _type_of(argument, operator, inputs), (1,))[0]
+    if found is None:
+        raise FormatError("the file gives no value")
+    return found
+
+
+def _read_enumerant(argument: Argument, number: int) -> Any:
+    if number == 0 and argument.default is not spec.REQUIRED:
+        return argument.default  # 0 stands for "not given"
+    try:
+        return argument.dtype(number)  # type: ignore[operator]
+    except ValueError:
+        names = ", ".join(m.name for m in argument.dtype)  # type: ignore[union-attr]
+        raise FormatError(f"value {number} is unknown, expected one of {names}") from None
+
+
+def _type_of(argument: Argument, operator: Operator, inputs: Sequence[Tensor]) -> DType:
+    """The element type of an attribute: that of the first input with its type variable."""
+    for other, tensor in zip(operator.inputs, inputs, strict=False):
+        if other.dtype == argument.dtype:
+            return tensor.dtype
+    raise FormatError(f"no input tells its element type {argument.dtype}")
+
+
+def write_attributes(node: Node, inputs: Sequence[Tensor]) -> dict[str, Any]:
+    """Writes the attributes of a node in the nested form, the inverse of `read_attributes`.
+
+    Attributes that the node leaves out are written with their default.
+
+    Raises:
+      ValueError: an attribute without default is missing, or its value does not fit.
+    """
+    operator = spec.OPERATORS[node.op]
+    fields: dict[str, Any] = {}
+    for argument in schema.file_attributes(operator):
+        value = node.attributes.get(argument.name, argument.default)
+        if value is spec.REQUIRED:
+            raise ValueError(f"{node.title}: attribute {argument.name} is missing")
+        try:
+            fields[argument.name] = _write(argument, value, operator, inputs)
+        except (AttributeError, KeyError, TypeError, FormatError) as error:
+            message = f"{node.title}: {argument.name} cannot be {value!r}"
+            raise ValueError(message) from error
+    return fields
+
+
+def _write(argument: Argument, value: Any, operator: Operator, inputs: Sequence[Tensor]) -> Any:
+    if argument.form is Form.LIST:
+        return [int(v) for v in value]
+    if argument.dtype is spec.AccType:
+        return schema.DTYPE.numbers[value.name]
+    if isinstance(argument.dtype, type) and issubclass(argument.dtype, enum.Enum):
+        return argument.dtype(value).value
+    if schema.attribute_type(argument) is not Blob.OCTETS:
+        return value if isinstance(value, str) else int(value)
+    if argument.dtype is str:
+        return value.encode() if isinstance(value, str) else bytes(value)
+    dtype = _type_of(argument, operator, inputs)
+    return dtypes.pack(np.asarray([value], dtype.storage), dtype)

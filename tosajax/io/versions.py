@@ -1,0 +1,55 @@
+"""Which files are read: versions of the format, and compatibility features.
+
+Files before 1.0 have the same magic and other numbers for operators and types, so a reader looks
+here before it decodes anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tosajax.io.schema import FEATURES
+from tosajax.report import FormatError, UnsupportedError
+
+SUPPORTED = "1.0.x and 1.1.0-draft"
+WRITTEN = {"_major": 1, "_minor": 0, "_patch": 0, "_draft": False}
+
+
+def check_version(root: Mapping[str, Any]) -> str:
+    """The version of a file, as text.
+
+    Raises:
+      FormatError: the file states no version.
+      UnsupportedError: it has a version that tosajax does not read.
+    """
+    version = root["version"]
+    if version is None:
+        raise FormatError("the file states no version")
+    major, minor, patch, draft = (version[k] for k in WRITTEN)
+    name = f"{major}.{minor}.{patch}{'-draft' if draft else ''}"
+    if (major, minor) != (1, 0) and (major, minor, patch, draft) != (1, 1, 0, True):
+        raise UnsupportedError(f"TOSA version {name} is not supported, expected {SUPPORTED}")
+    return name
+
+
+def check_features(root: Mapping[str, Any]) -> None:
+    """Refuses a file that asks its readers for compatibility features: tosajax has none.
+
+    Raises:
+      UnsupportedError: a feature bit is set.
+    """
+    features = (root["compatibility"] or {}).get("features", 0)
+    bits = [bit for bit in range(64) if features >> bit & 1]
+    if bits:
+        names = ", ".join(f"bit {bit} ({FEATURES.get(bit, 'unknown')})" for bit in bits)
+        raise UnsupportedError(f"the file needs compatibility features: {names}")
+
+
+def producer(root: Mapping[str, Any]) -> str:
+    """The version of the library that wrote a file, "" where it is not stated."""
+    software = root["software_version"]
+    if software is None:
+        return ""
+    numbers = ".".join(str(software[part]) for part in ("_major", "_minor", "_micro"))
+    return numbers + (software["_modifier"] or "")

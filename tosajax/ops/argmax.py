@@ -1,0 +1,33 @@
+"""Index of the largest value along an axis (TOSA 1.0.1, "Tensor Operators")."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tosajax.spec.enums import NanMode
+
+
+def argmax(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE) -> jax.Array:
+    """ARGMAX: the index of the first largest value along an axis.
+
+    Args:
+      input: int8, int16 or a float type, any shape of rank 1 or more.
+      axis: static, in [0, rank).
+      nan_mode: whether NaN counts as larger than every number or as smaller.
+
+    Returns:
+      int32, the shape of `input` without `axis`.
+    Source: (TOSA 1.0.1, "ARGMAX").
+    """
+    if not jnp.issubdtype(input.dtype, jnp.floating):
+        return lax.argmax(input, axis, jnp.int32)
+    # float32 holds every narrower float exactly, subnormals included.
+    value = input.astype(jnp.float32)
+    if nan_mode == NanMode.IGNORE:
+        nan = jnp.isnan(value)
+        largest = jnp.max(jnp.where(nan, -jnp.inf, value), axis, keepdims=True)
+        # -infinity is larger than NaN, so the index cannot come from the replaced values.
+        value = (~nan & (value == largest)).astype(jnp.int8)
+    return lax.argmax(value, axis, jnp.int32)

@@ -1,0 +1,297 @@
+"""Convolutions ("Tensor Operators", TOSA 1.0.1).
+
+Integers are exact in int32, or for int16 in int48 held in int64. Floats are added up in float32,
+the bias included, and rounded once, which every `acc_type` allows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.dtypes import DType
+from tosajax.fixedpoint import _x64
+from tosajax.ops import _exact
+from tosajax.ops._exact import Window
+
+
+def conv2d(
+    input: jax.Array,
+    weight: jax.Array,
+    bias: jax.Array,
+    input_zp: jax.Array,
+    weight_zp: jax.Array,
+    *,
+    pad: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    acc_type: DType,
+    local_bound: bool = False,
+) -> jax.Array:
+    """Convolves over height and width (TOSA 1.0.1, "CONV2D").
+
+    Args:
+      input: int8, int16 or float, [N, IH, IW, IC].
+      weight: int8 (or int4 held in it), or the float type of input; [OC, KH, KW, IC].
+      bias: the type of the output, [OC] or [1].
+      input_zp: the type of input, [1]; 0 unless int8.
+      weight_zp: the type of weight, [1]; 0 unless int8.
+      pad: top, bottom, left, right; elements.
+      stride: y, x; elements.
+      dilation: y, x; elements.
+      acc_type: the accumulator of the type row; the arithmetic is at least as precise.
+      local_bound: whether only direct sums of products will do; they always are.
+
+    Returns:
+      int32, int48 or float, [N, OH, OW, OC].
+    """
+    shape = _exact.window(weight.shape[1:-1], stride, dilation, pad)
+    return _convolve(input, weight, bias, input_zp, weight_zp, shape)
+
+
+def conv3d(
+    input: jax.Array,
+    weight: jax.Array,
+    bias: jax.Array,
+    input_zp: jax.Array,
+    weight_zp: jax.Array,
+    *,
+    pad: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    acc_type: DType,
+    local_bound: bool = False,
+) -> jax.Array:
+    """Convolves over depth, height and width (TOSA 1.0.1, "CONV3D").
+
+    Args:
+      input: int8, int16 or float, [N, ID, IH, IW, IC].
+      weight: int8 (or int4 held in it), or the float type of input; [OC, KD, KH, KW, IC].
+      bias: the type of the output, [OC] or [1].
+      input_zp: the type of input, [1]; 0 unless int8.
+      weight_zp: the type of weight, [1]; 0 unless int8.
+      pad: front, back, top, bottom, left, right; elements.
+      stride: depth, y, x; elements.
+      dilation: depth, y, x; elements.
+      acc_type: the accumulator of the type row; the arithmetic is at least as precise.
+      local_bound: whether only direct sums of products will do; they always are.
+
+    Returns:
+      int32, int48 or float, [N, OD, OH, OW, OC].
+    """
+    shape = _exact.window(weight.shape[1:-1], stride, dilation, pad)
+    return _convolve(input, weight, bias, input_zp, weight_zp, shape)
+
+
+def depthwise_conv2d(
+    input: jax.Array,
+    weight: jax.Array,
+    bias: jax.Array,
+    input_zp: jax.Array,
+    weight_zp: jax.Array,
+    *,
+    pad: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    acc_type: DType,
+    local_bound: bool = False,
+) -> jax.Array:
+    """Convolves each channel by itself with M kernels (TOSA 1.0.1, "DEPTHWISE_CONV2D").
+
+    Args:
+      input: int8, int16 or float, [N, IH, IW, C].
+      weight: int8 (or int4 held in it), or the float type of input; [KH, KW, C, M].
+      bias: the type of the output, [C * M] or [1].
+      input_zp: the type of input, [1]; 0 unless int8.
+      weight_zp: the type of weight, [1]; 0 unless int8.
+      pad: top, bottom, left, right; elements.
+      stride: y, x; elements.
+      dilation: y, x; elements.
+      acc_type: the accumulator of the type row; the arithmetic is at least as precise.
+      local_bound: whether only direct sums of products will do; they always are.
+
+    Returns:
+      int32, int48 or float, [N, OH, OW, C * M].
+    """
+    shape = _exact.window(weight.shape[:2], stride, dilation, pad)
+    if _is_float(input):
+        zero = jnp.zeros((), input.dtype)
+        total = _depthwise(input, weight.astype(jnp.float32), zero, shape, np.float32)
+        return _add_bias(total, bias)
+    # The zero point of the small tensor is subtracted, that of the large one is folded.
+    wide = weight.astype(jnp.int32) - weight_zp.astype(jnp.int32).reshape(1, 1, 1, 1)
+    total_type = np.int64 if input.dtype == np.int16 else np.int32
+    total = _depthwise(input, wide, input_zp.reshape(()), shape, total_type)
+    if input.dtype == np.int8:
+        sums = jnp.sum(wide, axis=(0, 1), dtype=jnp.int32).reshape(1, 1, 1, -1)
+        total = total - input_zp.astype(jnp.int32).reshape(1, 1, 1, 1) * sums
+    return _add_bias(total, bias)
+
+
+def transpose_conv2d(
+    input: jax.Array,
+    weight: jax.Array,
+    bias: jax.Array,
+    input_zp: jax.Array,
+    weight_zp: jax.Array,
+    *,
+    out_pad: Sequence[int],
+    stride: Sequence[int],
+    acc_type: DType,
+    local_bound: bool = False,
+) -> jax.Array:
+    """Spreads each input element over the output by the kernel (TOSA 1.0.1, "TRANSPOSE_CONV2D").
+
+    Args:
+      input: int8, int16 or float, [N, IH, IW, IC].
+      weight: int8 (or int4 held in it), or the float type of input; [OC, KH, KW, IC].
+      bias: the type of the output, [OC] or [1].
+      input_zp: the type of input, [1]; 0 unless int8.
+      weight_zp: the type of weight, [1]; 0 unless int8.
+      out_pad: top, bottom, left, right; elements, negative ones crop; above -KH and -KW.
+      stride: y, x; elements.
+      acc_type: the accumulator of the type row; the arithmetic is at least as precise.
+      local_bound: whether only direct sums of products will do; they always are.
+
+    Returns:
+      int32, int48 or float, [N, OH, OW, OC].
+    """
+    kernel = weight.shape[1:-1]
+    pads = list(zip(out_pad[0::2], out_pad[1::2], strict=True))
+    if _is_float(input):
+        inner = [
+            (size - 1 + low, size - 1 + high)
+            for size, (low, high) in zip(kernel, pads, strict=True)
+        ]
+        total = _float_convolution(
+            input, lax.rev(weight, (1, 2)), (1, 1), inner, (1, 1), tuple(stride)
+        )
+        return _add_bias(total, bias)
+    spread, reach = _phases(weight, weight_zp, stride)
+    around = [n for size in reach for n in (size - 1, size - 1)]
+    shape = _exact.window(reach, (1, 1), (1, 1), around)
+    total = _exact.convolution(input, spread, input_zp, weight_zp, shape)
+    n, height, width, _ = total.shape
+    (sy, sx), oc = stride, weight.shape[0]
+    with _exact.scope_of(total.dtype):
+        total = total.reshape(n, height, width, sy, sx, oc).transpose(0, 1, 3, 2, 4, 5)
+        total = total.reshape(n, height * sy, width * sx, oc)
+        # The last phases of a kernel that is no multiple of the stride have no last tap.
+        crop = [
+            (low, high - (taps * step - size), 0)
+            for (low, high), taps, step, size in zip(pads, reach, stride, kernel, strict=True)
+        ]
+        total = lax.pad(total, total.dtype.type(0), [(0, 0, 0), *crop, (0, 0, 0)])
+    return _add_bias(total, bias)
+
+
+def _convolve(
+    x: jax.Array,
+    weight: jax.Array,
+    bias: jax.Array,
+    input_zp: jax.Array,
+    weight_zp: jax.Array,
+    shape: Window,
+) -> jax.Array:
+    if _is_float(x):
+        ones = (1,) * len(shape.size)
+        total = _float_convolution(x, weight, shape.stride, shape.pad, shape.dilation, ones)
+    else:
+        total = _exact.convolution(x, weight, input_zp, weight_zp, shape)
+    return _add_bias(total, bias)
+
+
+def _float_convolution(
+    x: jax.Array,
+    weight: jax.Array,
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    input_dilation: Sequence[int],
+) -> jax.Array:
+    """A convolution in float32; [N, ..., IC] by [OC, ..., IC]."""
+    layout = ("NHWC", "OHWI", "NHWC") if x.ndim == 4 else ("NDHWC", "ODHWI", "NDHWC")
+    return lax.conv_general_dilated(
+        x.astype(jnp.float32),
+        weight.astype(jnp.float32),
+        stride,
+        pads,
+        lhs_dilation=input_dilation,
+        rhs_dilation=dilation,
+        dimension_numbers=layout,
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+
+
+def _depthwise(
+    x: jax.Array, weight: jax.Array, padding: jax.Array, shape: Window, total_type: type
+) -> jax.Array:
+    """Sums x * weight, weight being [KH, KW, C, M] of int32 or float32; [N, OH, OW, C * M]."""
+    out = shape.out(x.shape)
+    x = _exact.pad_spatial(x, shape.pad, padding)
+    weight = weight.reshape(-1, *weight.shape[2:])
+    one = shape._replace(size=(1, 1))
+
+    def multiply(values: jax.Array, kernel: jax.Array) -> jax.Array:
+        # int16 by at most 255: a product has 24 bits, and MAX_TAPS of them fit int32.
+        return values.astype(kernel.dtype)[..., None] * kernel.reshape(1, 1, 1, *kernel.shape)
+
+    if math.prod(shape.size) <= _exact.MAX_TAPS:
+        taps = zip(shape.offsets(), weight, strict=True)
+        first, *rest = (multiply(_exact.tap(x, at, out, shape.stride), w) for at, w in taps)
+        total = sum(rest, start=first)
+        total = _widen(total) if total_type is np.int64 else total
+    else:
+
+        def term(start: list[jax.Array], kernel: jax.Array) -> jax.Array:
+            values = _exact.dynamic_window(x, start, one, out)
+            more = multiply(_exact.tap(values, (0, 0), out, shape.stride), kernel)
+            return _widen(more) if total_type is np.int64 else more
+
+        whole = (x.shape[0], *out, *weight.shape[1:])
+        total = _exact.sum_over(shape.offsets(), weight, term, whole, total_type)
+    return total.reshape(*total.shape[:3], -1)
+
+
+def _phases(
+    weight: jax.Array, weight_zp: jax.Array, stride: Sequence[int]
+) -> tuple[jax.Array, tuple[int, ...]]:
+    """The kernels that make each of stride_y * stride_x interleaved parts of the output.
+
+    Element q * stride + p of the output needs the taps p, p + stride, ... only, over input
+    elements q, q - 1, ...: an ordinary convolution, one for each p.
+
+    Returns:
+      [stride_y * stride_x * OC, reach_y, reach_x, IC], phases first, and the reach: taps a phase.
+    """
+    oc, *kernel, ic = weight.shape
+    reach = tuple(-(-size // step) for size, step in zip(kernel, stride, strict=True))
+    missing = [n * s - size for n, s, size in zip(reach, stride, kernel, strict=True)]
+    high = [(0, 0, 0), *((0, more, 0) for more in missing), (0, 0, 0)]
+    filled = lax.pad(weight, jnp.asarray(weight_zp).reshape(()), high)
+    split = filled.reshape(oc, reach[0], stride[0], reach[1], stride[1], ic)
+    ordered = lax.rev(split.transpose(2, 4, 0, 1, 3, 5), (3, 4))
+    return ordered.reshape(stride[0] * stride[1] * oc, *reach, ic), reach
+
+
+def _add_bias(total: jax.Array, bias: jax.Array) -> jax.Array:
+    shape = (1,) * (total.ndim - 1) + (-1,)
+    if _is_float(total):
+        return (total + bias.astype(jnp.float32).reshape(shape)).astype(bias.dtype)
+    with _exact.scope_of(total.dtype):
+        return total + bias.reshape(shape)
+
+
+def _widen(value: jax.Array) -> jax.Array:
+    with _x64.scope():
+        return _x64.widen(value)
+
+
+def _is_float(x: jax.Array) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.floating)

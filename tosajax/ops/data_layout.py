@@ -1,0 +1,121 @@
+"""Operators that move elements and never change them (TOSA 1.0.1, "Data Layout")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+def concat(input1: Sequence[jax.Array], *, axis: int) -> jax.Array:
+    """CONCAT: joins tensors along an axis.
+
+    Args:
+      input1: at least one tensor, all of one type (bool, int8, int16, int32 or a float type) and,
+        but for `axis`, one shape.
+      axis: static, in [0, rank).
+
+    Returns:
+      The type of the inputs, their shape with the sum of their sizes at `axis`.
+    Source: (TOSA 1.0.1, "CONCAT").
+    """
+    return lax.concatenate(list(input1), axis)
+
+
+def pad(input1: jax.Array, padding: tuple[int, ...], pad_const: jax.Array) -> jax.Array:
+    """PAD: surrounds a tensor with copies of one value.
+
+    Args:
+      input1: bool, int8, int16, int32 or a float type; any shape of rank 1 or more.
+      padding: static, elements before and after each dimension:
+        (before_0, after_0, before_1, after_1, ...), none negative.
+      pad_const: (1,), the type of `input1`; includes the zero point.
+
+    Returns:
+      The type of `input1`, the padded shape.
+    Source: (TOSA 1.0.1, "PAD").
+    """
+    config = [(before, after, 0) for before, after in zip(padding[::2], padding[1::2], strict=True)]
+    value = pad_const.reshape(())
+    if jnp.issubdtype(input1.dtype, jnp.floating):
+        # Changes no element; but `lax.pad` has no gradient for its value unless the operand has one.
+        input1 = jnp.where(False, value, input1)
+    return lax.pad(input1, value, config)
+
+
+def reshape(input1: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """RESHAPE: the same elements, row by row, in another shape.
+
+    Args:
+      input1: bool, int8, int16, int32 or a float type; any shape.
+      shape: static, of the same number of elements.
+
+    Returns:
+      The type of `input1`, of `shape`.
+    Source: (TOSA 1.0.1, "RESHAPE").
+    """
+    return lax.reshape(input1, tuple(shape))
+
+
+def reverse(input1: jax.Array, *, axis: int) -> jax.Array:
+    """REVERSE: the elements along an axis in the opposite order.
+
+    Args:
+      input1: bool, int8, int16, int32 or a float type; any shape of rank 1 or more.
+      axis: static, in [0, rank).
+
+    Returns:
+      The type and shape of `input1`.
+    Source: (TOSA 1.0.1, "REVERSE").
+    """
+    return lax.rev(input1, (axis,))
+
+
+def slice(input1: jax.Array, start: tuple[int, ...], size: tuple[int, ...]) -> jax.Array:
+    """SLICE: a box cut out of a tensor.
+
+    Args:
+      input1: bool, int8, int16, int32 or a float type; any shape of rank 1 or more.
+      start: static, the first index of each dimension.
+      size: static, the size of each dimension; start + size stays within the shape.
+
+    Returns:
+      The type of `input1`, of shape `size`.
+    Source: (TOSA 1.0.1, "SLICE").
+    """
+    return lax.slice(input1, start, [a + n for a, n in zip(start, size, strict=True)])
+
+
+def tile(input1: jax.Array, multiples: tuple[int, ...]) -> jax.Array:
+    """TILE: repeats a tensor along each dimension.
+
+    Args:
+      input1: bool, int8, int16, int32 or a float type; any shape of rank 1 or more.
+      multiples: static, repetitions of each dimension.
+
+    Returns:
+      The type of `input1`, the shape times `multiples`.
+    Source: (TOSA 1.0.1, "TILE").
+    """
+    pairs = list(zip(multiples, input1.shape, strict=True))
+    # Each dimension becomes (repetition, element), which row-major order then merges.
+    repeated = lax.broadcast_in_dim(
+        input1, [n for pair in pairs for n in pair], range(1, 2 * len(pairs), 2)
+    )
+    return lax.reshape(repeated, [times * n for times, n in pairs])
+
+
+def transpose(input1: jax.Array, *, perms: tuple[int, ...]) -> jax.Array:
+    """TRANSPOSE: permutes the dimensions.
+
+    Args:
+      input1: bool, int8, int16, int32 or a float type; any shape of rank 1 or more.
+      perms: static, for each dimension of the result the dimension of `input1` it is.
+
+    Returns:
+      The type of `input1`, the permuted shape.
+    Source: (TOSA 1.0.1, "TRANSPOSE").
+    """
+    return lax.transpose(input1, perms)

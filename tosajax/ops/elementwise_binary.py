@@ -1,0 +1,294 @@
+"""Elementwise operators of two tensors (TOSA 1.0.1, "Elementwise Binary Operators").
+
+Both inputs have one rank; an axis of size 1 is broadcast.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tosajax.fixedpoint import apply_lookup
+from tosajax.fixedpoint.scale import multiply_and_shift
+from tosajax.ops.elementwise_unary import in_float32
+from tosajax.spec.enums import NanMode
+
+
+def add(input1: jax.Array, input2: jax.Array) -> jax.Array:
+    """ADD: the sum.
+
+    Args:
+      input1: int32 (overflow is unpredictable), float32, float16 or bfloat16.
+      input2: the type of `input1`, a shape that broadcasts with it.
+
+    Returns:
+      The type of `input1`, the broadcast shape.
+    Source: (TOSA 1.0.1, "ADD").
+    """
+    return _arithmetic(jnp.add, input1, input2)
+
+
+def arithmetic_right_shift(input1: jax.Array, input2: jax.Array, *, round: bool) -> jax.Array:
+    """ARITHMETIC_RIGHT_SHIFT: shifts right and keeps the sign.
+
+    Args:
+      input1: int8, int16 or int32.
+      input2: the type of `input1`, bits in [0, width); a shape that broadcasts with it.
+      round: rounds half up instead of down.
+
+    Returns:
+      The type of `input1`, the broadcast shape.
+    Source: (TOSA 1.0.1, "ARITHMETIC_RIGHT_SHIFT").
+    """
+    result = jnp.right_shift(input1, input2)
+    if round:
+        one, zero = (jnp.asarray(n, input1.dtype) for n in (1, 0))
+        last_out = jnp.right_shift(input1, jnp.maximum(input2 - one, zero)) & one
+        result = result + jnp.where(input2 > zero, last_out, zero)
+    return result
+
+
+def bitwise_and(input1: jax.Array, input2: jax.Array) -> jax.Array:
+    """BITWISE_AND: the bits set in both.
+
+    Args:
+      input1: int8, int16 or int32.
+      input2: the type of `input1`, a shape that broadcasts with it.
+
+    Returns:
+      The type of `input1`, the broadcast shape.
+    Source: (TOSA 1.0.1, "BITWISE_AND").
+    """
+    return jnp.bitwise_and(input1, input2)
+
+
+def bitwise_or(input1: jax.Array, input2: jax.Array) -> jax.Array:
+    """BITWISE_OR: the bits set in either.
+
+    Args:
+      input1: int8, int16 or int32.
+      input2: the type of `input1`, a shape that broadcasts with it.
+
+    Returns:
+      The type of `input1`, the broadcast shape.
+    Source: (TOSA 1.0.1, "BITWISE_OR").
+    """
+    return jnp.bitwise_or(input1, input2)
+
+
+def bitwise_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
+    """BITWISE_XOR: the bits that differ.
+
+    Args:
+      input1: int8, int16 or int32.
+      input2: the type of `input1`, a shape that broadcasts with it.
+
+    Returns:
+      The type of `input1`, the broadcast shape.
+    Source: (TOSA 1.0.1, "BITWISE_XOR").
+    """
+    return jnp.bitwise_xor(input1, input2)
+
+
+def intdiv(input1: jax.Array, input2: jax.Array) -> jax.Array:
+    """INTDIV: the quotient, truncated toward zero.
+
+    Args:
+      input1: int32.
+      input2: int32, a shape that broadcasts with `input1`; 0, and -1 under -2**31, are
+        unpredictable.
+
+    Returns:
+      int32, the broadcast shape.
+    Source: (TOSA 1.0.1, "INTDIV").
+    """
+    return lax.div(*jnp.broadcast_arrays(input1, input2))
+
+
+def logical_and(input1: jax.Array, input2: jax.Array) -> jax.Array:
+    """LOGICAL_AND: true where both are true.
+
+    Args:
+      input1: bool.
+      input2: bool, a shape that broadcasts with `input1`.
+
+    Returns:
+      bool, the broadcast shape.
+    Source: (TOSA 1.0.1, "LOGICAL_AND").
+    """
+    return jnp.logical_and(input1, input2)
+
+
+def logical_left_shift(input1: jax.Array, input2: jax.Array) -> jax.Array:
+    """LOGICAL_LEFT_SHIFT: shifts left within the width of the type.
+
+    Args:
+      input1: int8, int16 or int32.
+      input2: the type of `input1`, bits in [0, width); a shape that broadcasts with it.
+
+    Returns:
+      The type of `input1`, the broadcast shape.
+    Source: (TOSA 1.0.1, "LOGICAL_LEFT_SHIFT").
+    """
+    return jnp.left_shift(input1, input2)
+
+
+def logical_right_shift(input1: jax.Array, input2: jax.Array) -> jax.Array:
+    """LOGICAL_RIGHT_SHIFT: shifts right and fills with zeros, within the width of the type.
+
+    Args:
+      input1: int8, int16 or int32.
+      input2: the type of `input1`, bits in [0, width); a shape that broadcasts with it.
+
+    Returns:
+      The type of `input1`, the broadcast shape.
+    Source: (TOSA 1.0.1, "LOGICAL_RIGHT_SHIFT").
+    """
+    return lax.shift_right_logical(*jnp.broadcast_arrays(input1, input2))
+
+
+def logical_or(input1: jax.Array, input2: jax.Array) -> jax.Array:
+    """LOGICAL_OR: true where either is true.
+
+    Args:
+      input1: bool.
+      input2: bool, a shape that broadcasts with `input1`.
+
+    Returns:
+      bool, the broadcast shape.
+    Source: (TOSA 1.0.1, "LOGICAL_OR").
+    """
+    return jnp.logical_or(input1, input2)
+
+
+def logical_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
+    """LOGICAL_XOR: true where the two differ.
+
+    Args:
+      input1: bool.
+      input2: bool, a shape that broadcasts with `input1`.
+
+    Returns:
+      bool, the broadcast shape.
+    Source: (TOSA 1.0.1, "LOGICAL_XOR").
+    """
+    return jnp.logical_xor(input1, input2)
+
+
+def maximum(
+    input1: jax.Array, input2: jax.Array, *, nan_mode: NanMode = NanMode.PROPAGATE
+) -> jax.Array:
+    """MAXIMUM: the larger value.
+
+    Args:
+      input1: int32, float32, float16 or bfloat16.
+      input2: the type of `input1`, a shape that broadcasts with it.
+      nan_mode: whether one NaN gives NaN or the other value.
+
+    Returns:
+      The type of `input1`, the broadcast shape.
+    Source: (TOSA 1.0.1, "MAXIMUM").
+    """
+    if nan_mode == NanMode.IGNORE and jnp.issubdtype(input1.dtype, jnp.floating):
+        input1, input2 = _other_where_nan(input1, input2)
+    return jnp.maximum(input1, input2)
+
+
+def minimum(
+    input1: jax.Array, input2: jax.Array, *, nan_mode: NanMode = NanMode.PROPAGATE
+) -> jax.Array:
+    """MINIMUM: the smaller value.
+
+    Args:
+      input1: int32, float32, float16 or bfloat16.
+      input2: the type of `input1`, a shape that broadcasts with it.
+      nan_mode: whether one NaN gives NaN or the other value.
+
+    Returns:
+      The type of `input1`, the broadcast shape.
+    Source: (TOSA 1.0.1, "MINIMUM").
+    """
+    if nan_mode == NanMode.IGNORE and jnp.issubdtype(input1.dtype, jnp.floating):
+        input1, input2 = _other_where_nan(input1, input2)
+    return jnp.minimum(input1, input2)
+
+
+def mul(input1: jax.Array, input2: jax.Array, shift: jax.Array) -> jax.Array:
+    """MUL: the product, for int32 shifted right with rounding half up.
+
+    Args:
+      input1: int8, int16, int32, float32, float16 or bfloat16.
+      input2: the type of `input1`, a shape that broadcasts with it.
+      shift: int8, (1,), in [0, 63], 0 but for int32; 0 gives the low 32 bits of the product, else
+        a result beyond int32 is unpredictable.
+
+    Returns:
+      int32, or the type of `input1` for floats; the broadcast shape.
+    Source: (TOSA 1.0.1, "MUL").
+    """
+    if input1.dtype == jnp.int32:
+        return multiply_and_shift(input1, input2, shift.reshape(()))
+    if jnp.issubdtype(input1.dtype, jnp.integer):
+        return input1.astype(jnp.int32) * input2.astype(jnp.int32)
+    return _arithmetic(jnp.multiply, input1, input2)
+
+
+def pow(input1: jax.Array, input2: jax.Array) -> jax.Array:
+    """POW: input1 to the power of input2.
+
+    Args:
+      input1: float32, float16 or bfloat16; finite, not negative.
+      input2: the type of `input1`, finite, positive where `input1` is zero; a shape that broadcasts
+        with it.
+
+    Returns:
+      The type of `input1`, the broadcast shape.
+    Source: (TOSA 1.0.1, "POW").
+    """
+    return in_float32(jnp.power, input1, input2)
+
+
+def sub(input1: jax.Array, input2: jax.Array) -> jax.Array:
+    """SUB: the difference.
+
+    Args:
+      input1: int32 (overflow is unpredictable), float32, float16 or bfloat16.
+      input2: the type of `input1`, a shape that broadcasts with it.
+
+    Returns:
+      The type of `input1`, the broadcast shape.
+    Source: (TOSA 1.0.1, "SUB").
+    """
+    return _arithmetic(jnp.subtract, input1, input2)
+
+
+def table(input1: jax.Array, table: jax.Array) -> jax.Array:
+    """TABLE: looks up int8 values; int16 values are interpolated between entries.
+
+    Args:
+      input1: int8 or int16, any shape.
+      table: int8, (256,); or int16, (513,), neighbours less than 2**15 apart.
+
+    Returns:
+      int8; or int32, 16.7 fixed point; the shape of `input1`.
+    Source: (TOSA 1.0.1, "TABLE").
+    """
+    if input1.dtype == jnp.int16:
+        return apply_lookup(table, input1)
+    index = input1.astype(jnp.int32) + 128
+    # The index is in [0, 255] by construction.
+    return table.at[index].get(mode="promise_in_bounds")
+
+
+def _arithmetic(function, input1: jax.Array, input2: jax.Array) -> jax.Array:
+    if input1.dtype == jnp.int32:
+        return function(input1, input2)
+    return in_float32(function, input1, input2)
+
+
+def _other_where_nan(input1: jax.Array, input2: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return (
+        jnp.where(jnp.isnan(input1), input2, input1),
+        jnp.where(jnp.isnan(input2), input1, input2),
+    )

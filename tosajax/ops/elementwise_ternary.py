@@ -1,0 +1,21 @@
+"""Elementwise choice between two tensors (TOSA 1.0.1, "Elementwise Ternary Operators")."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def select(input1: jax.Array, input2: jax.Array, input3: jax.Array) -> jax.Array:
+    """SELECT: input2 where input1 is true, else input3.
+
+    Args:
+      input1: bool.
+      input2: bool, int8, int16, int32, float32, float16 or bfloat16.
+      input3: the type of `input2`; the three shapes have one rank and broadcast.
+
+    Returns:
+      The type of `input2`, the broadcast shape.
+    Source: (TOSA 1.0.1, "SELECT").
+    """
+    return jnp.where(input1, input2, input3)

@@ -1,0 +1,41 @@
+"""MATMUL ("Tensor Operators", TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.dtypes import DType
+from tosajax.ops import _exact
+
+
+def matmul(
+    a: jax.Array, b: jax.Array, a_zp: jax.Array, b_zp: jax.Array, *, out_type: DType
+) -> jax.Array:
+    """Multiplies matrices, batch by batch (TOSA 1.0.1, "MATMUL").
+
+    Args:
+      a: int8, int16 or float, [N, H, C].
+      b: the type of a, [N, C, W].
+      a_zp: the type of a, [1]; 0 unless int8.
+      b_zp: the type of a, [1]; 0 unless int8.
+      out_type: INT32 for int8, INT48 for int16, FP16 or FP32 for floats, which are added up in
+        float32 and rounded once.
+
+    Returns:
+      `out_type`, [N, H, W].
+    """
+    if a.dtype == np.int8:
+        return _exact.dot_zp(a, b, a_zp, b_zp)
+    if a.dtype == np.int16:
+        return _exact.dot_int16(a, b)
+    product = lax.dot_general(
+        a.astype(jnp.float32),
+        b.astype(jnp.float32),
+        (((2,), (1,)), ((0,), (0,))),
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+    return product.astype(out_type.storage)

@@ -1,0 +1,107 @@
+"""Reductions along one axis, which keeps size 1 (TOSA 1.0.1, "Reduction Operators")."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from tosajax.spec.enums import NanMode
+
+
+def reduce_all(input: jax.Array, *, axis: int) -> jax.Array:
+    """REDUCE_ALL: true where every value along the axis is true.
+
+    Args:
+      input: bool, any shape of rank 1 or more.
+      axis: static, in [0, rank).
+
+    Returns:
+      bool, the shape of `input` with 1 at `axis`.
+    Source: (TOSA 1.0.1, "REDUCE_ALL").
+    """
+    return jnp.all(input, axis, keepdims=True)
+
+
+def reduce_any(input: jax.Array, *, axis: int) -> jax.Array:
+    """REDUCE_ANY: true where some value along the axis is true.
+
+    Args:
+      input: bool, any shape of rank 1 or more.
+      axis: static, in [0, rank).
+
+    Returns:
+      bool, the shape of `input` with 1 at `axis`.
+    Source: (TOSA 1.0.1, "REDUCE_ANY").
+    """
+    return jnp.any(input, axis, keepdims=True)
+
+
+def reduce_max(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE) -> jax.Array:
+    """REDUCE_MAX: the largest value along the axis.
+
+    Args:
+      input: int8, int16, int32, float32, float16 or bfloat16; any shape of rank 1 or more.
+      axis: static, in [0, rank).
+      nan_mode: whether a NaN gives NaN, or only where all values are NaN.
+
+    Returns:
+      The type of `input`, its shape with 1 at `axis`.
+    Source: (TOSA 1.0.1, "REDUCE_MAX").
+    """
+    return _extremum(jnp.max, input, axis, nan_mode, -jnp.inf)
+
+
+def reduce_min(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE) -> jax.Array:
+    """REDUCE_MIN: the smallest value along the axis.
+
+    Args:
+      input: int8, int16, int32, float32, float16 or bfloat16; any shape of rank 1 or more.
+      axis: static, in [0, rank).
+      nan_mode: whether a NaN gives NaN, or only where all values are NaN.
+
+    Returns:
+      The type of `input`, its shape with 1 at `axis`.
+    Source: (TOSA 1.0.1, "REDUCE_MIN").
+    """
+    return _extremum(jnp.min, input, axis, nan_mode, jnp.inf)
+
+
+def reduce_product(input: jax.Array, *, axis: int) -> jax.Array:
+    """REDUCE_PRODUCT: the product along the axis, in float32, rounded once.
+
+    Args:
+      input: float32, float16 or bfloat16; any shape of rank 1 or more.
+      axis: static, in [0, rank).
+
+    Returns:
+      The type of `input`, its shape with 1 at `axis`.
+    Source: (TOSA 1.0.1, "REDUCE_PRODUCT").
+    """
+    product = jnp.prod(input, axis, dtype=jnp.float32, keepdims=True)
+    return product.astype(input.dtype)
+
+
+def reduce_sum(input: jax.Array, *, axis: int) -> jax.Array:
+    """REDUCE_SUM: the sum along the axis; floats in float32, rounded once.
+
+    Args:
+      input: int32 (overflow is unpredictable), float32, float16 or bfloat16; any shape of rank 1 or
+        more.
+      axis: static, in [0, rank).
+
+    Returns:
+      The type of `input`, its shape with 1 at `axis`.
+    Source: (TOSA 1.0.1, "REDUCE_SUM").
+    """
+    acc = jnp.int32 if input.dtype == jnp.int32 else jnp.float32
+    return jnp.sum(input, axis, dtype=acc, keepdims=True).astype(input.dtype)
+
+
+def _extremum(reduce, input: jax.Array, axis: int, nan_mode: NanMode, neutral: float) -> jax.Array:
+    if not jnp.issubdtype(input.dtype, jnp.floating):
+        return reduce(input, axis, keepdims=True)
+    # XLA:CPU drops NaN from a maximum or minimum over 16 values or more, so NaN goes apart.
+    nan = jnp.isnan(input)
+    result = reduce(jnp.where(nan, jnp.asarray(neutral, input.dtype), input), axis, keepdims=True)
+    is_nan = (jnp.any if nan_mode == NanMode.PROPAGATE else jnp.all)(nan, axis, keepdims=True)
+    return jnp.where(is_nan, jnp.asarray(jnp.nan, input.dtype), result)
