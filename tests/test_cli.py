@@ -39,7 +39,7 @@ def test_info(model, capsys):
         "tosa_reshape_default: INT8[1,10]",
         "PRO-INT",
         "CONV2D 3",
-        "5,742",
+        "5,796",
         "108,864",
     ):
         assert line in out

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from tosajax.dtypes import DType, pack, packed_size, unpack
 
@@ -56,6 +56,7 @@ def test_packing_is_inverted(dtype: DType):
         _same(unpack(data, dtype, shape), values)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_packing_is_inverted_for_any_integers(data: st.DataObject):
     dtype = data.draw(st.sampled_from(INTEGERS))

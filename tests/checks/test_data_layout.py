@@ -26,6 +26,8 @@ BOUNDARY = [
     ("CONCAT", {"input1": [(1, 3), (2, 3)], "axis": 0, "output": (3, 3)}),
     ("CONCAT", {"input1": [(2, 3), (2, 5)], "axis": 1, "output": (2, 8)}),
     ("PAD", {"padding": [0, 0, 0, 0], "output": (2, 3)}),
+    ("PAD", {"input1": (2,), "padding": [1, 2], "output": (5,)}),
+    ("PAD", {"input1": (1, 1, 1), "padding": [1, 0] * 3, "output": (2, 2, 2)}),
     ("RESHAPE", {"input1": (1, 1), "shape": [], "output": ()}),
     ("RESHAPE", {"input1": (), "shape": [1], "output": (1,)}),
     ("REVERSE", {"axis": 0}),

@@ -211,9 +211,9 @@ def test_data_shared_without_end(monkeypatch):
 
 
 def test_data_outside_shared_without_end():
-    """Ten thousand different tensors of the same bytes beyond the flatbuffer."""
-    size = 1 << 20
-    names = [f"t{i}" for i in range(10_000)]
+    """Two hundred different tensors of the same bytes beyond the flatbuffer."""
+    size = 1 << 16
+    names = [f"t{i}" for i in range(200)]
     tensor = {"shape": [size], "type": 3, "offset": 2, "size": size}
     numbers = {"op": 67, "attribute_type": 67, "attribute": {}}
     block = {
@@ -221,7 +221,7 @@ def test_data_outside_shared_without_end():
         "operators": [{**numbers, "outputs": [name]} for name in names],
     }
     content = flatbuffer.encode(_root(block), schema.GRAPH, schema.IDENTIFIER)
-    with _soon(), pytest.raises(FormatError, match="referred to too often|not zero beyond"):
+    with _soon(), pytest.raises(FormatError, match="referred to too often"):
         io.load(content.ljust(size + 2, b"\0"))
 
 

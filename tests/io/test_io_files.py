@@ -172,7 +172,7 @@ def _changed(graph: Graph, *tensors: Tensor, **changes) -> Graph:
         (Node("TRANSPOSE", ("x",), ("y",), {"perms": ("a",)}), "invalid literal|perms cannot"),
         (Node("RESIZE", ("x",), ("y",), {"mode": 7}), "7 is not a valid ResizeMode"),
         (Node("VARIABLE_READ", (), ("y",), {"name": "lost"}), "no tensor stands for .*'lost'"),
-        (Node("CLAMP", (), ("y",), {"min_val": 0, "max_val": 1}), "min_val cannot be 0"),
+        (Node("CLAMP", (), (), {"min_val": 0, "max_val": 1}), "min_val cannot be 0"),
     ],
     ids=str,
 )

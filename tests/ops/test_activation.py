@@ -31,7 +31,9 @@ def float_values(dtype, rng):
     """Every value of the narrow types; of float32 boundaries, random bits and the curved range."""
     if np.dtype(dtype).itemsize == 2:
         return float_bounds.every_value(dtype)
-    tails = [np.linspace(-e - 0.5, -e + 0.5, 20_000).astype(dtype) for e in (1, 3.8, 10, 88, 103.5)]
+    tails = [
+        np.linspace(-e - 0.5, -e + 0.5, 20_000).astype(dtype) for e in (1.5, 3, 3.8, 10, 88, 103.5)
+    ]
     return np.concatenate([float_bounds.samples(dtype, 600_000, rng, 5.0), *tails])
 
 
@@ -109,10 +111,11 @@ def test_gradients_are_those_of_the_formulas(dtype):
     def slope(function, at):
         return np.float32(jax.grad(function)(jnp.asarray(at, dtype)))
 
-    for at in (0.5, 2.5):  # on both sides of the change of formula in erf
+    for at in (0.5, 1.75, 2.5):  # on both sides of the change of formula in erf
         expected = 2 / np.sqrt(np.pi) * np.exp(-(at**2))
         np.testing.assert_allclose(slope(ops.erf, at), expected, rtol=2e-3)
         np.testing.assert_allclose(slope(ops.erf, -at), expected, rtol=2e-3)
+    assert slope(ops.erf, np.inf) == 0
     np.testing.assert_allclose(slope(ops.tanh, 0.5), 1 - np.tanh(0.5) ** 2, rtol=2e-3)
     np.testing.assert_allclose(slope(ops.sigmoid, 0.0), 0.25, rtol=2e-3)
     for nan_mode in NanMode:

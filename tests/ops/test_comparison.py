@@ -45,8 +45,8 @@ def test_floats(name, types, rng):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_infinities_zeros_and_nan(name):
-    values = [-np.inf, -0.0, 0.0, np.inf, np.nan]
-    a, b = (x.reshape(-1) for x in np.meshgrid(np.float32(values), np.float32(values)))
+    values = np.array([-np.inf, -0.0, 0.0, np.inf, np.nan], np.float32)
+    a, b = (x.reshape(-1) for x in np.meshgrid(values, values))
     expected = [FUNCTIONS[name](float(x), float(y)) for x, y in zip(a, b, strict=True)]
     assert_identical(getattr(ops, name.lower())(a, b), np.array(expected))
 

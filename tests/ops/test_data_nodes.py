@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle.table_rows import rows
@@ -15,8 +16,8 @@ from tosajax.ops.data_nodes import identity
 @pytest.mark.parametrize(("name", "types"), rows("IDENTITY"))
 def test_identity(name, types):
     dtype = types["in_out_t"].storage
-    x = np.arange(-3, 4).astype(dtype)
-    if dtype == np.int64:
-        x = _x64.from_numpy(x * 2**40)
+    small = np.arange(-3, 4)
+    wide = dtype == np.int64
+    x = _x64.from_numpy(small * 2**40) if wide else jnp.asarray(small.astype(dtype))
     assert_identical(identity(x), x)
     assert_identical(jax.jit(identity)(x), x)

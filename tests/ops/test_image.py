@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from oracle import float_bounds
 from oracle.image_oracle import resize as reference
-from oracle.table_rows import integers, rows
+from oracle.table_rows import float_rows, integers, rows
 from oracle.transforms import assert_identical, assert_transforms
 
 from tosajax.dtypes import DType
@@ -45,12 +45,12 @@ def call(case, row, x, mode):
     return resize(x, scale, offset, border, mode=mode, out_type=row["out_t"])
 
 
-def mode_of(row, parameter_id=""):
+def mode_of(row):
     return ResizeMode.NEAREST_NEIGHBOR if row["in_t"] is row["out_t"] else ResizeMode.BILINEAR
 
 
-INTEGER_ROWS = [p for p in rows("RESIZE") if p.values[1]["in_t"].is_integer]
-FLOAT_ROWS = [p for p in rows("RESIZE") if p.values[1]["in_t"].is_float]
+INTEGER_ROWS = rows("RESIZE", where=lambda types: types["in_t"].is_integer)
+FLOAT_ROWS = float_rows("RESIZE")
 
 
 @pytest.mark.parametrize("case", [fitting(c) for c in CASES], ids=str)

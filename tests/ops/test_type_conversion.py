@@ -11,7 +11,7 @@ import oracle.type_conversion_oracle as oracle
 import pytest
 from oracle import float_bounds
 from oracle.elementwise_oracle import over, wrap
-from oracle.table_rows import boundaries, integers, rows
+from oracle.table_rows import boundaries, integers, row_id, rows, type_rows
 from oracle.transforms import assert_identical, assert_transforms
 
 from tosajax.dtypes import DType
@@ -20,14 +20,10 @@ from tosajax.ops.type_conversion import cast, rescale
 from tosajax.spec.enums import RoundingMode
 
 CASTS = rows("CAST")
-FLOAT_TO_FLOAT = [p for p in CASTS if all(t.is_float for t in p.values[1].values())]
-FLOAT_TO_INT = [
-    p for p in CASTS if p.values[1]["in_t"].is_float and p.values[1]["out_t"].is_integer
-]
-INT_TO_FLOAT = [
-    p for p in CASTS if p.values[1]["in_t"].is_integer and p.values[1]["out_t"].is_float
-]
-INT_TO_INT = [p for p in CASTS if not any(t.is_float for t in p.values[1].values())]
+FLOAT_TO_FLOAT = rows("CAST", where=lambda t: t["in_t"].is_float and t["out_t"].is_float)
+FLOAT_TO_INT = rows("CAST", where=lambda t: t["in_t"].is_float and t["out_t"].is_integer)
+INT_TO_FLOAT = rows("CAST", where=lambda t: t["in_t"].is_integer and t["out_t"].is_float)
+INT_TO_INT = rows("CAST", where=lambda t: not t["in_t"].is_float and not t["out_t"].is_float)
 
 
 @pytest.fixture
@@ -165,10 +161,12 @@ def is_legal(source, target, scale32, input_unsigned, output_unsigned):
 
 RESCALES = [
     pytest.param(
-        {**p.values[1], "scale32": scale32, "rounding_mode": rounding, "signs": signs},
-        id="-".join([p.id, "32" if scale32 else "16", rounding.name.split("_")[0].lower(), *names]),
+        {**types, "scale32": scale32, "rounding_mode": rounding, "signs": signs},
+        id="-".join(
+            [row_id(name, types), "32" if scale32 else "16", rounding.name, *names]
+        ).lower(),
     )
-    for p in rows("RESCALE")
+    for name, types in type_rows("RESCALE")
     for scale32 in (True, False)
     for rounding in ROUNDINGS[scale32]
     for signs, names in [
@@ -176,7 +174,7 @@ RESCALES = [
         ((True, False), ["unsigned_in"]),
         ((False, True), ["unsigned_out"]),
     ]
-    if is_legal(p.values[1]["in_t"], p.values[1]["out_t"], scale32, *signs)
+    if is_legal(types["in_t"], types["out_t"], scale32, *signs)
 ]
 
 

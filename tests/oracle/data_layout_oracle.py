@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 
-def build(
-    shape: Sequence[int], dtype, element: Callable[[tuple[int, ...]], np.generic]
-) -> np.ndarray:
+def build(shape: Sequence[int], dtype, element: Callable[[tuple[int, ...]], Any]) -> np.ndarray:
     """An array whose element at each index is the function's value there."""
     output = np.zeros(tuple(shape), dtype)
     for index in np.ndindex(*shape):

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from tosajax import spec
 from tosajax.dtypes import DType
 
+Types = dict[str, DType]
 
-def rows(*names: str, **only: str):
-    """One parameter (operator, types) per type row; `only` keeps rows with a type of that name."""
-    return [
-        pytest.param(name, row.types, id="-".join([name, *_type_names(row)]).lower())
+
+def type_rows(*names: str, where: Callable[[Types], bool] | None = None) -> list[tuple[str, Types]]:
+    """The operator and its types by variable, for each type row that `where` accepts."""
+    found = [
+        (name, {key: t for key, t in row.types.items() if isinstance(t, DType)})
         for name in names
         for row in spec.OPERATORS[name].types
-        if all(row.types[key].name == value for key, value in only.items())
     ]
+    return [row for row in found if where is None or where(row[1])]
+
+
+def rows(*names: str, where: Callable[[Types], bool] | None = None):
+    """One test parameter (operator, types) per type row that `where` accepts."""
+    return [pytest.param(*row, id=row_id(*row)) for row in type_rows(*names, where=where)]
+
+
+def row_id(name: str, types: Types) -> str:
+    return "-".join([name, *(t.name for key, t in types.items() if key != "acc_t")]).lower()
 
 
 def integer_rows(*names: str):
-    return [p for p in rows(*names) if all(t.is_integer for t in _types(p.values[1]))]
+    return rows(*names, where=lambda types: all(t.is_integer for t in types.values()))
 
 
 def float_rows(*names: str):
-    return [p for p in rows(*names) if next(iter(_types(p.values[1]))).is_float]
+    """Rows whose first type, that of the input, is a float."""
+    return rows(*names, where=lambda types: next(iter(types.values())).is_float)
 
 
 def boundaries(dtype) -> np.ndarray:
@@ -50,11 +64,3 @@ def pairs(dtype, rng: np.random.Generator, count: int = 20_000) -> tuple[np.ndar
     first, second = (x.reshape(-1) for x in np.meshgrid(grid, grid))
     random = rng.integers(info.min, info.max, (2, count), dtype, endpoint=True)
     return np.concatenate([first, random[0]]), np.concatenate([second, random[1]])
-
-
-def _types(types: dict) -> list:
-    return [t for t in types.values() if isinstance(t, DType)]
-
-
-def _type_names(row) -> list[str]:
-    return [t.name for key, t in row.types.items() if isinstance(t, DType) and key != "acc_t"]

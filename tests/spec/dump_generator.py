@@ -33,7 +33,7 @@ KINDS = ("mode", "rounding_mode", "scale", "per_channel")
 
 
 class FixedData:
-    """Stands for the library of random data, which is not in the package: shapes are all we need."""
+    """Stands for the library of random data, which is not in the package; only shapes matter."""
 
     def __init__(self, path: object) -> None:
         pass
@@ -44,11 +44,17 @@ class FixedData:
         return np.resize(np.asarray(fixed), tensor["shape"])
 
 
+class Generator(test_gen.TosaTestGen):
+    """Builds tests in memory."""
+
+    def serialize(self, *_: object, **__: object) -> None:
+        pass
+
+
 def main() -> None:
     logging.disable(logging.CRITICAL)
     test_gen.GenerateLibrary = FixedData
-    tests = test_gen.TosaTestGen(parse_args(shlex.split(ARGUMENTS)), Version(1, 0, 1))
-    tests.serialize = lambda *_: None
+    tests = Generator(parse_args(shlex.split(ARGUMENTS)), Version(1, 0, 1))
     with tempfile.TemporaryDirectory() as folder:
         tests.basePath = folder
         entries = [
@@ -76,9 +82,9 @@ def main() -> None:
 
 def _entry(tests, name: str, op: dict[str, Any]) -> dict[str, Any]:
     smallest, largest = op["rank"]
-    # From rank 0 or 1, as few operators are listed from rank 0 and have no such tests; sums of
-    # fewer than 1000 elements are left out.
-    ranks = {smallest, max(smallest, 1), 4 if name == "reduce_sum" else smallest}
+    # A few operators are listed from rank 0 and have no such tests, and shapes of rank 1 have one
+    # order only; sums of fewer than 1000 elements are left out.
+    ranks = {*range(smallest, max(smallest, 3) + 1), 4 if name == "reduce_sum" else smallest}
     # Block-scaled types, of 1.1, are of another class.
     types = {_filter_type(t) for t in op["types"] if isinstance(_listed(t)[0], test_gen.DType)}
     kinds = {_kind(test): test for test in tests.genOpTestList(name, [], sorted(ranks), types)}

@@ -56,9 +56,11 @@ def test_name_and_place(operator: Operator):
     assert operator.name == operator.name.upper()
 
 
-def test_sections_are_distinct():
-    sections = [operator.section for operator in OPERATORS.values()]
-    assert len(set(sections)) == len(sections)
+def test_sections_are_numbered_without_gaps():
+    numbers = sorted(tuple(map(int, o.section.split("."))) for o in OPERATORS.values())
+    for chapter, sections in itertools.groupby(numbers, key=lambda number: number[:-1]):
+        found = [section[-1] for section in sections]
+        assert found == list(range(1, len(found) + 1)), chapter
 
 
 @each_operator
@@ -132,6 +134,16 @@ def test_needs(operator: Operator):
         extensions = need & set(spec.EXTENSIONS)
         profiles = need - extensions or set(spec.PROFILES)
         Target(frozenset(profiles), extensions)
+
+
+def test_variables_are_of_the_same_types():
+    names = ("VARIABLE", "VARIABLE_WRITE", "VARIABLE_READ")
+    first, *others = (
+        [(row.needs, row.mode, tuple(row.types.values())) for row in OPERATORS[name].types]
+        for name in names
+    )
+    assert others == [first, first]
+    assert all("EXT-VARIABLE" in need for needs, _, _ in first for need in needs)
 
 
 @each_operator

@@ -6,6 +6,7 @@ l2, ... themselves, in the order in which the operator lists them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -32,9 +33,9 @@ def list_value(c: Call, name: str) -> tuple[int, ...]:
     return value
 
 
-def list_known(c: Call, name: str) -> bool:
-    """Whether the elements of a shape_t input are known before the graph runs."""
-    return isinstance(getattr(c, name), tuple)
+def lists_known(c: Call, *names: str) -> bool:
+    """Whether the elements of shape_t inputs are known before the graph runs."""
+    return all(isinstance(getattr(c, name), tuple) for name in names)
 
 
 def output_errors(c: Call, rule: str, wanted: tuple[int, ...]) -> Iterator[Problem]:
@@ -50,6 +51,13 @@ def rank_errors(c: Call, rule: str) -> Iterator[Problem]:
         yield c.problem(rule, f"output has rank {found}, expected {wanted}, the rank of input1")
 
 
+def size_errors(c: Call, rule: str) -> Iterator[Problem]:
+    """The output has as many elements as input1."""
+    found, wanted = math.prod(c.output.shape), math.prod(c.input1.shape)
+    if found != wanted:
+        yield c.problem(rule, f"output has {found} elements, expected {wanted}, those of input1")
+
+
 def length_errors(c: Call, rule: str, name: str, wanted: int) -> Iterator[Problem]:
     """A list has as many elements as it should."""
     found = len(getattr(c, name))
@@ -58,9 +66,9 @@ def length_errors(c: Call, rule: str, name: str, wanted: int) -> Iterator[Proble
 
 
 def minimum_errors(c: Call, rule: str, name: str, minimum: int) -> Iterator[Problem]:
-    """Every element of a list attribute is at least `minimum`."""
+    """Every element of a list is at least `minimum`."""
     found = getattr(c, name)
-    if min(found) < minimum:
+    if min(found, default=minimum) < minimum:
         yield c.problem(rule, f"{name} is {found}, expected values of at least {minimum}")
 
 

@@ -55,10 +55,12 @@ def _input_values(
     for name, found in arguments(operator, node.inputs, spec.Kind.INPUT).items():
         if isinstance(found, tuple):
             values[name] = tuple(tensors[n] for n in found)
-        elif tensors[found].dtype is DType.SHAPE and tensors[found].values is not None:
-            values[name] = tuple(int(v) for v in tensors[found].values)
+            continue
+        tensor = tensors[found]
+        if tensor.dtype is DType.SHAPE and tensor.values is not None:
+            values[name] = tuple(int(v) for v in tensor.values)
         else:
-            values[name] = tensors[found]
+            values[name] = tensor
     return values
 
 

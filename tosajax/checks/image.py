@@ -8,8 +8,8 @@ from tosajax.checks._common import (
     Shapes,
     length_errors,
     limits,
-    list_known,
     list_value,
+    lists_known,
     window_errors,
     window_size,
 )
@@ -20,10 +20,6 @@ from tosajax.spec import Level, ResizeMode
 _MAX_SIZE = 16384  # exclusive
 _MAX_SCALE_N = 1 << 11
 _MAX_DOWNSCALE = 16
-
-# Labels of the rules on y and on x.
-_OFFSET = ("e5", "e6")
-_BORDER = ("e7", "e8")
 
 
 def resize_shape(c: Call) -> Shapes:
@@ -39,19 +35,19 @@ def resize_errors(c: Call) -> Iterator[Problem]:
         if max(height, width) >= _MAX_SIZE:
             found = f"{name} is {height} x {width}"
             yield c.problem("e1", f"{found}, expected less than {_MAX_SIZE} in both")
-    illegal = []
-    for name, length in (("scale", 4), ("offset", 2), ("border", 2)):
-        if list_known(c, name):
-            illegal += length_errors(c, "arguments", name, length)
-    if list_known(c, "scale") and not illegal:
-        illegal += _scale_errors(c)
-        if not illegal:
-            illegal += _position_errors(c)
-    yield from illegal
+    if not lists_known(c, "scale", "offset", "border"):
+        return
+    illegal = [
+        *length_errors(c, "arguments", "scale", 4),
+        *length_errors(c, "arguments", "offset", 2),
+        *length_errors(c, "arguments", "border", 2),
+    ]
+    illegal = illegal or list(_scale_errors(c))
+    yield from illegal or _position_errors(c)
 
 
 def resize_levels(c: Call, level: Level) -> Iterator[Problem]:
-    if list_known(c, "scale") and len(c.scale) == 4 and min(c.scale) > 0:
+    if lists_known(c, "scale") and len(c.scale) == 4 and min(c.scale) > 0:
         scale_y_n, scale_y_d, scale_x_n, scale_x_d = c.scale
         yield from limits(
             c,
@@ -86,19 +82,16 @@ def _scale_errors(c: Call) -> Iterator[Problem]:
 
 def _position_errors(c: Call) -> Iterator[Problem]:
     scale_y_n, scale_y_d, scale_x_n, scale_x_d = c.scale
-    illegal = []
-    if list_known(c, "offset"):
-        for rule, axis, n, found in zip(
-            _OFFSET, "yx", (scale_y_n, scale_x_n), c.offset, strict=True
-        ):
-            illegal += _range_errors(c, rule, f"offset_{axis}", found, -n, _MAX_DOWNSCALE * n)
-    if list_known(c, "border"):
-        for rule, axis, n, found in zip(
-            _BORDER, "yx", (scale_y_n, scale_x_n), c.border, strict=True
-        ):
-            illegal += _range_errors(c, rule, f"border_{axis}", found, -_MAX_DOWNSCALE * n, n)
+    offset_y, offset_x = c.offset
+    border_y, border_x = c.border
+    illegal = [
+        *_range_errors(c, "e5", "offset_y", offset_y, -scale_y_n, _MAX_DOWNSCALE * scale_y_n),
+        *_range_errors(c, "e6", "offset_x", offset_x, -scale_x_n, _MAX_DOWNSCALE * scale_x_n),
+        *_range_errors(c, "e7", "border_y", border_y, -_MAX_DOWNSCALE * scale_y_n, scale_y_n),
+        *_range_errors(c, "e8", "border_x", border_x, -_MAX_DOWNSCALE * scale_x_n, scale_x_n),
+    ]
     yield from illegal
-    if list_known(c, "offset") and list_known(c, "border") and not illegal:
+    if not illegal:
         span_y, span_x = _spans(c)
         yield from window_errors(c, "e9", "OH", span_y, "scale_y_d", scale_y_d)
         yield from window_errors(c, "e10", "OW", span_x, "scale_x_d", scale_x_d)

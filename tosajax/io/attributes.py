@@ -57,14 +57,14 @@ def read_dtype(number: int) -> DType:
 
 
 def read_attributes(
-    operator: Operator, fields: Mapping[str, Any], inputs: Sequence[Tensor]
+    operator: Operator, fields: Mapping[str, Any], tensors: Sequence[Tensor | None]
 ) -> dict[str, Any]:
     """Reads the attribute table of an operator.
 
     Args:
       operator: the operator's row of the operator table.
       fields: its attribute table in the nested form.
-      inputs: its input tensors, whose types tell how to read CLAMP's bounds.
+      tensors: its inputs and outputs, whose types tell how to read CLAMP's bounds.
 
     Raises:
       FormatError: a value is missing or unknown, or has a wrong length.
@@ -73,14 +73,16 @@ def read_attributes(
     values: dict[str, Any] = {}
     for argument in schema.file_attributes(operator):
         try:
-            value = _read(argument, fields[argument.name], operator, inputs)
+            value = _read(argument, fields[argument.name], operator, tensors)
         except (FormatError, UnsupportedError) as error:
             raise type(error)(f"{argument.name}: {error}") from None
         values[argument.name] = value
     return values
 
 
-def _read(argument: Argument, found: Any, operator: Operator, inputs: Sequence[Tensor]) -> Any:
+def _read(
+    argument: Argument, found: Any, operator: Operator, tensors: Sequence[Tensor | None]
+) -> Any:
     if argument.form is Form.LIST:
         return tuple(found or ())
     if argument.dtype is spec.AccType:
@@ -91,7 +93,7 @@ def _read(argument: Argument, found: Any, operator: Operator, inputs: Sequence[T
         data = b"" if found is None else found
         if argument.dtype is str:
             return bytes(data)
-        return read_data(data, _type_of(argument, operator, inputs), (1,))[0]
+        return read_data(data, _type_of(argument, operator, tensors), (1,))[0]
     if found is None:
         raise FormatError("the file gives no value")
     return found
@@ -107,15 +109,19 @@ def _read_enumerant(argument: Argument, number: int) -> Any:
         raise FormatError(f"value {number} is unknown, expected one of {names}") from None
 
 
-def _type_of(argument: Argument, operator: Operator, inputs: Sequence[Tensor]) -> DType:
-    """The element type of an attribute: that of the first input with its type variable."""
-    for other, tensor in zip(operator.inputs, inputs, strict=False):
-        if other.dtype == argument.dtype:
+def _type_of(argument: Argument, operator: Operator, tensors: Sequence[Tensor | None]) -> DType:
+    """The element type of an attribute, if all of the operator's tensors have that type variable.
+
+    The first tensor tells: that also serves a node of an illegal number of inputs.
+    """
+    same = all(a.dtype == argument.dtype for a in (*operator.inputs, *operator.outputs))
+    for tensor in tensors if same else ():
+        if tensor is not None:
             return tensor.dtype
-    raise FormatError(f"no input tells its element type {argument.dtype}")
+    raise FormatError(f"no tensor tells its element type {argument.dtype}")
 
 
-def write_attributes(node: Node, inputs: Sequence[Tensor]) -> dict[str, Any]:
+def write_attributes(node: Node, tensors: Sequence[Tensor]) -> dict[str, Any]:
     """Writes the attributes of a node in the nested form, the inverse of `read_attributes`.
 
     Attributes that the node leaves out are written with their default.
@@ -130,14 +136,14 @@ def write_attributes(node: Node, inputs: Sequence[Tensor]) -> dict[str, Any]:
         if value is spec.REQUIRED:
             raise ValueError(f"{node.title}: attribute {argument.name} is missing")
         try:
-            fields[argument.name] = _write(argument, value, operator, inputs)
+            fields[argument.name] = _write(argument, value, operator, tensors)
         except (AttributeError, KeyError, TypeError, FormatError) as error:
             message = f"{node.title}: {argument.name} cannot be {value!r}"
             raise ValueError(message) from error
     return fields
 
 
-def _write(argument: Argument, value: Any, operator: Operator, inputs: Sequence[Tensor]) -> Any:
+def _write(argument: Argument, value: Any, operator: Operator, tensors: Sequence[Tensor]) -> Any:
     if argument.form is Form.LIST:
         return [int(v) for v in value]
     if argument.dtype is spec.AccType:
@@ -148,5 +154,5 @@ def _write(argument: Argument, value: Any, operator: Operator, inputs: Sequence[
         return value if isinstance(value, str) else int(value)
     if argument.dtype is str:
         return value.encode() if isinstance(value, str) else bytes(value)
-    dtype = _type_of(argument, operator, inputs)
+    dtype = _type_of(argument, operator, tensors)
     return dtypes.pack(np.asarray([value], dtype.storage), dtype)

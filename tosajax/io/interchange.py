@@ -132,6 +132,7 @@ class _Block:
         )
         ends = {side: tuple(self.block[side] or ()) for side in ("inputs", "outputs")}
         for side, names in ends.items():
+            _within(f"graph {side}", self.check_declared, names)
             _within(f"graph {side}", self.check_plain, names)
         return Graph(ends["inputs"], ends["outputs"], self.tensors, nodes, name=self.name)
 
@@ -182,8 +183,9 @@ class _Block:
         location = (fields["location"] or {}).get("text")
         if op in _ACCESSES:
             return self.access(op, inputs, outputs, location)
+        # Names that are not declared break a rule of graphs, not of files: `validate` tells.
         self.check_plain(inputs if op == "VARIABLE" else (*inputs, *outputs))
-        tensors = [self.tensors[name] for name in inputs]
+        tensors = [self.tensors.get(name) for name in (*inputs, *outputs)]
         attributes = read_attributes(spec.OPERATORS[op], fields["attribute"], tensors)
         return Node(op, inputs, outputs, attributes, location)
 
@@ -208,10 +210,9 @@ class _Block:
                 raise FormatError(f"tensor {name!r} is not declared")
 
     def check_plain(self, names: Iterable[str]) -> None:
-        """Checks that tensors are declared, and do not stand for variables."""
-        self.check_declared(names)
+        """Checks that tensors do not stand for variables."""
         for name in names:
-            if self.tensors[name].variable is not None:
+            if name in self.tensors and self.tensors[name].variable is not None:
                 raise FormatError(f"{name!r} is a variable, which only IDENTITY reads and writes")
 
 
@@ -402,7 +403,8 @@ def _data(tensor: Tensor) -> bytes | None:
 def _node_fields(node: Node, graph: Graph) -> dict[str, Any]:
     if node.op not in spec.OPERATORS:
         raise ValueError(f"{node.title}: {node.op!r} is not an operator of TOSA 1.0")
-    for name in (*node.inputs, *node.outputs):
+    names = (*node.inputs, *node.outputs)
+    for name in names:
         if name not in graph.tensors:
             raise ValueError(f"{node.title}: tensor {name!r} is not declared")
     number = schema.OP.numbers[node.op]
@@ -410,7 +412,7 @@ def _node_fields(node: Node, graph: Graph) -> dict[str, Any]:
     return {
         "op": schema.OP.numbers["IDENTITY"] if is_access else number,
         "attribute_type": number,
-        "attribute": write_attributes(node, [graph.tensors[name] for name in node.inputs]),
+        "attribute": write_attributes(node, [graph.tensors[n] for n in names]),
         "inputs": [*node.inputs, *_accessed(node, graph, "VARIABLE_READ")],
         "outputs": [*node.outputs, *_accessed(node, graph, "VARIABLE_WRITE")],
         "location": None if node.location is None else {"text": node.location},

@@ -281,10 +281,18 @@ def sum_over(
 
 
 def _patches(x: jax.Array, shape: Window, out: tuple[int, ...]) -> jax.Array:
-    """What each window of padded `x` reads, [N * out, taps * IC], taps as in the weights."""
-    taps = [tap(x, offset, out, shape.stride) for offset in shape.offsets()]
-    patches = taps[0] if len(taps) == 1 else jnp.concatenate(taps, axis=-1)
-    return patches.reshape(-1, patches.shape[-1])
+    """What each window of padded `x` reads, [N * out, taps * IC], taps as in the weights.
+
+    Axis by axis, each tap axis a new one before the channels: XLA compiles and runs that faster
+    than one concatenation of all taps.
+    """
+    rank = len(out)
+    for axis in reversed(range(rank)):
+        step, last = shape.stride[axis], (out[axis] - 1) * shape.stride[axis] + 1
+        starts = range(0, shape.size[axis] * shape.dilation[axis], shape.dilation[axis])
+        taps = [lax.slice_in_dim(x, at, at + last, step, axis=1 + axis) for at in starts]
+        x = jnp.stack(taps, axis=1 + rank)
+    return x.reshape(x.shape[0] * math.prod(out), -1)
 
 
 def _weight_blocks(weight: jax.Array, counts: Sequence[int], block: Sequence[int]) -> jax.Array:

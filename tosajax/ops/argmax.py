@@ -26,8 +26,7 @@ def argmax(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE
     # float32 holds every narrower float exactly, subnormals included.
     value = input.astype(jnp.float32)
     if nan_mode == NanMode.IGNORE:
-        nan = jnp.isnan(value)
-        largest = jnp.max(jnp.where(nan, -jnp.inf, value), axis, keepdims=True)
-        # -infinity is larger than NaN, so the index cannot come from the replaced values.
-        value = (~nan & (value == largest)).astype(jnp.int8)
+        numbers = jnp.where(jnp.isnan(value), -jnp.inf, value)
+        # NaN equals nothing, so that a true -infinity is found behind it.
+        value = (value == jnp.max(numbers, axis, keepdims=True)).astype(jnp.int8)
     return lax.argmax(value, axis, jnp.int32)

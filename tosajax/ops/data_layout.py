@@ -40,7 +40,7 @@ def pad(input1: jax.Array, padding: tuple[int, ...], pad_const: jax.Array) -> ja
     config = [(before, after, 0) for before, after in zip(padding[::2], padding[1::2], strict=True)]
     value = pad_const.reshape(())
     if jnp.issubdtype(input1.dtype, jnp.floating):
-        # Changes no element; but `lax.pad` has no gradient for its value unless the operand has one.
+        # Changes nothing, but `lax.pad` differentiates its value only together with its operand.
         input1 = jnp.where(False, value, input1)
     return lax.pad(input1, value, config)
 

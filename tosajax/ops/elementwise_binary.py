@@ -5,6 +5,8 @@ Both inputs have one rank; an axis of size 1 is broadcast.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -44,7 +46,7 @@ def arithmetic_right_shift(input1: jax.Array, input2: jax.Array, *, round: bool)
     result = jnp.right_shift(input1, input2)
     if round:
         one, zero = (jnp.asarray(n, input1.dtype) for n in (1, 0))
-        last_out = jnp.right_shift(input1, jnp.maximum(input2 - one, zero)) & one
+        last_out = jnp.right_shift(input1, input2 - one) & one
         result = result + jnp.where(input2 > zero, last_out, zero)
     return result
 
@@ -281,7 +283,9 @@ def table(input1: jax.Array, table: jax.Array) -> jax.Array:
     return table.at[index].get(mode="promise_in_bounds")
 
 
-def _arithmetic(function, input1: jax.Array, input2: jax.Array) -> jax.Array:
+def _arithmetic(
+    function: Callable[..., jax.Array], input1: jax.Array, input2: jax.Array
+) -> jax.Array:
     if input1.dtype == jnp.int32:
         return function(input1, input2)
     return in_float32(function, input1, input2)

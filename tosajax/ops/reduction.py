@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -97,7 +99,13 @@ def reduce_sum(input: jax.Array, *, axis: int) -> jax.Array:
     return jnp.sum(input, axis, dtype=acc, keepdims=True).astype(input.dtype)
 
 
-def _extremum(reduce, input: jax.Array, axis: int, nan_mode: NanMode, neutral: float) -> jax.Array:
+def _extremum(
+    reduce: Callable[..., jax.Array],
+    input: jax.Array,
+    axis: int,
+    nan_mode: NanMode,
+    neutral: float,
+) -> jax.Array:
     if not jnp.issubdtype(input.dtype, jnp.floating):
         return reduce(input, axis, keepdims=True)
     # XLA:CPU drops NaN from a maximum or minimum over 16 values or more, so NaN goes apart.
