@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from tosajax.dtypes import DType, pack, packed_size, unpack
+from tosajax.graph import Tensor
 
 INTEGERS = [DType.INT4, DType.INT8, DType.INT16, DType.INT32, DType.INT48]
 FLOATS = [DType.FP32, DType.FP16, DType.BF16, DType.FP8E4M3, DType.FP8E5M2]
@@ -208,3 +209,31 @@ def test_kinds(dtype: DType):
 def test_bits_of_others():
     assert DType.BOOL.bits == 8
     assert DType.SHAPE.bits == 64
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        (DType.INT8, [200]),
+        (DType.INT8, [1.5]),
+        (DType.INT8, np.array([-129], np.int32)),
+        (DType.INT4, np.array([8], np.int8)),
+        (DType.INT4, np.array([-9], np.int8)),
+        (DType.INT48, np.array([1 << 47])),
+        (DType.INT48, np.array([-(1 << 47) - 1])),
+        (DType.INT32, np.array([np.nan])),
+        (DType.BOOL, [2]),
+        (DType.SHAPE, [0.5]),
+    ],
+    ids=str,
+)
+def test_values_that_do_not_fit_are_refused(dtype, values):
+    with pytest.raises(ValueError, match=f"do not fit {dtype.name}"):
+        pack(values, dtype)
+    with pytest.raises(ValueError, match=f"do not fit {dtype.name}"):
+        Tensor("x", dtype, (1,), values)
+
+
+def test_range_of_a_type_that_is_no_integer():
+    with pytest.raises(TypeError, match="FP32 is no integer type"):
+        _ = DType.FP32.maximum

@@ -17,7 +17,7 @@ import numpy as np
 
 from tosajax import spec
 from tosajax.checks import RULES, Call
-from tosajax.dtypes import DType
+from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Node, Source, Tensor
 
 
@@ -37,8 +37,12 @@ class Builder:
         return self._add(Tensor(name, dtype, tuple(shape)))
 
     def const(self, values: Any, dtype: DType, *, name: str | None = None) -> Tensor:
-        """Adds a CONST with these values, of `dtype.storage` or converted to it."""
-        array = np.asarray(values).astype(dtype.storage)
+        """Adds a CONST.
+
+        Raises:
+          ValueError: a value does not fit an integer type.
+        """
+        array = to_storage(values, dtype)
         return self._node_of(Tensor(name or self._fresh("const"), dtype, array.shape, array))
 
     def const_shape(self, values: Sequence[int], *, name: str | None = None) -> Tensor:

@@ -50,11 +50,17 @@ class DType(enum.Enum):
     @property
     def minimum(self) -> int:
         """Smallest value of an integer type (-7 for int4, which is symmetric)."""
-        return -7 if self is DType.INT4 else -(1 << (_INTEGER_BITS[self] - 1))
+        return -7 if self is DType.INT4 else -1 - self.maximum
 
     @property
     def maximum(self) -> int:
-        """Largest value of an integer type."""
+        """Largest value of an integer type.
+
+        Raises:
+          TypeError: this is no integer type.
+        """
+        if not self.is_integer:
+            raise TypeError(f"{self.name} is no integer type")
         return (1 << (_INTEGER_BITS[self] - 1)) - 1
 
     def __repr__(self) -> str:
@@ -90,9 +96,31 @@ def packed_size(dtype: DType, count: int) -> int:
     return -(-count // 2) if dtype is DType.INT4 else count * _packed_width(dtype)
 
 
+def to_storage(values: object, dtype: DType) -> np.ndarray:
+    """Converts values to `dtype.storage`; floats may be rounded, integers must not change.
+
+    Raises:
+      ValueError: a value is no integer, or beyond the bits of the type.
+    """
+    array = np.asarray(values)
+    with np.errstate(invalid="ignore", over="ignore"):
+        stored = array.astype(dtype.storage, copy=False)
+    if dtype.is_float:
+        return stored
+    limit = 1 << (dtype.bits - 1)
+    beyond = dtype.is_integer and stored.size and not -limit <= stored.min() <= stored.max() < limit
+    if beyond or (array.dtype != stored.dtype and not np.array_equal(stored, array)):
+        raise ValueError(f"values in [{array.min()}, {array.max()}] do not fit {dtype.name}")
+    return stored
+
+
 def pack(values: np.ndarray, dtype: DType) -> bytes:
-    """Encodes an array of `dtype.storage` as the bytes of a file, little endian, row major."""
-    flat = np.ascontiguousarray(values, dtype.storage).reshape(-1)
+    """Encodes values as the bytes of a file, little endian, row major.
+
+    Raises:
+      ValueError: a value does not fit the type.
+    """
+    flat = np.ascontiguousarray(to_storage(values, dtype)).reshape(-1)
     if dtype is DType.INT4:
         nibbles = np.zeros(packed_size(dtype, flat.size) * 2, np.uint8)
         nibbles[: flat.size] = flat.view(np.uint8) & 0xF

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tosajax import spec
-from tosajax.dtypes import DType
+from tosajax.dtypes import DType, to_storage
 from tosajax.report import Finding, Report, TosaError, Verdict
 
 DYNAMIC = -1  # a dimension that is not known yet
@@ -38,7 +38,7 @@ class Tensor:
 
     def __post_init__(self) -> None:
         if self.values is not None:
-            frozen = np.asarray(self.values, self.dtype.storage).view()
+            frozen = to_storage(self.values, self.dtype).view()
             frozen.flags.writeable = False
             object.__setattr__(self, "values", frozen)
 
