@@ -122,6 +122,11 @@ ILLEGAL = [
     ("transpose.e6", {"perms": (1, 2, 0)}, "output has shape (4, 2, 3), expected (3, 4, 2)"),
     ("transpose.arguments", {"perms": (1, 0)}, "perms has 2 elements, expected 3"),
     ("transpose.arguments", {"perms": ()}, "perms has 0 elements, expected 3"),
+    (
+        "transpose.arguments",
+        {"input1": (4,), "perms": (), "output": (4,)},
+        "perms has 0 elements, expected 1",
+    ),
 ]
 ABOVE = [
     (

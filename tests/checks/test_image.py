@@ -42,6 +42,7 @@ BOUNDARY = [
         {"types": "signed 16, bilinear"},
         spread(1, 1, 1, 0, 0),
         spread(1, 15, 31, 0, 0),
+        spread(4, 63, 64, 0, 0),
         spread(2048, 2048, 3, 0, 0),
         spread(4, 1, 3, -4, 3),
         spread(4, 1, 20, 63, -1),

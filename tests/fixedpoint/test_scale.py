@@ -70,8 +70,8 @@ def test_apply_scale_32_every_shift(double_round):
         shifts.append(np.full(value.shape, shift, np.int8))
     value, multiplier, shift = map(np.concatenate, (values, multipliers, shifts))
     expected = [
-        scale_32(*case, double_round)
-        for case in zip(value.tolist(), multiplier.tolist(), shift.tolist(), strict=True)
+        scale_32(v, m, s, double_round)
+        for v, m, s in zip(value.tolist(), multiplier.tolist(), shift.tolist(), strict=True)
     ]
     result = function(*map(jnp.asarray, (value, multiplier, shift)))
     assert result.dtype == np.int32
@@ -83,7 +83,10 @@ def test_apply_scale_32_broadcasts():
     multiplier, shift = np.array([[2**30, 2**31 - 1, 3]], np.int32), np.array([[30], [40]], np.int8)
     result = apply_scale_32(*map(jnp.asarray, (value, multiplier, shift)))
     grid = np.broadcast_arrays(value, multiplier, shift)
-    expected = [scale_32(*c, False) for c in zip(*(g.ravel().tolist() for g in grid), strict=True)]
+    expected = [
+        scale_32(v, m, s, False)
+        for v, m, s in zip(*(g.ravel().tolist() for g in grid), strict=True)
+    ]
     np.testing.assert_array_equal(result, np.reshape(expected, value.shape))
 
 

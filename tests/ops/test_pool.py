@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from jax import test_util
 from oracle import pool_oracle as oracle
 from oracle.matmul_oracle import check_dot_product, draw, magnitude, zero_points
 from oracle.table_rows import float_rows, integer_rows
-from oracle.transforms import assert_transforms
+from oracle.transforms import assert_identical, assert_transforms
 
 from tosajax.dtypes import DType
 from tosajax.ops import pool
@@ -26,9 +28,12 @@ CASES = {
     "uneven": ((1, 7, 6, 2), {"kernel": (3, 2), "stride": (2, 3), "pad": (2, 0, 1, 1)}),
     "mostly-padding": ((1, 1, 2, 1), {"kernel": (5, 4), "stride": (1, 1), "pad": (4, 4, 3, 3)}),
     "global": ((2, 9, 5, 2), {"kernel": (9, 5), "stride": (1, 1), "pad": (0, 0, 0, 0)}),
-    "13x9": ((1, 15, 14, 2), {"kernel": (13, 9), "stride": (1, 1), "pad": (6, 6, 0, 8)}),
+    "13x9": ((1, 14, 10, 1), {"kernel": (13, 9), "stride": (1, 1), "pad": (2, 1, 0, 3)}),
     "by-doubling": ((1, 12, 20, 1), {"kernel": (11, 15), "stride": (3, 2), "pad": (10, 7, 3, 4)}),
-    "longer-than-input": ((1, 3, 2, 2), {"kernel": (9, 17), "stride": (1, 1), "pad": (8, 8, 16, 16)}),
+    "longer-than-input": (
+        (1, 3, 2, 2),
+        {"kernel": (9, 17), "stride": (1, 1), "pad": (8, 8, 16, 16)},
+    ),
     "long": ((1, 1, 150, 1), {"kernel": (1, 100), "stride": (1, 5), "pad": (0, 0, 30, 20)}),
 }
 
@@ -43,7 +48,9 @@ def rng():
 def test_average_of_integers(name, types, case, rng):
     shape, attributes = CASES[case]
     dtype = types["in_out_t"]
-    function = jax.jit(functools.partial(pool.avg_pool2d, acc_type=types["acc_t"], **attributes))
+    function: Any = jax.jit(
+        functools.partial(pool.avg_pool2d, acc_type=types["acc_t"], **attributes)
+    )
     inputs = [
         draw(rng, dtype, shape),
         np.full(shape, dtype.minimum, dtype.storage),
@@ -72,10 +79,9 @@ def test_average_of_floats(name, types, case, rng):
     extreme = np.array([np.nan, np.inf, -np.inf, 0.0]).astype(dtype.storage)
     with_special = np.where(rng.random(shape) < 0.02, rng.choice(extreme, shape), x)
     zp = jnp.zeros((1,), dtype.storage)
+    function = jax.jit(functools.partial(pool.avg_pool2d, acc_type=types["acc_t"], **attributes))
     for values in (x, with_special):
-        result = pool.avg_pool2d(
-            jnp.asarray(values), zp, zp, acc_type=types["acc_t"], **attributes
-        )
+        result = function(jnp.asarray(values), zp, zp)
         with np.errstate(invalid="ignore"):
             reference = oracle.avg_pool_float(values, **attributes)
             bound = oracle.avg_pool_float(magnitude(values, dtype), **attributes)
@@ -91,8 +97,9 @@ def test_maximum_of_integers(name, types, case, rng):
     shape, attributes = CASES[case]
     dtype = types["in_out_t"]
     low = np.full(shape, dtype.minimum, dtype.storage)
+    function = jax.jit(functools.partial(pool.max_pool2d, **attributes))
     for x in (draw(rng, dtype, shape), low, low + dtype.storage.type(1)):
-        result = pool.max_pool2d(jnp.asarray(x), **attributes)
+        result = function(jnp.asarray(x))
         assert result.dtype == dtype.storage
         np.testing.assert_array_equal(np.asarray(result), oracle.max_pool(x, **attributes))
 
@@ -108,8 +115,9 @@ def test_maximum_of_floats(name, types, case, nan_mode, rng):
     some = np.where(rng.random(shape) < 0.2, rng.choice(extreme, shape), x)
     lowest = np.full(shape, -np.inf).astype(dtype.storage)  # NaN in FP8E4M3
     many = np.where(rng.random(shape) < 0.8, extreme[0], -np.abs(x))
+    function = jax.jit(functools.partial(pool.max_pool2d, nan_mode=nan_mode, **attributes))
     for values in (x, some, many, lowest, np.full_like(x, np.nan)):
-        result = np.asarray(pool.max_pool2d(jnp.asarray(values), nan_mode=nan_mode, **attributes))
+        result = np.asarray(function(jnp.asarray(values)))
         assert result.dtype == dtype.storage
         expected = oracle.max_pool(values, ignore_nan=nan_mode is NanMode.IGNORE, **attributes)
         np.testing.assert_array_equal(result.astype(np.float64), expected)
@@ -126,25 +134,34 @@ def test_subnormals_of_fp8_are_kept():
         np.testing.assert_array_equal(np.asarray(average).view(np.uint8), x.view(np.uint8))
 
 
-@pytest.mark.parametrize("case", ["uneven", "by-doubling"])
-@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16, DType.FP32, DType.FP8E5M2])
-def test_jit_and_vmap(dtype, case, rng):
-    shape, attributes = CASES[case]
-    x, zp = jnp.asarray(draw(rng, dtype, shape)), jnp.zeros((1,), dtype.storage)
+def test_jit_and_vmap_with_zero_points(rng):
+    shape, attributes = CASES["uneven"]
+    x, zp = jnp.asarray(draw(rng, DType.INT8, shape)), jnp.zeros((1,), jnp.int8)
     average = functools.partial(pool.avg_pool2d, acc_type=DType.INT32, **attributes)
-    if dtype is DType.INT8:
-        assert_transforms(average, x, zp - 128, zp + 127)
-    else:  # zero points that must be zero
-        assert_transforms(lambda x: average(x, zp, zp), x, exact=not dtype.is_float)
-    for nan_mode in NanMode:
-        assert_transforms(functools.partial(pool.max_pool2d, nan_mode=nan_mode, **attributes), x)
+    assert_transforms(average, x, zp - 128, zp + 127)
 
 
-@pytest.mark.parametrize("size", [64, 65, 127, 8191, 8192])
+@pytest.mark.parametrize("case", ["uneven", "by-doubling"])
+@pytest.mark.parametrize("dtype", [DType.INT16, DType.FP8E5M2])
+def test_vmap_is_a_loop(dtype, case, rng):
+    shape, attributes = CASES[case]
+    xs, zp = jnp.asarray(draw(rng, dtype, (3, *shape))), jnp.zeros((1,), dtype.storage)
+    average = functools.partial(pool.avg_pool2d, acc_type=DType.INT32, **attributes)
+    for function in (
+        lambda x: average(x, zp, zp),
+        functools.partial(pool.max_pool2d, nan_mode=NanMode.IGNORE, **attributes),
+    ):
+        compiled = jax.jit(function)
+        expected = np.stack([compiled(x) for x in xs])
+        assert_identical(jax.jit(jax.vmap(function))(xs), expected)
+        assert_identical(jax.vmap(compiled)(xs), expected)
+
+
+@pytest.mark.parametrize("size", [64, 65, 127, 8191])
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.FP32])
 def test_huge_windows(size, dtype, rng):
     attributes = {"kernel": (1, size), "stride": (1, 1), "pad": (0, 0, 3, 5)}
-    x = draw(rng, dtype, (1, 1, size + 40, 1))
+    x = draw(rng, dtype, (1, 1, size + 10, 1))
     zp = jnp.zeros((1,), dtype.storage)
     average = functools.partial(pool.avg_pool2d, acc_type=DType.INT32, **attributes)
     for function in (
@@ -160,13 +177,13 @@ def test_huge_windows(size, dtype, rng):
     np.testing.assert_array_equal(result, oracle.max_pool(x, **attributes))
 
 
-@pytest.mark.parametrize("case", ["2x2", "uneven", "by-doubling"])
+@pytest.mark.parametrize("case", ["uneven", "by-doubling"])
 def test_gradients_of_floats(case, rng):
     shape, attributes = CASES[case]
-    x = jnp.asarray(rng.permutation(np.prod(shape)).reshape(shape).astype(np.float32))
+    # Elements 1 apart, so that steps of 0.02 do not change which of them is the largest.
+    x = jnp.asarray(rng.permutation(math.prod(shape)).reshape(shape).astype(np.float32))
     zp = jnp.zeros((1,), jnp.float32)
     average = functools.partial(pool.avg_pool2d, acc_type=DType.FP32, **attributes)
-    test_util.check_grads(lambda x: average(x, zp, zp), (x,), 1, ("rev",), rtol=2e-2, atol=2e-2)
-    test_util.check_grads(
-        functools.partial(pool.max_pool2d, **attributes), (x,), 1, ("rev",), rtol=2e-2, atol=2e-2
-    )
+    largest = functools.partial(pool.max_pool2d, **attributes)
+    for function in (lambda x: average(x, zp, zp), largest):
+        test_util.check_grads(jax.jit(function), (x,), 1, ("rev",), rtol=1e-2, atol=1e-2, eps=0.02)

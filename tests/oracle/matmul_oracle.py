@@ -23,11 +23,6 @@ def matmul(a, b, a_zp=0, b_zp=0):
     return out
 
 
-def widest(dtype):
-    """The type that the definitions are computed in."""
-    return np.float64 if dtype.is_float else np.int64
-
-
 def draw(rng, dtype, shape):
     """Random values; of integers half are boundaries, of floats all sizes near 1 occur."""
     if dtype.is_float:

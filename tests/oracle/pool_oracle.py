@@ -8,7 +8,7 @@ import numpy as np
 
 
 def _windows(shape, kernel, stride, pad):
-    """Yields the output position and the slices of the input that its window covers."""
+    """The spatial shape of the output, and each of its positions with the slices it covers."""
     lengths = []
     for length, size, step, pads in zip(
         shape[1:3], kernel, stride, (pad[:2], pad[2:]), strict=True
@@ -17,11 +17,13 @@ def _windows(shape, kernel, stride, pad):
         assert whole % step == 0, "the test case is no valid graph"
         assert max(pads) < size, "the test case is no valid graph"
         lengths.append(whole // step + 1)
+    windows = []
     for oy, ox in product(*map(range, lengths)):
         y, x = oy * stride[0] - pad[0], ox * stride[1] - pad[2]
         rows = slice(max(y, 0), min(y + kernel[0], shape[1]))
         columns = slice(max(x, 0), min(x + kernel[1], shape[2]))
-        yield oy, ox, rows, columns, lengths
+        windows.append((oy, ox, rows, columns))
+    return lengths, windows
 
 
 def divide(total, count):
@@ -34,10 +36,9 @@ def divide(total, count):
 
 def avg_pool_int(x, input_zp, output_zp, low, high, *, kernel, stride, pad):
     """AVG_POOL2D of integers with the output range [low, high]."""
-    result = None
-    for oy, ox, rows, columns, lengths in _windows(x.shape, kernel, stride, pad):
-        if result is None:
-            result = np.zeros((x.shape[0], *lengths, x.shape[3]), np.int64)
+    lengths, windows = _windows(x.shape, kernel, stride, pad)
+    result = np.zeros((x.shape[0], *lengths, x.shape[3]), np.int64)
+    for oy, ox, rows, columns in windows:
         part = x[:, rows, columns].astype(np.int64)
         count = part.shape[1] * part.shape[2]
         for n, c in product(range(x.shape[0]), range(x.shape[3])):
@@ -48,10 +49,9 @@ def avg_pool_int(x, input_zp, output_zp, low, high, *, kernel, stride, pad):
 
 def avg_pool_float(x, *, kernel, stride, pad):
     """AVG_POOL2D in float64."""
-    result = None
-    for oy, ox, rows, columns, lengths in _windows(x.shape, kernel, stride, pad):
-        if result is None:
-            result = np.zeros((x.shape[0], *lengths, x.shape[3]), np.float64)
+    lengths, windows = _windows(x.shape, kernel, stride, pad)
+    result = np.zeros((x.shape[0], *lengths, x.shape[3]), np.float64)
+    for oy, ox, rows, columns in windows:
         part = x[:, rows, columns].astype(np.float64)
         result[:, oy, ox] = part.sum(axis=(1, 2)) / (part.shape[1] * part.shape[2])
     return result
@@ -59,10 +59,9 @@ def avg_pool_float(x, *, kernel, stride, pad):
 
 def max_pool(x, *, kernel, stride, pad, ignore_nan=False):
     """MAX_POOL2D in float64 (exact for every type)."""
-    result = None
-    for oy, ox, rows, columns, lengths in _windows(x.shape, kernel, stride, pad):
-        if result is None:
-            result = np.zeros((x.shape[0], *lengths, x.shape[3]), np.float64)
+    lengths, windows = _windows(x.shape, kernel, stride, pad)
+    result = np.zeros((x.shape[0], *lengths, x.shape[3]), np.float64)
+    for oy, ox, rows, columns in windows:
         part = x[:, rows, columns].astype(np.float64)
         for n, c in product(range(x.shape[0]), range(x.shape[3])):
             best = np.nan if ignore_nan else -np.inf

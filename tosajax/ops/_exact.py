@@ -250,9 +250,9 @@ def convolution(
     if math.prod(counts) == 1:
         result = multiply(x, weight.reshape(oc, -1))
     else:
-        reach = [part * dilation for part, dilation in zip(block, shape.dilation, strict=True)]
         result = sum_over(
-            shape._replace(size=tuple(counts), dilation=tuple(reach)).offsets(),
+            counts,
+            [part * dilation for part, dilation in zip(block, shape.dilation, strict=True)],
             _weight_blocks(weight, counts, block),
             lambda start, taps: multiply(dynamic_window(x, start, part, out), taps),
             (x.shape[0] * math.prod(out), oc),
@@ -262,22 +262,29 @@ def convolution(
 
 
 def sum_over(
-    starts: Iterator[tuple[int, ...]],
+    counts: Sequence[int],
+    steps: Sequence[int],
     weights: jax.Array,
     term: Callable[[list[jax.Array], jax.Array], jax.Array],
     shape: Sequence[int],
     dtype: type,
 ) -> jax.Array:
-    """Adds up `term(start, weight)` in a loop, over static starts and the rows of `weights`."""
+    """Adds up `term(start, weight)` in a loop over a grid of starts and the rows of `weights`.
 
-    def step(total: jax.Array, this: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        start, weight = this
-        return total + term([start[i] for i in range(start.size)], weight), None
+    The grid has `counts` points, `steps` apart, in row-major order.
+    """
+
+    def add(total: jax.Array, this: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        index, weight = this
+        start = []
+        for count, step in zip(reversed(counts), reversed(steps), strict=True):
+            start.insert(0, lax.rem(index, np.int32(count)) * np.int32(step))
+            index = lax.div(index, np.int32(count))
+        return total + term(start, weight), None
 
     with scope_of(dtype):
         total = lax.full(shape, dtype(0), dtype)
-        where = jnp.asarray(np.array(list(starts), np.int32))
-        return lax.scan(step, total, (where, weights))[0]
+        return lax.scan(add, total, (lax.iota(np.int32, math.prod(counts)), weights))[0]
 
 
 def _patches(x: jax.Array, shape: Window, out: tuple[int, ...]) -> jax.Array:

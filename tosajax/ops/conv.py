@@ -45,7 +45,7 @@ def conv2d(
       stride: y, x; elements.
       dilation: y, x; elements.
       acc_type: the accumulator of the type row; the arithmetic is at least as precise.
-      local_bound: whether only direct sums of products will do; they always are.
+      local_bound: of no effect; sums are as precise as XLA makes them either way.
 
     Returns:
       int32, int48 or float, [N, OH, OW, OC].
@@ -79,7 +79,7 @@ def conv3d(
       stride: depth, y, x; elements.
       dilation: depth, y, x; elements.
       acc_type: the accumulator of the type row; the arithmetic is at least as precise.
-      local_bound: whether only direct sums of products will do; they always are.
+      local_bound: of no effect; sums are as precise as XLA makes them either way.
 
     Returns:
       int32, int48 or float, [N, OD, OH, OW, OC].
@@ -113,7 +113,7 @@ def depthwise_conv2d(
       stride: y, x; elements.
       dilation: y, x; elements.
       acc_type: the accumulator of the type row; the arithmetic is at least as precise.
-      local_bound: whether only direct sums of products will do; they always are.
+      local_bound: of no effect; sums are as precise as XLA makes them either way.
 
     Returns:
       int32, int48 or float, [N, OH, OW, C * M].
@@ -156,7 +156,7 @@ def transpose_conv2d(
       out_pad: top, bottom, left, right; elements, negative ones crop; above -KH and -KW.
       stride: y, x; elements.
       acc_type: the accumulator of the type row; the arithmetic is at least as precise.
-      local_bound: whether only direct sums of products will do; they always are.
+      local_bound: of no effect; sums are as precise as XLA makes them either way.
 
     Returns:
       int32, int48 or float, [N, OH, OW, OC].
@@ -255,7 +255,7 @@ def _depthwise(
             return _widen(more) if total_type is np.int64 else more
 
         whole = (x.shape[0], *out, *weight.shape[1:])
-        total = _exact.sum_over(shape.offsets(), weight, term, whole, total_type)
+        total = _exact.sum_over(shape.size, shape.dilation, weight, term, whole, total_type)
     return total.reshape(*total.shape[:3], -1)
 
 

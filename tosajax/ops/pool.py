@@ -109,7 +109,7 @@ def _combine(
     x: jax.Array,
     size: tuple[int, int],
     stride: tuple[int, int],
-    out: tuple[int, int],
+    out: tuple[int, ...],
     combine: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> jax.Array:
     """Combines windows that are longer than 1 along one axis only.

@@ -1,0 +1,98 @@
+"""Whole networks against Arm's reference model: ours always, the corpus where it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import network_bounds
+import networks
+import numpy as np
+import pytest
+
+import tosajax
+from tosajax import UnsupportedError
+from tosajax.summary import summarize
+
+DATA = Path(__file__).parent / "data"
+CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
+OURS = {n.name: n for n in networks.find(DATA)}
+THEIRS = {n.name: n for n in networks.find(CORPUS) if n.name not in OURS}
+DRAFT = "et_digits_vit_mxfp8_e4m3"
+
+ours = pytest.mark.parametrize("name", [n for n in OURS if n != DRAFT])
+theirs = pytest.mark.parametrize(
+    "name",
+    list(THEIRS)
+    or [pytest.param("", marks=pytest.mark.skip(f"no third-party networks at {CORPUS}"))],
+)
+
+
+def is_float(graph: tosajax.Graph) -> bool:
+    return any(t.dtype.is_float for t in graph.output_tensors)
+
+
+def check(network: networks.Network) -> None:
+    """Integers equal the reference, at batch 1, 7 and 64 too; floats are close to it."""
+    graph = tosajax.load(network.model)
+    assert tosajax.validate(graph).findings == ()
+    results = networks.run_each(network, graph)
+    expected = networks.typed(network.expected, graph.output_tensors)
+    for result, want in zip(results, expected, strict=True):
+        assert result.dtype == want.dtype
+        assert result.shape == want.shape
+        if is_float(graph):
+            assert networks.ulps(result, want) <= networks.FLOAT_LIMIT
+        else:
+            np.testing.assert_array_equal(result, want)
+    for batch in networks.BATCHES if networks.carries_batch(graph) else ():
+        pick = np.arange(batch) % network.count
+        for joined, want in zip(networks.run_batch(network, graph, batch), expected, strict=True):
+            if is_float(graph):
+                assert networks.ulps(joined, want[pick]) <= networks.FLOAT_LIMIT
+            else:
+                np.testing.assert_array_equal(joined, want[pick])
+
+
+@ours
+def test_our_networks(name):
+    check(OURS[name])
+
+
+@theirs
+def test_third_party_networks(name):
+    check(THEIRS[name])
+
+
+@pytest.mark.parametrize(
+    "name", ["et_digits_ae_fp32", "et_digits_cnn_bf16", "et_digits_vit_fp32", "jax_attn"]
+)
+def test_every_float_operator_is_within_its_bound(name):
+    network = OURS[name]
+    graph = tosajax.load(network.model)
+    inputs = [a[0] for a in networks.typed(network.inputs, graph.input_tensors)]
+    share, node = network_bounds.worst(graph, inputs)
+    assert 0 < share <= 1, node
+
+
+def test_operators_of_tosa_1_1_are_refused_by_name():
+    with pytest.raises(UnsupportedError, match="CAST_TO_BLOCK_SCALED"):
+        tosajax.load(OURS[DRAFT].model)
+
+
+@ours
+def test_figures(name):
+    """The multiply-accumulates that the exporter's statistics give."""
+    meta = json.loads((DATA / name / "meta.json").read_text())
+    graph = tosajax.load(OURS[name].model)
+    figures = summarize(graph)
+    assert figures.macs == meta["macs"]
+    assert sum(figures.operators.values()) == meta["n_ops"]
+
+
+@ours
+@pytest.mark.parametrize("suffix", [".tosa", ".json"])
+def test_written_networks_read_the_same(name, suffix, tmp_path):
+    graph = tosajax.load(OURS[name].model)
+    tosajax.save(graph, tmp_path / f"copy{suffix}")
+    assert tosajax.load(tmp_path / f"copy{suffix}") == graph
