@@ -361,3 +361,10 @@ def test_needs(graph, needs):
         frozenset(n for n in needs if n.startswith("EXT")),
     )
     assert tosajax.validate(graph, target).findings == ()
+
+
+def test_reshape_to_a_scalar_is_checked():
+    b = Builder()
+    x = b.input("x", DType.INT8, (4, 6))
+    graph = b.graph(outputs=[b.op("RESHAPE", x, b.const_shape([]), shape=())])
+    only(graph, "reshape.e1", "1 elements", "24")

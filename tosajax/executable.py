@@ -87,7 +87,7 @@ class Executable:
             fn, params = build(graph)
             if self.examples is not None:
                 fn = _side_by_side(fn, graph, self.examples)
-            self._programs[shapes] = jax.jit(fn), params
+            self._programs[shapes] = jax.jit(fn, compiler_options=_compiler_options()), params
         return self._programs[shapes]
 
     def _example_shape(self, tensor: Tensor) -> tuple[int, ...] | None:
@@ -121,6 +121,13 @@ def compile(graph: Graph, target: Target | None = None, batch: int | None = None
         shapes = ", ".join(f"{t.name}: {t}" for t in graph.input_tensors)
         raise ValueError(f"no input has a first dimension of 1 or -1 to carry a batch: {shapes}")
     return Executable(graph, target, batch)
+
+
+def _compiler_options() -> dict[str, str] | None:
+    """On CPU, keeps the barriers of `lower` until XLA has decided what to compute once."""
+    if jax.default_backend() != "cpu":
+        return None
+    return {"xla_disable_hlo_passes": "cse_barrier_expander"}
 
 
 def _carries_batch(tensor: Tensor) -> bool:

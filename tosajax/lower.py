@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from tosajax import ops, spec
 from tosajax.dtypes import DType
@@ -45,7 +47,8 @@ def lower(graph: Graph) -> tuple[Program, Params]:
 def build(graph: Graph) -> tuple[Program, Params]:
     """What `lower` does with a graph that is known to be legal."""
     nodes = [n for n in graph.ordered_nodes() if n.op not in _CONSTANTS]
-    steps = [_step(node, graph.tensors) for node in nodes]
+    readers = Counter(name for node in nodes for name in node.inputs)
+    steps = [_step(node, graph.tensors, readers) for node in nodes]
     params = {
         name: to_device(graph.tensors[name])
         for node in graph.nodes
@@ -78,6 +81,7 @@ class _Step(NamedTuple):
     kernel: Callable[..., Any]
     inputs: tuple[str | tuple[str, ...], ...]
     outputs: tuple[str, ...]
+    shared: tuple[str, ...]  # the outputs that several nodes read
 
     def run(self, values: dict[str, Any]) -> None:
         arguments = (
@@ -87,9 +91,12 @@ class _Step(NamedTuple):
         result = self.kernel(*arguments)
         results = result if isinstance(result, tuple) else (result,)
         values.update(zip(self.outputs, results, strict=True))
+        for name in self.shared:
+            # Else XLA computes the tensor again for each reader, and all that it comes from.
+            values[name] = lax.optimization_barrier(values[name])
 
 
-def _step(node: Node, tensors: Mapping[str, Tensor]) -> _Step:
+def _step(node: Node, tensors: Mapping[str, Tensor], readers: Mapping[str, int]) -> _Step:
     kernel = getattr(ops, node.op.lower(), None)
     if kernel is None:
         raise UnsupportedError(f"{node.title}: tosajax does not implement {node.op} yet")
@@ -106,7 +113,8 @@ def _step(node: Node, tensors: Mapping[str, Tensor]) -> _Step:
             shapes[position] = _static_shape(node, tensors[name])
         else:
             names.append(name)
-    return _Step(_with_static(kernel, shapes, static), tuple(names), node.outputs)
+    shared = tuple(name for name in node.outputs if readers[name] > 1)
+    return _Step(_with_static(kernel, shapes, static), tuple(names), node.outputs, shared)
 
 
 def _static_shape(node: Node, tensor: Tensor) -> tuple[int, ...]:

@@ -149,13 +149,20 @@ def _node_findings(
         return
     paired = _tensor_arguments(operator, node, graph.tensors)
     row = yield from _type_findings(operator, node, paired, target, needs)
-    if any(t.shape is None or min(t.shape, default=1) < 1 for _, t in paired):
+    if any(_is_unusable(tensor) for _, tensor in paired):
         return  # reported with the tensor
     shapes = list(_shape_findings(operator, node, paired, row, target))
     yield from shapes
     yield from _constant_findings(node, paired, target, needs)
     if row is not None and not any(f.verdict is Verdict.ERROR for f in shapes):
         yield from _rule_findings(node, graph, target)
+
+
+def _is_unusable(tensor: Tensor) -> bool:
+    """Whether a tensor has no shape to check others against; an empty shape_t is fine."""
+    if tensor.shape is None:
+        return True
+    return tensor.dtype is not DType.SHAPE and min(tensor.shape, default=1) < 1
 
 
 def _rule_findings(node: Node, graph: Graph, target: Target) -> Iterator[Finding]:

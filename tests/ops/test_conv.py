@@ -99,11 +99,16 @@ CASES = {
 
 
 def _cases(parameters):
+    """Every case for the main types; for types that only differ in conversions the last two."""
     return [
         pytest.param(*p.values, case, id=f"{p.id}-{case}")
         for p in parameters
-        for case in CASES[p.values[0]]
+        for case in list(CASES[p.values[0]])[0 if _is_main(p.values[1]) else -2 :]
     ]
+
+
+def _is_main(types):
+    return types["in_t"] in (DType.INT16, DType.FP32) or types["weight_t"] is DType.INT8
 
 
 @pytest.fixture
@@ -168,28 +173,31 @@ def test_largest_int48_sums(name, x_value, weight_value, w_zp):
     np.testing.assert_array_equal(np.asarray(result), expected)
 
 
-@pytest.mark.parametrize("special", ["nowhere", "input", "weight"])
 @pytest.mark.parametrize(("name", "types", "case"), _cases(float_rows(*NAMES)))
-def test_floats(name, types, case, special, rng):
+def test_floats(name, types, case, rng):
     x_shape, w_shape, length, attributes = CASES[name][case]
-    x, weight, bias = operands(rng, types, (x_shape, w_shape), length)
-    values = np.array([np.nan, np.inf, -np.inf]).astype(x.dtype)
-    for where in {"nowhere": (), "input": (x,), "weight": (weight,)}[special]:
-        # Few, so that most windows stay free of them.
-        where[tuple(rng.integers(0, n, 2) for n in where.shape)] = rng.choice(values, 2)
-    zps = point(types["in_t"]), point(types["weight_t"])
     function = functools.partial(getattr(conv, name.lower()), acc_type=types["acc_t"], **attributes)
-    result = jax.jit(function)(*map(jnp.asarray, (x, weight, bias)), *zps)
-    with np.errstate(invalid="ignore"):
-        reference = DEFINITION[name](
-            *(v.astype(np.float64) for v in (x, weight, bias)), **attributes
-        )
-        limits = (magnitude(x, types["in_t"]), magnitude(weight, types["in_t"]))
-        limit = DEFINITION[name](*limits, magnitude(bias, types["out_t"]), **attributes, extra=True)
+    compiled = jax.jit(function)
+    zps = point(types["in_t"]), point(types["weight_t"])
     taps = w_shape[:2] if name == "DEPTHWISE_CONV2D" else w_shape[1:]
-    check_dot_product(
-        result, reference, limit, size=np.prod(taps), out=types["out_t"], acc=types["acc_t"]
-    )
+    for special in ("nowhere", "input", "weight"):
+        x, weight, bias = operands(rng, types, (x_shape, w_shape), length)
+        values = np.array([np.nan, np.inf, -np.inf]).astype(x.dtype)
+        for where in {"nowhere": (), "input": (x,), "weight": (weight,)}[special]:
+            # Few, so that most windows stay free of them.
+            where[tuple(rng.integers(0, n, 2) for n in where.shape)] = rng.choice(values, 2)
+        result = compiled(*map(jnp.asarray, (x, weight, bias)), *zps)
+        limits = magnitude(x, types["in_t"]), magnitude(weight, types["in_t"])
+        with np.errstate(invalid="ignore"):
+            reference = DEFINITION[name](
+                *(v.astype(np.float64) for v in (x, weight, bias)), **attributes
+            )
+            limit = DEFINITION[name](
+                *limits, magnitude(bias, types["out_t"]), **attributes, extra=True
+            )
+        check_dot_product(
+            result, reference, limit, size=np.prod(taps), out=types["out_t"], acc=types["acc_t"]
+        )
 
 
 def _small(name, types, rng, case=None):
@@ -333,10 +341,10 @@ def test_huge_kernels_make_small_programs(name, shape, dtype):
 
 
 def test_a_long_kernel_is_exact(rng):
-    x, weight = (draw(rng, DType.INT8, s) for s in ((1, 1, 1200, 3), (2, 1, 1000, 3)))
+    x, weight = (draw(rng, DType.INT8, s) for s in ((1, 1, 400, 3), (2, 1, 350, 3)))
     for dtype, values in ((DType.INT8, x), (DType.INT16, x.astype(np.int16) * np.int16(255))):
         out = DType.INT32 if dtype is DType.INT8 else DType.INT48
-        attributes = {"pad": (0, 0, 0, 0), "stride": (1, 50), "dilation": (1, 1)}
+        attributes = {"pad": (0, 0, 0, 0), "stride": (1, 25), "dilation": (1, 1)}
         result = conv.conv2d(
             jnp.asarray(values),
             jnp.asarray(weight),
