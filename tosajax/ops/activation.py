@@ -19,7 +19,7 @@ def clamp(
     max_val: ArrayLike,
     nan_mode: NanMode = NanMode.PROPAGATE,
 ) -> jax.Array:
-    """CLAMP: limits every value to [min_val, max_val].
+    """Limits every value to [min_val, max_val] (TOSA 1.0.1, "CLAMP").
 
     Args:
       input: int8, int16, float32, float16 or bfloat16; any shape.
@@ -29,7 +29,6 @@ def clamp(
 
     Returns:
       The type and shape of `input`.
-    Source: (TOSA 1.0.1, "CLAMP").
     """
     low, high = (
         jnp.broadcast_to(jnp.asarray(bound, input.dtype).reshape(()), input.shape)
@@ -39,40 +38,37 @@ def clamp(
 
 
 def erf(input: jax.Array) -> jax.Array:
-    """ERF: the error function.
+    """The error function (TOSA 1.0.1, "ERF").
 
     Args:
       input: float32, float16 or bfloat16; any shape.
 
     Returns:
       The type and shape of `input`.
-    Source: (TOSA 1.0.1, "ERF").
     """
     return in_float32(_erf, input)
 
 
 def sigmoid(input: jax.Array) -> jax.Array:
-    """SIGMOID: 1 / (1 + exp(-x)).
+    """1 / (1 + exp(-x)) (TOSA 1.0.1, "SIGMOID").
 
     Args:
       input: float32, float16 or bfloat16; any shape.
 
     Returns:
       The type and shape of `input`.
-    Source: (TOSA 1.0.1, "SIGMOID").
     """
     return in_float32(lax.logistic, input)
 
 
 def tanh(input: jax.Array) -> jax.Array:
-    """TANH: the hyperbolic tangent.
+    """The hyperbolic tangent (TOSA 1.0.1, "TANH").
 
     Args:
       input: float32, float16 or bfloat16; any shape.
 
     Returns:
       The type and shape of `input`.
-    Source: (TOSA 1.0.1, "TANH").
     """
     return in_float32(lax.tanh, input)
 

@@ -10,7 +10,7 @@ from tosajax.spec.enums import NanMode
 
 
 def argmax(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE) -> jax.Array:
-    """ARGMAX: the index of the first largest value along an axis.
+    """The index of the first largest value along an axis (TOSA 1.0.1, "ARGMAX").
 
     Args:
       input: int8, int16 or a float type, any shape of rank 1 or more.
@@ -19,7 +19,6 @@ def argmax(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE
 
     Returns:
       int32, the shape of `input` without `axis`.
-    Source: (TOSA 1.0.1, "ARGMAX").
     """
     if not jnp.issubdtype(input.dtype, jnp.floating):
         return lax.argmax(input, axis, jnp.int32)

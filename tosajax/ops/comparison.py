@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 
 def equal(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """EQUAL: input1 == input2.
+    """Input1 == input2 (TOSA 1.0.1, "EQUAL").
 
     Args:
       input1: int32, float32, float16 or bfloat16.
@@ -18,13 +18,12 @@ def equal(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       bool, the broadcast shape.
-    Source: (TOSA 1.0.1, "EQUAL").
     """
     return jnp.equal(input1, input2)
 
 
 def greater(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """GREATER: input1 > input2.
+    """Input1 > input2 (TOSA 1.0.1, "GREATER").
 
     Args:
       input1: int32, float32, float16 or bfloat16.
@@ -32,13 +31,12 @@ def greater(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       bool, the broadcast shape.
-    Source: (TOSA 1.0.1, "GREATER").
     """
     return jnp.greater(input1, input2)
 
 
 def greater_equal(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """GREATER_EQUAL: input1 >= input2.
+    """Input1 >= input2 (TOSA 1.0.1, "GREATER_EQUAL").
 
     Args:
       input1: int32, float32, float16 or bfloat16.
@@ -46,6 +44,5 @@ def greater_equal(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       bool, the broadcast shape.
-    Source: (TOSA 1.0.1, "GREATER_EQUAL").
     """
     return jnp.greater_equal(input1, input2)

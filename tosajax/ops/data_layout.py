@@ -10,7 +10,7 @@ from jax import lax
 
 
 def concat(input1: Sequence[jax.Array], *, axis: int) -> jax.Array:
-    """CONCAT: joins tensors along an axis.
+    """Joins tensors along an axis (TOSA 1.0.1, "CONCAT").
 
     Args:
       input1: at least one tensor, all of one type (bool, int8, int16, int32 or a float type) and,
@@ -19,13 +19,12 @@ def concat(input1: Sequence[jax.Array], *, axis: int) -> jax.Array:
 
     Returns:
       The type of the inputs, their shape with the sum of their sizes at `axis`.
-    Source: (TOSA 1.0.1, "CONCAT").
     """
     return lax.concatenate(list(input1), axis)
 
 
 def pad(input1: jax.Array, padding: tuple[int, ...], pad_const: jax.Array) -> jax.Array:
-    """PAD: surrounds a tensor with copies of one value.
+    """Surrounds a tensor with copies of one value (TOSA 1.0.1, "PAD").
 
     Args:
       input1: bool, int8, int16, int32 or a float type; any shape of rank 1 or more.
@@ -35,7 +34,6 @@ def pad(input1: jax.Array, padding: tuple[int, ...], pad_const: jax.Array) -> ja
 
     Returns:
       The type of `input1`, the padded shape.
-    Source: (TOSA 1.0.1, "PAD").
     """
     config = [(before, after, 0) for before, after in zip(padding[::2], padding[1::2], strict=True)]
     value = pad_const.reshape(())
@@ -46,7 +44,7 @@ def pad(input1: jax.Array, padding: tuple[int, ...], pad_const: jax.Array) -> ja
 
 
 def reshape(input1: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """RESHAPE: the same elements, row by row, in another shape.
+    """The same elements, row by row, in another shape (TOSA 1.0.1, "RESHAPE").
 
     Args:
       input1: bool, int8, int16, int32 or a float type; any shape.
@@ -54,13 +52,12 @@ def reshape(input1: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
     Returns:
       The type of `input1`, of `shape`.
-    Source: (TOSA 1.0.1, "RESHAPE").
     """
     return lax.reshape(input1, tuple(shape))
 
 
 def reverse(input1: jax.Array, *, axis: int) -> jax.Array:
-    """REVERSE: the elements along an axis in the opposite order.
+    """The elements along an axis in the opposite order (TOSA 1.0.1, "REVERSE").
 
     Args:
       input1: bool, int8, int16, int32 or a float type; any shape of rank 1 or more.
@@ -68,13 +65,12 @@ def reverse(input1: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "REVERSE").
     """
     return lax.rev(input1, (axis,))
 
 
 def slice(input1: jax.Array, start: tuple[int, ...], size: tuple[int, ...]) -> jax.Array:
-    """SLICE: a box cut out of a tensor.
+    """A box cut out of a tensor (TOSA 1.0.1, "SLICE").
 
     Args:
       input1: bool, int8, int16, int32 or a float type; any shape of rank 1 or more.
@@ -83,13 +79,12 @@ def slice(input1: jax.Array, start: tuple[int, ...], size: tuple[int, ...]) -> j
 
     Returns:
       The type of `input1`, of shape `size`.
-    Source: (TOSA 1.0.1, "SLICE").
     """
     return lax.slice(input1, start, [a + n for a, n in zip(start, size, strict=True)])
 
 
 def tile(input1: jax.Array, multiples: tuple[int, ...]) -> jax.Array:
-    """TILE: repeats a tensor along each dimension.
+    """Repeats a tensor along each dimension (TOSA 1.0.1, "TILE").
 
     Args:
       input1: bool, int8, int16, int32 or a float type; any shape of rank 1 or more.
@@ -97,7 +92,6 @@ def tile(input1: jax.Array, multiples: tuple[int, ...]) -> jax.Array:
 
     Returns:
       The type of `input1`, the shape times `multiples`.
-    Source: (TOSA 1.0.1, "TILE").
     """
     pairs = list(zip(multiples, input1.shape, strict=True))
     # Each dimension becomes (repetition, element), which row-major order then merges.
@@ -108,7 +102,7 @@ def tile(input1: jax.Array, multiples: tuple[int, ...]) -> jax.Array:
 
 
 def transpose(input1: jax.Array, *, perms: tuple[int, ...]) -> jax.Array:
-    """TRANSPOSE: permutes the dimensions.
+    """Permutes the dimensions (TOSA 1.0.1, "TRANSPOSE").
 
     Args:
       input1: bool, int8, int16, int32 or a float type; any shape of rank 1 or more.
@@ -116,6 +110,5 @@ def transpose(input1: jax.Array, *, perms: tuple[int, ...]) -> jax.Array:
 
     Returns:
       The type of `input1`, the permuted shape.
-    Source: (TOSA 1.0.1, "TRANSPOSE").
     """
     return lax.transpose(input1, perms)

@@ -6,13 +6,12 @@ import jax
 
 
 def identity(input1: jax.Array) -> jax.Array:
-    """IDENTITY: the input.
+    """The input (TOSA 1.0.1, "IDENTITY").
 
     Args:
       input1: any type, any shape.
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "IDENTITY").
     """
     return input1

@@ -18,7 +18,7 @@ from tosajax.spec.enums import NanMode
 
 
 def add(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """ADD: the sum.
+    """The sum (TOSA 1.0.1, "ADD").
 
     Args:
       input1: int32 (overflow is unpredictable), float32, float16 or bfloat16.
@@ -26,13 +26,12 @@ def add(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
-    Source: (TOSA 1.0.1, "ADD").
     """
     return _arithmetic(jnp.add, input1, input2)
 
 
 def arithmetic_right_shift(input1: jax.Array, input2: jax.Array, *, round: bool) -> jax.Array:
-    """ARITHMETIC_RIGHT_SHIFT: shifts right and keeps the sign.
+    """Shifts right and keeps the sign (TOSA 1.0.1, "ARITHMETIC_RIGHT_SHIFT").
 
     Args:
       input1: int8, int16 or int32.
@@ -41,7 +40,6 @@ def arithmetic_right_shift(input1: jax.Array, input2: jax.Array, *, round: bool)
 
     Returns:
       The type of `input1`, the broadcast shape.
-    Source: (TOSA 1.0.1, "ARITHMETIC_RIGHT_SHIFT").
     """
     result = jnp.right_shift(input1, input2)
     if round:
@@ -52,7 +50,7 @@ def arithmetic_right_shift(input1: jax.Array, input2: jax.Array, *, round: bool)
 
 
 def bitwise_and(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """BITWISE_AND: the bits set in both.
+    """The bits set in both (TOSA 1.0.1, "BITWISE_AND").
 
     Args:
       input1: int8, int16 or int32.
@@ -60,13 +58,12 @@ def bitwise_and(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
-    Source: (TOSA 1.0.1, "BITWISE_AND").
     """
     return jnp.bitwise_and(input1, input2)
 
 
 def bitwise_or(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """BITWISE_OR: the bits set in either.
+    """The bits set in either (TOSA 1.0.1, "BITWISE_OR").
 
     Args:
       input1: int8, int16 or int32.
@@ -74,13 +71,12 @@ def bitwise_or(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
-    Source: (TOSA 1.0.1, "BITWISE_OR").
     """
     return jnp.bitwise_or(input1, input2)
 
 
 def bitwise_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """BITWISE_XOR: the bits that differ.
+    """The bits that differ (TOSA 1.0.1, "BITWISE_XOR").
 
     Args:
       input1: int8, int16 or int32.
@@ -88,13 +84,12 @@ def bitwise_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
-    Source: (TOSA 1.0.1, "BITWISE_XOR").
     """
     return jnp.bitwise_xor(input1, input2)
 
 
 def intdiv(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """INTDIV: the quotient, truncated toward zero.
+    """The quotient, truncated toward zero (TOSA 1.0.1, "INTDIV").
 
     Args:
       input1: int32.
@@ -103,13 +98,12 @@ def intdiv(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       int32, the broadcast shape.
-    Source: (TOSA 1.0.1, "INTDIV").
     """
     return lax.div(*jnp.broadcast_arrays(input1, input2))
 
 
 def logical_and(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """LOGICAL_AND: true where both are true.
+    """True where both are true (TOSA 1.0.1, "LOGICAL_AND").
 
     Args:
       input1: bool.
@@ -117,13 +111,12 @@ def logical_and(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       bool, the broadcast shape.
-    Source: (TOSA 1.0.1, "LOGICAL_AND").
     """
     return jnp.logical_and(input1, input2)
 
 
 def logical_left_shift(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """LOGICAL_LEFT_SHIFT: shifts left within the width of the type.
+    """Shifts left within the width of the type (TOSA 1.0.1, "LOGICAL_LEFT_SHIFT").
 
     Args:
       input1: int8, int16 or int32.
@@ -131,13 +124,12 @@ def logical_left_shift(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
-    Source: (TOSA 1.0.1, "LOGICAL_LEFT_SHIFT").
     """
     return jnp.left_shift(input1, input2)
 
 
 def logical_right_shift(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """LOGICAL_RIGHT_SHIFT: shifts right and fills with zeros, within the width of the type.
+    """Shifts right within the type and fills with zeros (TOSA 1.0.1, "LOGICAL_RIGHT_SHIFT").
 
     Args:
       input1: int8, int16 or int32.
@@ -145,13 +137,12 @@ def logical_right_shift(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
-    Source: (TOSA 1.0.1, "LOGICAL_RIGHT_SHIFT").
     """
     return lax.shift_right_logical(*jnp.broadcast_arrays(input1, input2))
 
 
 def logical_or(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """LOGICAL_OR: true where either is true.
+    """True where either is true (TOSA 1.0.1, "LOGICAL_OR").
 
     Args:
       input1: bool.
@@ -159,13 +150,12 @@ def logical_or(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       bool, the broadcast shape.
-    Source: (TOSA 1.0.1, "LOGICAL_OR").
     """
     return jnp.logical_or(input1, input2)
 
 
 def logical_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """LOGICAL_XOR: true where the two differ.
+    """True where the two differ (TOSA 1.0.1, "LOGICAL_XOR").
 
     Args:
       input1: bool.
@@ -173,7 +163,6 @@ def logical_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       bool, the broadcast shape.
-    Source: (TOSA 1.0.1, "LOGICAL_XOR").
     """
     return jnp.logical_xor(input1, input2)
 
@@ -181,7 +170,7 @@ def logical_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
 def maximum(
     input1: jax.Array, input2: jax.Array, *, nan_mode: NanMode = NanMode.PROPAGATE
 ) -> jax.Array:
-    """MAXIMUM: the larger value.
+    """The larger value (TOSA 1.0.1, "MAXIMUM").
 
     Args:
       input1: int32, float32, float16 or bfloat16.
@@ -190,7 +179,6 @@ def maximum(
 
     Returns:
       The type of `input1`, the broadcast shape.
-    Source: (TOSA 1.0.1, "MAXIMUM").
     """
     if nan_mode == NanMode.IGNORE and jnp.issubdtype(input1.dtype, jnp.floating):
         input1, input2 = _other_where_nan(input1, input2)
@@ -200,7 +188,7 @@ def maximum(
 def minimum(
     input1: jax.Array, input2: jax.Array, *, nan_mode: NanMode = NanMode.PROPAGATE
 ) -> jax.Array:
-    """MINIMUM: the smaller value.
+    """The smaller value (TOSA 1.0.1, "MINIMUM").
 
     Args:
       input1: int32, float32, float16 or bfloat16.
@@ -209,7 +197,6 @@ def minimum(
 
     Returns:
       The type of `input1`, the broadcast shape.
-    Source: (TOSA 1.0.1, "MINIMUM").
     """
     if nan_mode == NanMode.IGNORE and jnp.issubdtype(input1.dtype, jnp.floating):
         input1, input2 = _other_where_nan(input1, input2)
@@ -217,7 +204,7 @@ def minimum(
 
 
 def mul(input1: jax.Array, input2: jax.Array, shift: jax.Array) -> jax.Array:
-    """MUL: the product, for int32 shifted right with rounding half up.
+    """The product, for int32 shifted right with rounding half up (TOSA 1.0.1, "MUL").
 
     Args:
       input1: int8, int16, int32, float32, float16 or bfloat16.
@@ -227,7 +214,6 @@ def mul(input1: jax.Array, input2: jax.Array, shift: jax.Array) -> jax.Array:
 
     Returns:
       int32, or the type of `input1` for floats; the broadcast shape.
-    Source: (TOSA 1.0.1, "MUL").
     """
     if input1.dtype == jnp.int32:
         return multiply_and_shift(input1, input2, shift.reshape(()))
@@ -237,7 +223,7 @@ def mul(input1: jax.Array, input2: jax.Array, shift: jax.Array) -> jax.Array:
 
 
 def pow(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """POW: input1 to the power of input2.
+    """Input1 to the power of input2 (TOSA 1.0.1, "POW").
 
     Args:
       input1: float32, float16 or bfloat16; finite, not negative.
@@ -246,13 +232,12 @@ def pow(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
-    Source: (TOSA 1.0.1, "POW").
     """
     return in_float32(jnp.power, input1, input2)
 
 
 def sub(input1: jax.Array, input2: jax.Array) -> jax.Array:
-    """SUB: the difference.
+    """The difference (TOSA 1.0.1, "SUB").
 
     Args:
       input1: int32 (overflow is unpredictable), float32, float16 or bfloat16.
@@ -260,13 +245,12 @@ def sub(input1: jax.Array, input2: jax.Array) -> jax.Array:
 
     Returns:
       The type of `input1`, the broadcast shape.
-    Source: (TOSA 1.0.1, "SUB").
     """
     return _arithmetic(jnp.subtract, input1, input2)
 
 
 def table(input1: jax.Array, table: jax.Array) -> jax.Array:
-    """TABLE: looks up int8 values; int16 values are interpolated between entries.
+    """Looks up int8 values; int16 values are interpolated between entries (TOSA 1.0.1, "TABLE").
 
     Args:
       input1: int8 or int16, any shape.
@@ -274,7 +258,6 @@ def table(input1: jax.Array, table: jax.Array) -> jax.Array:
 
     Returns:
       int8; or int32, 16.7 fixed point; the shape of `input1`.
-    Source: (TOSA 1.0.1, "TABLE").
     """
     if input1.dtype == jnp.int16:
         return apply_lookup(table, input1)

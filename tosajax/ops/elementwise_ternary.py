@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 def select(input1: jax.Array, input2: jax.Array, input3: jax.Array) -> jax.Array:
-    """SELECT: input2 where input1 is true, else input3.
+    """Input2 where input1 is true, else input3 (TOSA 1.0.1, "SELECT").
 
     Args:
       input1: bool.
@@ -16,6 +16,5 @@ def select(input1: jax.Array, input2: jax.Array, input3: jax.Array) -> jax.Array
 
     Returns:
       The type of `input2`, the broadcast shape.
-    Source: (TOSA 1.0.1, "SELECT").
     """
     return jnp.where(input1, input2, input3)

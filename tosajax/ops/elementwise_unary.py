@@ -20,124 +20,115 @@ def in_float32(function: Callable[..., jax.Array], *inputs: jax.Array) -> jax.Ar
 
 
 def abs(input1: jax.Array) -> jax.Array:
-    """ABS: the absolute value.
+    """The absolute value (TOSA 1.0.1, "ABS").
 
     Args:
       input1: int32 (-2**31 is unpredictable), float32, float16 or bfloat16; any shape.
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "ABS").
     """
     return lax.abs(input1)
 
 
 def bitwise_not(input1: jax.Array) -> jax.Array:
-    """BITWISE_NOT: inverts every bit.
+    """Inverts every bit (TOSA 1.0.1, "BITWISE_NOT").
 
     Args:
       input1: int8, int16 or int32; any shape.
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "BITWISE_NOT").
     """
     return lax.bitwise_not(input1)
 
 
 def ceil(input1: jax.Array) -> jax.Array:
-    """CEIL: the smallest integer that is not smaller.
+    """The smallest integer that is not smaller (TOSA 1.0.1, "CEIL").
 
     Args:
       input1: float32, float16 or bfloat16; any shape.
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "CEIL").
     """
     return in_float32(lax.ceil, input1)
 
 
 def clz(input1: jax.Array) -> jax.Array:
-    """CLZ: the number of leading zero bits.
+    """The number of leading zero bits (TOSA 1.0.1, "CLZ").
 
     Args:
       input1: int32, any shape.
 
     Returns:
       int32 in [0, 32], the shape of `input1`.
-    Source: (TOSA 1.0.1, "CLZ").
     """
     return lax.clz(input1)
 
 
 def cos(input1: jax.Array) -> jax.Array:
-    """COS: the cosine.
+    """The cosine (TOSA 1.0.1, "COS").
 
     Args:
       input1: float32, float16 or bfloat16, radians; any shape.
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "COS").
     """
     return in_float32(lax.cos, input1)
 
 
 def exp(input1: jax.Array) -> jax.Array:
-    """EXP: e to the power of the value.
+    """E to the power of the value (TOSA 1.0.1, "EXP").
 
     Args:
       input1: float32, float16 or bfloat16; any shape.
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "EXP").
     """
     return in_float32(lax.exp, input1)
 
 
 def floor(input1: jax.Array) -> jax.Array:
-    """FLOOR: the largest integer that is not larger.
+    """The largest integer that is not larger (TOSA 1.0.1, "FLOOR").
 
     Args:
       input1: float32, float16 or bfloat16; any shape.
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "FLOOR").
     """
     return in_float32(lax.floor, input1)
 
 
 def log(input1: jax.Array) -> jax.Array:
-    """LOG: the natural logarithm, NaN below zero.
+    """The natural logarithm, NaN below zero (TOSA 1.0.1, "LOG").
 
     Args:
       input1: float32, float16 or bfloat16; any shape.
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "LOG").
     """
     return in_float32(lax.log, input1)
 
 
 def logical_not(input1: jax.Array) -> jax.Array:
-    """LOGICAL_NOT: true where the value is false.
+    """True where the value is false (TOSA 1.0.1, "LOGICAL_NOT").
 
     Args:
       input1: bool, any shape.
 
     Returns:
       bool, the shape of `input1`.
-    Source: (TOSA 1.0.1, "LOGICAL_NOT").
     """
     return lax.bitwise_not(input1)
 
 
 def negate(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array) -> jax.Array:
-    """NEGATE: output_zp - (input1 - input1_zp), saturated.
+    """Output_zp - (input1 - input1_zp), saturated (TOSA 1.0.1, "NEGATE").
 
     Args:
       input1: int8, int16, int32, float32, float16 or bfloat16; any shape.
@@ -146,7 +137,6 @@ def negate(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array) -> jax
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "NEGATE").
     """
     if jnp.issubdtype(input1.dtype, jnp.floating):
         return lax.neg(input1)
@@ -156,39 +146,36 @@ def negate(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array) -> jax
 
 
 def reciprocal(input1: jax.Array) -> jax.Array:
-    """RECIPROCAL: one divided by the value.
+    """One divided by the value (TOSA 1.0.1, "RECIPROCAL").
 
     Args:
       input1: float32, float16 or bfloat16; any shape.
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "RECIPROCAL").
     """
     return in_float32(lambda x: jnp.float32(1) / x, input1)
 
 
 def rsqrt(input1: jax.Array) -> jax.Array:
-    """RSQRT: one divided by the square root, NaN below zero.
+    """One divided by the square root, NaN below zero (TOSA 1.0.1, "RSQRT").
 
     Args:
       input1: float32, float16 or bfloat16; any shape.
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "RSQRT").
     """
     return in_float32(lax.rsqrt, input1)
 
 
 def sin(input1: jax.Array) -> jax.Array:
-    """SIN: the sine.
+    """The sine (TOSA 1.0.1, "SIN").
 
     Args:
       input1: float32, float16 or bfloat16, radians; any shape.
 
     Returns:
       The type and shape of `input1`.
-    Source: (TOSA 1.0.1, "SIN").
     """
     return in_float32(lax.sin, input1)

@@ -23,7 +23,7 @@ def resize(
     mode: ResizeMode,
     out_type: DType,
 ) -> jax.Array:
-    """RESIZE: samples an image on another grid, nearest or bilinear.
+    """Samples an image on another grid, nearest or bilinear (TOSA 1.0.1, "RESIZE").
 
     Args:
       input: int8, int16, float32, float16 or bfloat16; (N, IH, IW, C).
@@ -36,7 +36,6 @@ def resize(
 
     Returns:
       `out_type`, (N, OH, OW, C); bilinear integers are scaled by scale_y_n * scale_x_n.
-    Source: (TOSA 1.0.1, "RESIZE").
     """
     _, height, width, _ = input.shape
     rows = _samples(height, scale[0], scale[1], offset[0], border[0])

@@ -11,7 +11,7 @@ from tosajax.spec.enums import NanMode
 
 
 def reduce_all(input: jax.Array, *, axis: int) -> jax.Array:
-    """REDUCE_ALL: true where every value along the axis is true.
+    """True where every value along the axis is true (TOSA 1.0.1, "REDUCE_ALL").
 
     Args:
       input: bool, any shape of rank 1 or more.
@@ -19,13 +19,12 @@ def reduce_all(input: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       bool, the shape of `input` with 1 at `axis`.
-    Source: (TOSA 1.0.1, "REDUCE_ALL").
     """
     return jnp.all(input, axis, keepdims=True)
 
 
 def reduce_any(input: jax.Array, *, axis: int) -> jax.Array:
-    """REDUCE_ANY: true where some value along the axis is true.
+    """True where some value along the axis is true (TOSA 1.0.1, "REDUCE_ANY").
 
     Args:
       input: bool, any shape of rank 1 or more.
@@ -33,13 +32,12 @@ def reduce_any(input: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       bool, the shape of `input` with 1 at `axis`.
-    Source: (TOSA 1.0.1, "REDUCE_ANY").
     """
     return jnp.any(input, axis, keepdims=True)
 
 
 def reduce_max(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE) -> jax.Array:
-    """REDUCE_MAX: the largest value along the axis.
+    """The largest value along the axis (TOSA 1.0.1, "REDUCE_MAX").
 
     Args:
       input: int8, int16, int32, float32, float16 or bfloat16; any shape of rank 1 or more.
@@ -48,13 +46,12 @@ def reduce_max(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPA
 
     Returns:
       The type of `input`, its shape with 1 at `axis`.
-    Source: (TOSA 1.0.1, "REDUCE_MAX").
     """
     return _extremum(jnp.max, input, axis, nan_mode, -jnp.inf)
 
 
 def reduce_min(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE) -> jax.Array:
-    """REDUCE_MIN: the smallest value along the axis.
+    """The smallest value along the axis (TOSA 1.0.1, "REDUCE_MIN").
 
     Args:
       input: int8, int16, int32, float32, float16 or bfloat16; any shape of rank 1 or more.
@@ -63,13 +60,12 @@ def reduce_min(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPA
 
     Returns:
       The type of `input`, its shape with 1 at `axis`.
-    Source: (TOSA 1.0.1, "REDUCE_MIN").
     """
     return _extremum(jnp.min, input, axis, nan_mode, jnp.inf)
 
 
 def reduce_product(input: jax.Array, *, axis: int) -> jax.Array:
-    """REDUCE_PRODUCT: the product along the axis, in float32, rounded once.
+    """The product along the axis, in float32, rounded once (TOSA 1.0.1, "REDUCE_PRODUCT").
 
     Args:
       input: float32, float16 or bfloat16; any shape of rank 1 or more.
@@ -77,14 +73,13 @@ def reduce_product(input: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       The type of `input`, its shape with 1 at `axis`.
-    Source: (TOSA 1.0.1, "REDUCE_PRODUCT").
     """
     product = jnp.prod(input, axis, dtype=jnp.float32, keepdims=True)
     return product.astype(input.dtype)
 
 
 def reduce_sum(input: jax.Array, *, axis: int) -> jax.Array:
-    """REDUCE_SUM: the sum along the axis; floats in float32, rounded once.
+    """The sum along the axis; floats in float32, rounded once (TOSA 1.0.1, "REDUCE_SUM").
 
     Args:
       input: int32 (overflow is unpredictable), float32, float16 or bfloat16; any shape of rank 1 or
@@ -93,7 +88,6 @@ def reduce_sum(input: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       The type of `input`, its shape with 1 at `axis`.
-    Source: (TOSA 1.0.1, "REDUCE_SUM").
     """
     acc = jnp.int32 if input.dtype == jnp.int32 else jnp.float32
     return jnp.sum(input, axis, dtype=acc, keepdims=True).astype(input.dtype)

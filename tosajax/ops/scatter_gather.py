@@ -6,7 +6,7 @@ import jax
 
 
 def gather(values: jax.Array, indices: jax.Array) -> jax.Array:
-    """GATHER: rows of each batch, by index.
+    """Rows of each batch, by index (TOSA 1.0.1, "GATHER").
 
     Args:
       values: int8, int16, int32 or a float type; (N, K, C).
@@ -14,7 +14,6 @@ def gather(values: jax.Array, indices: jax.Array) -> jax.Array:
 
     Returns:
       The type of `values`, (N, W, C).
-    Source: (TOSA 1.0.1, "GATHER").
     """
 
     def rows(batch: jax.Array, index: jax.Array) -> jax.Array:
@@ -24,7 +23,7 @@ def gather(values: jax.Array, indices: jax.Array) -> jax.Array:
 
 
 def scatter(values_in: jax.Array, indices: jax.Array, input: jax.Array) -> jax.Array:
-    """SCATTER: a copy with rows of each batch replaced, by index.
+    """A copy with rows of each batch replaced, by index (TOSA 1.0.1, "SCATTER").
 
     Args:
       values_in: int8, int16, int32 or a float type; (N, K, C).
@@ -34,7 +33,6 @@ def scatter(values_in: jax.Array, indices: jax.Array, input: jax.Array) -> jax.A
 
     Returns:
       The type of `values_in`, (N, K, C).
-    Source: (TOSA 1.0.1, "SCATTER").
     """
 
     def replace(batch: jax.Array, index: jax.Array, rows: jax.Array) -> jax.Array:

@@ -13,7 +13,7 @@ from tosajax.spec.enums import RoundingMode
 
 
 def cast(input: jax.Array, *, out_type: DType) -> jax.Array:
-    """CAST: converts every value to another type.
+    """Converts every value to another type (TOSA 1.0.1, "CAST").
 
     Floats to integers round half to even and saturate; integers to narrower ones keep the low bits;
     to fp8, what lies beyond the range becomes NaN (e4m3) or infinity (e5m2).
@@ -24,7 +24,6 @@ def cast(input: jax.Array, *, out_type: DType) -> jax.Array:
 
     Returns:
       `out_type`, the shape of `input`.
-    Source: (TOSA 1.0.1, "CAST").
     """
     target = out_type.storage
     if out_type is DType.BOOL:
@@ -49,7 +48,9 @@ def rescale(
     input_unsigned: bool,
     output_unsigned: bool,
 ) -> jax.Array:
-    """RESCALE: (input - input_zp) * multiplier / 2**shift + output_zp, rounded and saturated.
+    """Multiplies by a scale, rounds and saturates (TOSA 1.0.1, "RESCALE").
+
+    The result is (input - input_zp) * multiplier / 2**shift + output_zp.
 
     Args:
       input: int8, int16, int32, or int48 held in int64; any shape.
@@ -65,7 +66,6 @@ def rescale(
 
     Returns:
       The type of `output_zp`, the shape of `input`.
-    Source: (TOSA 1.0.1, "RESCALE").
     """
     # One value per channel lies along the last dimension, as broadcasting has it.
     channels = (1,) * (input.ndim - 1) + (-1,) if per_channel else ()
