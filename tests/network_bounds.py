@@ -145,9 +145,10 @@ def _float_inputs(call: Call):
 
 
 def _in_float64(function: Callable[..., jax.Array]) -> Callable[..., np.ndarray]:
-    def run(*arguments: Any) -> np.ndarray:
+    def run(call: Call, *arrays: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):
-            return np.asarray(function(*arguments))
+            wide = (jax.numpy.asarray(a, dtype=np.float64) for a in arrays)
+            return np.asarray(function(call, *wide))
 
     return run
 
@@ -157,7 +158,7 @@ def _pairs(pad: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 @_in_float64
-def _conv2d(call: Call, x: np.ndarray, w: np.ndarray) -> jax.Array:
+def _conv2d(call: Call, x: jax.Array, w: jax.Array) -> jax.Array:
     return lax.conv_general_dilated(
         x, w, call.stride, _pairs(call.pad), rhs_dilation=call.dilation,
         dimension_numbers=("NHWC", "OHWI", "NHWC"),
@@ -165,7 +166,7 @@ def _conv2d(call: Call, x: np.ndarray, w: np.ndarray) -> jax.Array:
 
 
 @_in_float64
-def _depthwise(call: Call, x: np.ndarray, w: np.ndarray) -> jax.Array:
+def _depthwise(call: Call, x: jax.Array, w: jax.Array) -> jax.Array:
     kh, kw, channels, multiplier = w.shape
     return lax.conv_general_dilated(
         x, w.reshape(kh, kw, 1, channels * multiplier), call.stride, _pairs(call.pad),
@@ -175,7 +176,7 @@ def _depthwise(call: Call, x: np.ndarray, w: np.ndarray) -> jax.Array:
 
 
 @_in_float64
-def _transposed(call: Call, x: np.ndarray, w: np.ndarray) -> jax.Array:
+def _transposed(call: Call, x: jax.Array, w: jax.Array) -> jax.Array:
     pads = [
         (k - 1 + low, k - 1 + high)
         for k, (low, high) in zip(w.shape[1:3], _pairs(call.out_pad), strict=True)
@@ -194,10 +195,10 @@ _CONVOLUTIONS = {
 
 
 @_in_float64
-def _average(call: Call, x: np.ndarray) -> jax.Array:
-    def add_up(values: np.ndarray) -> jax.Array:
+def _average(call: Call, x: jax.Array) -> jax.Array:
+    def add_up(values: jax.Array) -> jax.Array:
         window, stride = (1, *call.kernel, 1), (1, *call.stride, 1)
         pads = [(0, 0), *_pairs(call.pad), (0, 0)]
         return lax.reduce_window(values, np.float64(0), lax.add, window, stride, pads)
 
-    return add_up(x) / add_up(np.ones_like(x))
+    return add_up(x) / add_up(jax.numpy.ones_like(x))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -136,3 +137,20 @@ def test_int16_dots_are_int8_dots():
         if "dot_general" in line:
             assert "xi8>" in line
             assert "xi64>" not in line.split("precision")[-1]
+
+
+@pytest.mark.parametrize("shape", [(1, 64, 32), (32, 64, 1), (32, 64, 32)])
+@pytest.mark.parametrize("known", [True, False])
+def test_every_dot_takes_the_fast_path(shape, known):
+    if jax.default_backend() != "cpu":
+        pytest.skip("looks for the fast kernels of XLA:CPU")
+    m, k, n = shape
+    zero = np.zeros(1, np.int8)
+
+    def function(a, b, a_zp, b_zp):
+        return _exact.dot_zp(a, b, *((zero, zero) if known else (a_zp, b_zp)))
+
+    a, b = (jax.ShapeDtypeStruct(s, np.int8) for s in ((m, k), (k, n)))
+    text = str(jax.jit(function).lower(a, b, zero, zero).compile().as_text())
+    assert "ynn_fusion" in text
+    assert not re.search(r"\bdot\(", text[text.index("ENTRY") :])

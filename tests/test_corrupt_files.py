@@ -1,0 +1,109 @@
+"""Damaged real files, from loading to lowering: a clear error or a legal graph, soon."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import time
+
+import numpy as np
+import pytest
+
+import tosajax
+from tosajax import Builder, DType, FormatError, TosaError, UnsupportedError, io
+
+NAMES = ["et_digits_cnn_a8w8", "jax_attn", "jax_gather"]
+SECONDS = 120
+
+
+def survives(content: bytes) -> bool:
+    """Whether a damaged file is still a legal graph; anything but our errors escapes."""
+    try:
+        graph = tosajax.load(content, batch=2)
+        tosajax.validate(graph).raise_errors()
+        tosajax.lower(graph)
+    except (FormatError, TosaError, UnsupportedError):
+        return False
+    return True
+
+
+@pytest.fixture(params=NAMES)
+def content(request, data) -> bytes:
+    return (data / request.param / "model.tosa").read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def _in_time():
+    start = time.process_time()
+    yield
+    assert time.process_time() - start < SECONDS
+
+
+def test_whole_files_survive(content):
+    assert survives(content)
+
+
+def test_truncated_at_every_64th_byte(content):
+    assert not any(survives(content[:end]) for end in range(0, len(content), 64))
+
+
+def test_random_byte_flips(content):
+    rng = np.random.default_rng(5)
+    for position, mask in zip(
+        rng.integers(0, len(content), 200), rng.integers(1, 256, 200), strict=True
+    ):
+        damaged = bytearray(content)
+        damaged[position] ^= mask
+        survives(bytes(damaged))
+
+
+def test_wrong_magic(content):
+    for magic in (b"TFL3", b"TOSB", b"\0\0\0\0"):
+        with pytest.raises(FormatError, match="expected a TOSA flatbuffer"):
+            tosajax.load(content[:4] + magic + content[8:])
+
+
+def test_lengths_of_two_gigabytes(content):
+    """Every small aligned number, of which the lengths are some, becomes 2**31 - 1."""
+    small = [
+        position
+        for position in range(8, len(content) - 3, 4)
+        if 0 < struct.unpack_from("<I", content, position)[0] < len(content)
+    ]
+    for position in np.random.default_rng(6).permutation(small)[:300]:
+        damaged = bytearray(content)
+        struct.pack_into("<I", damaged, position, 2**31 - 1)
+        survives(bytes(damaged))
+
+
+def test_cyclic_graph():
+    b = Builder()
+    x = b.input("x", DType.INT32, (2,))
+    a = b.op("ADD", x, x, name="a")
+    c = b.op("ADD", a, x, name="c")
+    graph = b.graph(outputs=[c])
+    assert survives(io.to_bytes(graph))
+    nodes = (tosajax.Node("ADD", ("x", "c"), ("a",)), graph.nodes[1])
+    content = io.to_bytes(dataclasses.replace(graph, nodes=nodes))
+    with pytest.raises(TosaError, match=r"depends on itself \[graph\.cycle\]"):
+        tosajax.compile(tosajax.load(content))
+
+
+def test_unknown_operator(data):
+    graph = tosajax.load(data / "jax_gather" / "model.tosa")
+    content = io.to_bytes(graph)
+    gather = struct.pack("<I", 62)
+    positions = [i for i in range(0, len(content) - 3, 4) if content[i : i + 4] == gather]
+    assert positions
+    for position in positions:
+        damaged = bytearray(content)
+        struct.pack_into("<I", damaged, position, 9999)
+        assert not survives(bytes(damaged))
+
+
+def test_missing_constant(data):
+    graph = tosajax.load(data / "jax_mlp" / "model.tosa")
+    without = tuple(n for n in graph.nodes if n.op != "CONST")
+    content = io.to_bytes(dataclasses.replace(graph, nodes=without))
+    with pytest.raises((FormatError, TosaError), match=r"no node produces|graph\.undefined"):
+        tosajax.compile(tosajax.load(content))
