@@ -342,12 +342,18 @@ def _take(x: jax.Array, axis: int, at: slice) -> jax.Array:
 
 
 def _sums_of_a(a: jax.Array) -> jax.Array:
-    """Sums of int8 over the last axis, which is kept; a dot is faster than a reduction."""
+    """Sums of int8 over the last axis, which is kept."""
+    if a.shape[-2] <= 2:
+        return jnp.sum(a, axis=-1, keepdims=True, dtype=jnp.int32)
+    # Many rows are faster summed by a dot, and that takes two columns.
     return dot(a, jnp.ones((*a.shape[:-2], 2, a.shape[-1]), jnp.int8), b_axis=-1)[..., :1]
 
 
 def _sums_of_b(b: jax.Array, b_axis: int) -> jax.Array:
     """Sums of int8 over `b_axis`, as [..., 1, N]."""
+    if b.shape[-3 - b_axis] <= 2:
+        sums = jnp.sum(b, axis=b_axis, keepdims=True, dtype=jnp.int32)
+        return sums if b_axis == -2 else jnp.swapaxes(sums, -1, -2)
     ones = jnp.ones((*b.shape[:-2], 2, b.shape[b_axis]), jnp.int8)
     return dot(ones, b, b_axis=b_axis)[..., :1, :]
 
