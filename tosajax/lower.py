@@ -81,7 +81,7 @@ class _Step(NamedTuple):
     kernel: Callable[..., Any]
     inputs: tuple[str | tuple[str, ...], ...]
     outputs: tuple[str, ...]
-    shared: tuple[str, ...]  # the outputs that several nodes read
+    fenced: tuple[str, ...]  # outputs that are computed once, by themselves
 
     def run(self, values: dict[str, Any]) -> None:
         arguments = (
@@ -91,12 +91,17 @@ class _Step(NamedTuple):
         result = self.kernel(*arguments)
         results = result if isinstance(result, tuple) else (result,)
         values.update(zip(self.outputs, results, strict=True))
-        for name in self.shared:
-            # Else XLA computes the tensor again for each reader, and all that it comes from.
+        for name in self.fenced:
             values[name] = lax.optimization_barrier(values[name])
 
 
 def _step(node: Node, tensors: Mapping[str, Tensor], readers: Mapping[str, int]) -> _Step:
+    """Prepares a node.
+
+    A tensor that several nodes read is fenced, or XLA would compute it again for each of them,
+    with all that it comes from. A float tensor is, so that each operator rounds its own result:
+    XLA would fuse a product into the sum that follows, differently for different batches.
+    """
     kernel = getattr(ops, node.op.lower(), None)
     if kernel is None:
         raise UnsupportedError(f"{node.title}: tosajax does not implement {node.op} yet")
@@ -113,8 +118,8 @@ def _step(node: Node, tensors: Mapping[str, Tensor], readers: Mapping[str, int])
             shapes[position] = _static_shape(node, tensors[name])
         else:
             names.append(name)
-    shared = tuple(name for name in node.outputs if readers[name] > 1)
-    return _Step(_with_static(kernel, shapes, static), tuple(names), node.outputs, shared)
+    fenced = tuple(n for n in node.outputs if readers[n] > 1 or tensors[n].dtype.is_float)
+    return _Step(_with_static(kernel, shapes, static), tuple(names), node.outputs, fenced)
 
 
 def _static_shape(node: Node, tensor: Tensor) -> tuple[int, ...]:

@@ -241,7 +241,7 @@ def convolution(
     part = shape._replace(size=block, pad=((0, 0),) * len(block))
 
     def multiply(x: jax.Array, weight: jax.Array) -> jax.Array:
-        patches = _patches(x, part, out)
+        patches = patches_of(x, part, out)
         if x.dtype == np.int16:
             return dot_int16_int8(patches, weight, weight_zp, b_axis=-1)
         return dot_zp(patches, weight, x_zp, weight_zp, b_axis=-1)
@@ -287,7 +287,7 @@ def sum_over(
         return lax.scan(add, total, (lax.iota(np.int32, math.prod(counts)), weights))[0]
 
 
-def _patches(x: jax.Array, shape: Window, out: tuple[int, ...]) -> jax.Array:
+def patches_of(x: jax.Array, shape: Window, out: tuple[int, ...]) -> jax.Array:
     """What each window of padded `x` reads, [N * out, taps * IC], taps as in the weights.
 
     Axis by axis, each tap axis a new one before the channels: XLA compiles and runs that faster

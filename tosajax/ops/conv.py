@@ -18,6 +18,7 @@ from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.ops import _exact
 from tosajax.ops._exact import Window
+from tosajax.ops._float import dot_rows
 
 
 def conv2d(
@@ -198,12 +199,28 @@ def _convolve(
     weight_zp: jax.Array,
     shape: Window,
 ) -> jax.Array:
-    if _is_float(x):
+    if not _is_float(x):
+        total = _exact.convolution(x, weight, input_zp, weight_zp, shape)
+    elif _is_small(x, shape):
+        total = _float_patches(x, weight, shape)
+    else:
         ones = (1,) * len(shape.size)
         total = _float_convolution(x, weight, shape.stride, shape.pad, shape.dilation, ones)
-    else:
-        total = _exact.convolution(x, weight, input_zp, weight_zp, shape)
     return _add_bias(total, bias)
+
+
+def _is_small(x: jax.Array, shape: Window) -> bool:
+    """Whether XLA might convolve one example in another way, and other bits, than a batch."""
+    return math.prod(shape.out(x.shape)) <= 64 and math.prod(shape.size) <= _exact.MAX_TAPS
+
+
+def _float_patches(x: jax.Array, weight: jax.Array, shape: Window) -> jax.Array:
+    """A convolution in float32 as a dot of patches; [N, ..., IC] by [OC, ..., IC]."""
+    out, oc = shape.out(x.shape), weight.shape[0]
+    padded = _exact.pad_spatial(x.astype(jnp.float32), shape.pad, jnp.zeros((), jnp.float32))
+    patches = _exact.patches_of(padded, shape, out)
+    total = dot_rows(patches, weight.astype(jnp.float32).reshape(oc, -1))
+    return total.reshape(x.shape[0], *out, oc)
 
 
 def _float_convolution(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from tosajax.ops._float import sum_last
 from tosajax.spec.enums import NanMode
 
 
@@ -89,8 +90,10 @@ def reduce_sum(input: jax.Array, *, axis: int) -> jax.Array:
     Returns:
       The type of `input`, its shape with 1 at `axis`.
     """
-    acc = jnp.int32 if input.dtype == jnp.int32 else jnp.float32
-    return jnp.sum(input, axis, dtype=acc, keepdims=True).astype(input.dtype)
+    if input.dtype == jnp.int32:
+        return jnp.sum(input, axis, dtype=jnp.int32, keepdims=True)
+    total = sum_last(jnp.moveaxis(input.astype(jnp.float32), axis, -1))
+    return jnp.moveaxis(total, -1, axis).astype(input.dtype)
 
 
 def _extremum(

@@ -1,0 +1,39 @@
+"""Float dots whose rows have the same bits however many rows there are.
+
+XLA:CPU adds up the products of a row in one order as long as the second operand is [N, K] and the
+matrix is no vector and not tiny; then an example computes the same alone as in a batch.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+_SMALLEST = 8  # below this in every dimension XLA takes another route
+
+
+def dot_rows(a: jax.Array, b: jax.Array) -> jax.Array:
+    """float32 [M, K] times [N, K], [M, N]."""
+    m, n = a.shape[0], b.shape[0]
+    product = lax.dot_general(
+        _at_least(a, 2 if max(b.shape) >= _SMALLEST else _SMALLEST),
+        _at_least(b, 2),
+        (((1,), (1,)), ((), ())),
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+    return product[:m, :n]
+
+
+def _at_least(x: jax.Array, rows: int) -> jax.Array:
+    missing = rows - x.shape[0]
+    return lax.pad(x, np.float32(0), [(0, missing, 0), (0, 0, 0)]) if missing > 0 else x
+
+
+def sum_last(x: jax.Array) -> jax.Array:
+    """Sums of float32 over the last axis, which is kept."""
+    rows = x.reshape(-1, x.shape[-1])
+    sums = dot_rows(rows, jnp.ones((2, x.shape[-1]), jnp.float32))[:, :1]
+    return sums.reshape(*x.shape[:-1], 1)
