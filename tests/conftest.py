@@ -29,12 +29,3 @@ def _strict_jax():
 def data() -> Path:
     """The folder of committed graphs with their inputs and expected outputs."""
     return Path(__file__).parent / "data"
-
-
-@pytest.fixture(scope="session")
-def corpus() -> Path:
-    """Real networks beside the repository; tests that need them skip where they are absent."""
-    path = Path(__file__).resolve().parents[2] / "shared" / "corpus"
-    if not path.is_dir():
-        pytest.skip(f"the corpus of third-party networks is not at {path}")
-    return path

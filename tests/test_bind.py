@@ -74,6 +74,44 @@ def test_unranked_tensors_get_their_shape():
     assert tosajax.bind(graph, batch=2).tensors["part"].shape == (2, 4)
 
 
+@pytest.mark.parametrize(
+    ("change", "label"),
+    [
+        ({"inputs": ("x",)}, "reshape.inputs"),
+        ({"inputs": ("x", "lost")}, "graph.undefined"),
+        ({"inputs": ("x", "x")}, "reshape.types"),
+        ({"inputs": ("dims", "dims")}, "reshape.types"),
+        ({"outputs": ()}, "graph.undefined"),
+        ({"outputs": ("lost",)}, "graph.undefined"),
+        ({"op": "NOISE"}, "graph.operator"),
+        ({"attributes": {"more": 1}}, "reshape.attributes"),
+    ],
+    ids=str,
+)
+def test_illegal_open_graphs_are_refused_by_rule(change, label):
+    graph = open_graph()
+    position = next(i for i, n in enumerate(graph.nodes) if n.op == "RESHAPE")
+    nodes = list(graph.nodes)
+    nodes[position] = dataclasses.replace(nodes[position], **change)
+    graph = dataclasses.replace(graph, nodes=tuple(nodes))
+    for use in (
+        lambda: tosajax.bind(graph, batch=2),
+        lambda: tosajax.compile(graph, batch=2),
+        lambda: tosajax.compile(graph),
+    ):
+        with pytest.raises(TosaError, match=label.replace(".", r"\.")):
+            use()
+
+
+def test_shape_rule_that_cannot_be_followed():
+    b = Builder()
+    x = b.input("x", DType.INT8, (-1, 3))
+    start, size = b.const_shape([0]), b.const_shape([1, -1])
+    graph = b.graph(outputs=[b.op("SLICE", x, start, size, shape=(1, -1), name="part")])
+    with pytest.raises(TosaError, match=r"SLICE 'part': cannot bind dimensions"):
+        tosajax.bind(graph, batch=2)
+
+
 def test_batch_below_one():
     with pytest.raises(ValueError, match="batch is 0"):
         tosajax.bind(open_graph(), batch=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -203,6 +205,40 @@ def test_lowered_function_under_transformations():
     np.testing.assert_array_equal(y, jnp.stack([2 * x, 3 * x]))
     gradient = jax.grad(lambda x: fn(params, x, x)[0].sum())(x)
     np.testing.assert_array_equal(gradient, 2 * x)
+
+
+def test_undeclared_input_of_a_graph():
+    graph = dataclasses.replace(add_graph(), inputs=("x", "lost"))
+    with pytest.raises(TosaError, match="graph input 'lost' is not declared"):
+        tosajax.compile(graph)
+
+
+def residual(blocks: int) -> Graph:
+    """Each block reads the tensor before it twice."""
+    b = Builder()
+    x = b.input("x", DType.INT32, (64,))
+    for _ in range(blocks):
+        x = b.op("ADD", x, b.op("BITWISE_NOT", b.op("INTDIV", x, x)))
+    return b.graph(outputs=[x])
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="looks into the program of XLA:CPU")
+def test_tensors_that_several_nodes_read_are_computed_once(monkeypatch):
+    """The program grows with the depth of a residual network, not with its square."""
+    programs = []
+    jit = jax.jit
+
+    def spy(fn, **options):
+        programs.append(jit(fn, **options))
+        return programs[-1]
+
+    monkeypatch.setattr(jax, "jit", spy)
+    divisions = []
+    for blocks in (4, 16):
+        executable = tosajax.compile(residual(blocks))
+        lowered = programs[-1].lower(executable.params, jnp.ones(64, jnp.int32))
+        divisions.append(lowered.compile().as_text().count(" divide("))
+    assert divisions == [4, 16]
 
 
 def test_bfloat16_output_type():

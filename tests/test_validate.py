@@ -368,3 +368,18 @@ def test_reshape_to_a_scalar_is_checked():
     x = b.input("x", DType.INT8, (4, 6))
     graph = b.graph(outputs=[b.op("RESHAPE", x, b.const_shape([]), shape=())])
     only(graph, "reshape.e1", "1 elements", "24")
+
+
+@pytest.mark.parametrize("value", ["a", None, (1, 2), True], ids=str)
+def test_bounds_of_clamp_are_numbers(value):
+    b = Builder()
+    x = b.input("x", DType.FP32, (2,))
+    graph = b.graph(outputs=[b.op("CLAMP", x, min_val=value, max_val=1.0)])
+    only(graph, "clamp.attributes", "min_val", "expected a number")
+
+
+def test_subgraph_must_be_there():
+    b = Builder()
+    x = b.input("x", DType.BOOL, (1,))
+    y = b.op("COND_IF", x, then_graph=["a"], else_graph="b", shape=(1,), dtype=DType.BOOL)
+    only(b.graph(outputs=[y]), "cond_if.attributes", "then_graph", "else_graph")

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosajax import spec
 from tosajax.checks import RULES, Call
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Node, Tensor
 from tosajax.report import Finding, Report, TosaError, Verdict
+from tosajax.validate import check_form
 
 
 def bind(
@@ -37,17 +37,19 @@ def bind(
         raise ValueError(f"batch is {batch}, expected at least 1")
     if not graph.is_dynamic:
         return graph
+    check_form(graph)
     tensors = dict(graph.tensors)
     for tensor in graph.input_tensors:
         tensors[tensor.name] = _bound_input(tensor, batch, shapes or {})
-    nodes = list(graph.nodes)
-    constants: list[Node] = []
+    nodes: list[Node] = []
     for node in graph.ordered_nodes():
-        bound = _settle_shape_inputs(node, tensors, constants)
-        nodes[nodes.index(node)] = bound
-        for tensor in _output_tensors(bound, tensors):
-            tensors[tensor.name] = tensor
-    return dataclasses.replace(graph, tensors=tensors, nodes=(*constants, *nodes))
+        try:
+            nodes += _bound_node(node, tensors)
+        except (ValueError, TypeError, IndexError, ArithmeticError) as error:
+            if isinstance(error, TosaError):
+                raise
+            raise _cannot(node, f"its arguments do not fit: {error}") from None
+    return dataclasses.replace(graph, tensors=tensors, nodes=tuple(nodes))
 
 
 def _bound_input(tensor: Tensor, batch: int | None, shapes: Mapping[str, Sequence[int]]) -> Tensor:
@@ -66,26 +68,33 @@ def _bound_input(tensor: Tensor, batch: int | None, shapes: Mapping[str, Sequenc
     return dataclasses.replace(tensor, shape=shape)
 
 
-def _settle_shape_inputs(node: Node, tensors: dict[str, Tensor], constants: list[Node]) -> Node:
+def _bound_node(node: Node, tensors: dict[str, Tensor]) -> list[Node]:
+    """The node, after a constant of its own if it needs one; its outputs get their shapes."""
+    nodes = _settled(node, tensors)
+    for tensor in _output_tensors(nodes[-1], tensors):
+        tensors[tensor.name] = tensor
+    return nodes
+
+
+def _settled(node: Node, tensors: dict[str, Tensor]) -> list[Node]:
     """Replaces a constant shape with -1 in it by one that has the size this node needs.
 
     Several nodes may read one constant and need different sizes, so each gets its own.
     """
-    operator = spec.OPERATORS.get(node.op)
-    if operator is None or node.op not in ("RESHAPE", "SLICE"):
-        return node
+    if node.op not in ("RESHAPE", "SLICE"):
+        return [node]
     call = Call(node, tensors)
     wanted = _reshape_shape(call) if node.op == "RESHAPE" else _slice_size(call)
     position = 1 if node.op == "RESHAPE" else 2
     old = tensors[node.inputs[position]]
     if old.values is None or wanted == tuple(old.values):
-        return node
+        return [node]
     name = f"{old.name}.{node.outputs[0]}"
     tensors[name] = Tensor(name, DType.SHAPE, old.shape, np.asarray(wanted, np.int64))
-    constants.append(Node("CONST_SHAPE", outputs=(name,)))
     inputs = list(node.inputs)
     inputs[position] = name
-    return dataclasses.replace(node, inputs=tuple(inputs))
+    constant = Node("CONST_SHAPE", outputs=(name,))
+    return [constant, dataclasses.replace(node, inputs=tuple(inputs))]
 
 
 def _reshape_shape(call: Call) -> tuple[int, ...]:
@@ -98,10 +107,7 @@ def _reshape_shape(call: Call) -> tuple[int, ...]:
 
 
 def _slice_size(call: Call) -> tuple[int, ...]:
-    full = call.input1.shape
-    if len(full) != len(call.start) or len(full) != len(call.size):
-        return call.size
-    sizes = zip(call.size, call.start, full, strict=True)
+    sizes = zip(call.size, call.start, call.input1.shape, strict=True)
     return tuple(f - s if size == DYNAMIC else size for size, s, f in sizes)
 
 
@@ -109,13 +115,10 @@ def _output_tensors(node: Node, tensors: Mapping[str, Tensor]) -> list[Tensor]:
     outputs = [tensors[name] for name in node.outputs]
     if all(t.shape is not None and DYNAMIC not in t.shape for t in outputs):
         return []
-    rule = RULES[node.op].shape if node.op in RULES else None
+    rule = RULES[node.op].shape
     if rule is None:
         raise _cannot(node, "its output shape does not follow from its inputs")
-    try:
-        shapes = rule(Call(node, tensors))
-    except (ValueError, IndexError, ZeroDivisionError, AttributeError) as error:
-        raise _cannot(node, f"its arguments do not fit: {error}") from None
+    shapes = rule(Call(node, tensors))
     return [_filled(node, t, s) for t, s in zip(outputs, shapes, strict=True)]
 
 

@@ -16,7 +16,7 @@ from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.lower import Params, Program, build
 from tosajax.report import Report
 from tosajax.target import Target
-from tosajax.validate import validate
+from tosajax.validate import check_form, validate
 
 # Types that NumPy files and other tools use for the bits of one of ours.
 _LOOKALIKES = {DType.INT8: np.uint8, DType.INT16: np.uint16, DType.BF16: np.uint16}
@@ -113,6 +113,7 @@ def compile(graph: Graph, target: Target | None = None, batch: int | None = None
       UnsupportedError: an operator is not implemented.
       ValueError: no input can carry the batch.
     """
+    check_form(graph)
     if (
         batch is not None
         and not graph.is_dynamic

@@ -22,8 +22,6 @@ from tosajax.validate import validate
 Params = dict[str, jax.Array]
 Program = Callable[..., tuple[jax.Array, ...]]
 
-_CONSTANTS = ("CONST", "CONST_SHAPE")
-
 
 def lower(graph: Graph) -> tuple[Program, Params]:
     """Turns a graph into `fn(params, *inputs) -> outputs`.
@@ -46,7 +44,7 @@ def lower(graph: Graph) -> tuple[Program, Params]:
 
 def build(graph: Graph) -> tuple[Program, Params]:
     """What `lower` does with a graph that is known to be legal."""
-    nodes = [n for n in graph.ordered_nodes() if n.op not in _CONSTANTS]
+    nodes = [n for n in graph.ordered_nodes() if n.op not in spec.CONSTANT_OPERATORS]
     readers = Counter(name for node in nodes for name in node.inputs)
     steps = [_step(node, graph.tensors, readers) for node in nodes]
     params = {

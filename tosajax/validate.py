@@ -23,7 +23,6 @@ from tosajax.report import Finding, Report, TosaError, Verdict
 from tosajax.spec import Argument, Form, Kind, Operator, TypeRow
 from tosajax.target import Target
 
-_CONSTANTS = ("CONST", "CONST_SHAPE")
 # Attributes that refer to the file rather than to a value: a CONST keeps its values, and a
 # VARIABLE its initial value and shape, on the tensor.
 _ON_TENSOR = (Form.VALUES, Form.SHAPE)
@@ -48,8 +47,26 @@ def validate(graph: Graph, target: Target | None = None) -> Report:
         findings += _tensor_findings(part, target)
         if not structure:
             for node in part.nodes:
-                findings += _node_findings(node, part, target, needs)
+                form = list(_form_findings(node, part))
+                findings += form or _node_findings(node, part, target, needs)
     return Report(tuple(findings), _smallest(needs))
+
+
+def check_form(graph: Graph) -> None:
+    """Checks what must hold before a graph's shapes can be reasoned about.
+
+    Names, origins and order of tensors, and each node's arguments: their number, and whether they
+    are shapes, tensors and values where the table says so. Dimensions may be open.
+
+    Raises:
+      TosaError: something does not hold.
+    """
+    findings: list[Finding] = []
+    for part in graph.walk():
+        structure = list(_structure(part))
+        nodes = part.nodes if not structure else ()
+        findings += structure or (f for node in nodes for f in _form_findings(node, part))
+    Report(tuple(findings)).raise_errors()
 
 
 def _error(label: str, message: str, node: Node | None = None) -> Finding:
@@ -106,7 +123,7 @@ def _producers(graph: Graph) -> Iterator[Finding]:
             yield _error("graph.undefined", f"no node produces the graph output {name!r}")
     for name, tensor in graph.tensors.items():
         node = origin.get(name)
-        constant = node is not None and node.op in (*_CONSTANTS, "VARIABLE")
+        constant = node is not None and node.op in (*spec.CONSTANT_OPERATORS, "VARIABLE")
         if tensor.values is not None and tensor.variable is None and not constant:
             yield _error("graph.constant", f"tensor {name!r} has values and no CONST", node)
 
@@ -135,18 +152,17 @@ def _tensor_findings(graph: Graph, target: Target) -> Iterator[Finding]:
 # Nodes: the table's checks, then the operator's rules.
 
 
+def _form_findings(node: Node, graph: Graph) -> Iterator[Finding]:
+    operator = spec.OPERATORS[node.op]
+    problems = [*_counts(operator, node), *_attribute_problems(operator, node, graph)]
+    for rule, message in problems or _form_problems(operator, node, graph.tensors):
+        yield _error(f"{node.op.lower()}.{rule}", message, node)
+
+
 def _node_findings(
     node: Node, graph: Graph, target: Target, needs: list[tuple[frozenset[str], ...]]
 ) -> Iterator[Finding]:
     operator = spec.OPERATORS[node.op]
-    name = node.op.lower()
-    problems = [*_counts(operator, node), *_attribute_problems(operator, node, graph)]
-    if not problems:
-        problems = [*_form_problems(operator, node, graph.tensors)]
-    for rule, message in problems:
-        yield _error(f"{name}.{rule}", message, node)
-    if problems:
-        return
     paired = _tensor_arguments(operator, node, graph.tensors)
     row = yield from _type_findings(operator, node, paired, target, needs)
     if any(_is_unusable(tensor) for _, tensor in paired):
@@ -212,7 +228,7 @@ def _form_problems(
         if is_shape != (argument.form is Form.SHAPE):
             wanted = "a shape" if argument.form is Form.SHAPE else "a tensor"
             yield "types", f"{argument.name} {tensor.name!r} is {tensor}, expected {wanted}"
-    if node.op in _CONSTANTS:
+    if node.op in spec.CONSTANT_OPERATORS:
         tensor = tensors[node.outputs[0]]
         if tensor.values is None:
             yield "values", f"{tensor.name!r} has no values"
@@ -243,7 +259,8 @@ def _wanted_form(argument: Argument, found: Any, graph: Graph) -> str | None:
     """What an attribute should look like, or None where it does."""
     dtype = argument.dtype
     if argument.form is Form.GRAPH:
-        return None if found in graph.subgraphs else f"one of the graphs {list(graph.subgraphs)}"
+        good = isinstance(found, str) and found in graph.subgraphs
+        return None if good else f"one of the graphs {list(graph.subgraphs)}"
     if argument.form is Form.LIST:
         length = (argument.dims or ("",))[0]
         good = isinstance(found, tuple) and all(_is_int(v) for v in found)
@@ -262,7 +279,9 @@ def _wanted_form(argument: Argument, found: Any, graph: Graph) -> str | None:
         return None if isinstance(found, str | bytes) else "a string"
     if dtype is bool:
         return None if isinstance(found, bool | np.bool_) else "a boolean"
-    return None  # CLAMP's bounds, of the element type
+    # CLAMP's bounds: a number, or a scalar of the element type.
+    good = isinstance(found, int | float | np.generic) and not isinstance(found, bool)
+    return None if good else "a number"
 
 
 def _is_int(value: Any) -> bool:

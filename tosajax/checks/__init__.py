@@ -8,6 +8,7 @@ types, ranks, compile-time constants) comes from the table and is checked in `va
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -25,10 +26,10 @@ class Rules(NamedTuple):
 
 
 def _rules(operator: Operator) -> Rules:
-    try:
-        chapter = importlib.import_module(f"tosajax.checks.{operator.chapter}")
-    except ModuleNotFoundError:
+    module = f"tosajax.checks.{operator.chapter}"
+    if importlib.util.find_spec(module) is None:
         return Rules(None, None, None)
+    chapter = importlib.import_module(module)
     name = operator.name.lower()
     return Rules(*(getattr(chapter, f"{name}_{kind}", None) for kind in Rules._fields))
 

@@ -29,7 +29,6 @@ from tosajax.io.versions import WRITTEN
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.spec import VarType
 
-_CONSTANTS = ("CONST", "CONST_SHAPE")
 _ACCESSES = ("VARIABLE_READ", "VARIABLE_WRITE")
 _DEEPEST = spec.LEVELS["none"].MAX_NESTING
 _MOST_GRAPHS = 4096  # visits of a walk; regions that share regions could make it endless
@@ -113,7 +112,7 @@ class _Block:
         self.constants = {
             name
             for operator in block["operators"] or ()
-            if schema.OP.name_of(operator["op"]) in _CONSTANTS
+            if schema.OP.name_of(operator["op"]) in spec.CONSTANT_OPERATORS
             for name in operator["outputs"] or ()
         }
         self.tensors: dict[str, Tensor] = {}

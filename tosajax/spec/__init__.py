@@ -74,7 +74,13 @@ OPERATORS: dict[str, Operator] = {
     operator.name: operator for chapter in _CHAPTERS for operator in chapter.OPERATORS
 }
 
+# The operators whose outputs are known at compile time.
+CONSTANT_OPERATORS = tuple(
+    operator.name for operator in OPERATORS.values() if any(a.constant_in for a in operator.outputs)
+)
+
 __all__ = [
+    "CONSTANT_OPERATORS",
     "EXTENSIONS",
     "LEVELS",
     "MAX_RANK",
