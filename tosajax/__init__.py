@@ -19,8 +19,10 @@ from tosajax.graph import Graph, Node, Source, Tensor
 from tosajax.io import save
 from tosajax.lower import lower
 from tosajax.report import Finding, FormatError, Report, TosaError, UnsupportedError, Verdict
+from tosajax.run_op import run_op
 from tosajax.target import Target
 from tosajax.validate import validate
+from tosajax.variables import Variable, initial_state
 
 __version__ = "0.1.0"
 
@@ -58,12 +60,15 @@ __all__ = [
     "Tensor",
     "TosaError",
     "UnsupportedError",
+    "Variable",
     "Verdict",
     "bind",
     "compile",
+    "initial_state",
     "load",
     "lower",
     "ops",
+    "run_op",
     "save",
     "validate",
 ]

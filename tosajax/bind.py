@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosajax.checks import RULES, Call
+from tosajax import spec
+from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType
-from tosajax.graph import DYNAMIC, Graph, Node, Tensor
+from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments, declared_variables
 from tosajax.report import Finding, Report, TosaError, Verdict
+from tosajax.spec import Form, Kind
 from tosajax.validate import check_form
 
 
@@ -38,18 +40,55 @@ def bind(
     if not graph.is_dynamic:
         return graph
     check_form(graph)
-    tensors = dict(graph.tensors)
-    for tensor in graph.input_tensors:
-        tensors[tensor.name] = _bound_input(tensor, batch, shapes or {})
+    inputs = [_bound_input(tensor, batch, shapes or {}) for tensor in graph.input_tensors]
+    return _bound(graph, inputs, declared_variables(graph))
+
+
+def _bound(
+    graph: Graph, inputs: Sequence[Tensor], variables: Mapping[str, tuple[Tensor, ...]]
+) -> Graph:
+    """The graph with these inputs, and the dimensions that follow from them."""
+    tensors = dict(graph.tensors) | {tensor.name: tensor for tensor in inputs}
     nodes: list[Node] = []
+    subgraphs: dict[str, Graph] = {}
     for node in graph.ordered_nodes():
         try:
-            nodes += _bound_node(node, tensors)
+            node = _with_bound_graphs(node, graph, tensors, subgraphs, variables)
+            nodes += _bound_node(node, tensors, Surroundings(subgraphs, variables))
         except (ValueError, TypeError, IndexError, ArithmeticError) as error:
             if isinstance(error, TosaError):
                 raise
-            raise _cannot(node, f"its arguments do not fit: {error}") from None
-    return dataclasses.replace(graph, tensors=tensors, nodes=tuple(nodes))
+            raise _cannot(node, str(error)) from None
+    return dataclasses.replace(
+        graph, tensors=tensors, nodes=tuple(nodes), subgraphs=subgraphs or graph.subgraphs
+    )
+
+
+def _with_bound_graphs(
+    node: Node,
+    graph: Graph,
+    tensors: Mapping[str, Tensor],
+    subgraphs: dict[str, Graph],
+    variables: Mapping[str, tuple[Tensor, ...]],
+) -> Node:
+    """Gives a node subgraphs for the sizes of its inputs, which may differ between nodes."""
+    operator = spec.OPERATORS[node.op]
+    attributes = dict(node.attributes)
+    for argument in operator.attributes:
+        if argument.form is not Form.GRAPH:
+            continue
+        part = graph.subgraphs[attributes[argument.name]]
+        if part.is_dynamic:
+            names = arguments(operator, node.inputs, Kind.INPUT)["input_list"]
+            inputs = [
+                dataclasses.replace(theirs, shape=tensors[name].shape)
+                for theirs, name in zip(part.input_tensors, names, strict=True)
+            ]
+            name = f"{part.name}.{len(subgraphs)}"
+            part = dataclasses.replace(_bound(part, inputs, variables), name=name)
+        subgraphs[part.name] = part
+        attributes[argument.name] = part.name
+    return dataclasses.replace(node, attributes=attributes)
 
 
 def _bound_input(tensor: Tensor, batch: int | None, shapes: Mapping[str, Sequence[int]]) -> Tensor:
@@ -68,10 +107,10 @@ def _bound_input(tensor: Tensor, batch: int | None, shapes: Mapping[str, Sequenc
     return dataclasses.replace(tensor, shape=shape)
 
 
-def _bound_node(node: Node, tensors: dict[str, Tensor]) -> list[Node]:
+def _bound_node(node: Node, tensors: dict[str, Tensor], around: Surroundings) -> list[Node]:
     """The node, after a constant of its own if it needs one; its outputs get their shapes."""
     nodes = _settled(node, tensors)
-    for tensor in _output_tensors(nodes[-1], tensors):
+    for tensor in _output_tensors(nodes[-1], tensors, around):
         tensors[tensor.name] = tensor
     return nodes
 
@@ -111,14 +150,16 @@ def _slice_size(call: Call) -> tuple[int, ...]:
     return tuple(f - s if size == DYNAMIC else size for size, s, f in sizes)
 
 
-def _output_tensors(node: Node, tensors: Mapping[str, Tensor]) -> list[Tensor]:
+def _output_tensors(
+    node: Node, tensors: Mapping[str, Tensor], around: Surroundings
+) -> list[Tensor]:
     outputs = [tensors[name] for name in node.outputs]
     if all(t.shape is not None and DYNAMIC not in t.shape for t in outputs):
         return []
     rule = RULES[node.op].shape
     if rule is None:
-        raise _cannot(node, "its output shape does not follow from its inputs")
-    shapes = rule(Call(node, tensors))
+        raise _cannot(node, "it does not follow from the inputs")
+    shapes = rule(Call(node, tensors, around))
     return [_filled(node, t, s) for t, s in zip(outputs, shapes, strict=True)]
 
 
@@ -132,5 +173,7 @@ def _filled(node: Node, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _cannot(node: Node, why: str) -> TosaError:
-    finding = Finding(Verdict.ERROR, "graph.dynamic", f"cannot bind dimensions: {why}", node.title)
+    finding = Finding(
+        Verdict.ERROR, "graph.dynamic", f"cannot tell the output shape: {why}", node.title
+    )
     return TosaError(Report((finding,)))

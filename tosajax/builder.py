@@ -10,13 +10,13 @@ graph = b.graph(outputs=[y])
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tosajax import spec
-from tosajax.checks import RULES, Call
+from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Node, Source, Tensor
 
@@ -87,22 +87,47 @@ class Builder:
         self,
         op: str,
         *inputs: Tensor,
-        shapes: Sequence[Sequence[int]] | None = None,
+        shapes: Sequence[Sequence[int] | None] | None = None,
         dtypes: Sequence[DType] | None = None,
         names: Sequence[str] | None = None,
         location: str | None = None,
         **attributes: Any,
     ) -> tuple[Tensor, ...]:
-        """Adds an operator of any number of outputs; see `op`."""
-        dtypes = dtypes or _output_types(op, inputs)
-        names = names or [self._fresh(op.lower()) for _ in dtypes]
+        """Adds an operator of any number of outputs; see `op`. A shape may be None: unranked."""
+        dtypes = dtypes or self._output_types(op, inputs, attributes)
+        names = names or self._fresh_names(op.lower(), len(dtypes))
         node = Node(op, tuple(t.name for t in inputs), tuple(names), attributes, location)
         if shapes is None:
             unknown = {n: Tensor(n, d, None) for n, d in zip(names, dtypes, strict=True)}
-            shapes = _output_shapes(Call(node, self._tensors | unknown))
-        outputs = [Tensor(n, d, tuple(s)) for n, d, s in zip(names, dtypes, shapes, strict=True)]
+            around = Surroundings(self._subgraphs)
+            shapes = _output_shapes(Call(node, self._tensors | unknown, around))
+        outputs = [
+            Tensor(n, d, None if s is None else tuple(s))
+            for n, d, s in zip(names, dtypes, shapes, strict=True)
+        ]
         self._nodes.append(node)
         return tuple(self._add(tensor) for tensor in outputs)
+
+    def variable(
+        self, name: str, dtype: DType, shape: Sequence[int], *, initial_value: Any = None
+    ) -> None:
+        """Adds a VARIABLE, which `read` and `write` access here and in subgraphs."""
+        values = None if initial_value is None else to_storage(initial_value, dtype)
+        tensor = self._variable(name, dtype, shape, values)
+        attributes = {"name": name, "var_shape": tensor.shape, "type": spec.VarType.of(dtype)}
+        self._nodes.append(Node("VARIABLE", (), (tensor.name,), attributes))
+
+    def read(self, name: str, dtype: DType, shape: Sequence[int]) -> Tensor:
+        """Adds a VARIABLE_READ and returns its output."""
+        self._variable(name, dtype, shape)
+        output = Tensor(self._fresh("read"), dtype, tuple(shape))
+        self._nodes.append(Node("VARIABLE_READ", (), (output.name,), {"name": name}))
+        return self._add(output)
+
+    def write(self, name: str, value: Tensor) -> None:
+        """Adds a VARIABLE_WRITE."""
+        self._variable(name, value.dtype, value.shape or ())
+        self._nodes.append(Node("VARIABLE_WRITE", (value.name,), (), {"name": name}))
 
     def subgraph(self, graph: Graph) -> str:
         """Adds a graph for COND_IF or WHILE_LOOP and returns its name."""
@@ -126,28 +151,61 @@ class Builder:
         self._nodes.append(Node(op, outputs=(tensor.name,)))
         return self._add(tensor)
 
+    def _variable(
+        self, name: str, dtype: DType, shape: Sequence[int], values: np.ndarray | None = None
+    ) -> Tensor:
+        """The tensor that stands for a variable in this graph."""
+        for tensor in self._tensors.values():
+            if tensor.variable == name:
+                return tensor
+        return self._add(Tensor(self._fresh("variable"), dtype, tuple(shape), values, name))
+
+    def _output_types(
+        self, op: str, inputs: Sequence[Tensor], attributes: Mapping[str, Any]
+    ) -> Sequence[DType]:
+        """The output types, where they follow."""
+        found = possible_output_types(op, inputs, attributes, self._subgraphs)
+        if len(found) != 1:
+            given = ", ".join(str(t) for t in inputs)
+            raise ValueError(f"{op} of {given} has {len(found)} possible output types: give dtype=")
+        return found[0]
+
     def _add(self, tensor: Tensor) -> Tensor:
         if tensor.name in self._tensors:
             raise ValueError(f"tensor {tensor.name!r} exists already")
         self._tensors[tensor.name] = tensor
         return tensor
 
+    def _fresh_names(self, stem: str, count: int) -> list[str]:
+        name = self._fresh(stem)
+        return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
+
     def _fresh(self, stem: str) -> str:
         return f"{stem}_{len(self._tensors)}"
 
 
-def _output_types(op: str, inputs: Sequence[Tensor]) -> list[DType]:
-    """The output types that every type row matching the inputs agrees on."""
+def possible_output_types(
+    op: str,
+    inputs: Sequence[Tensor],
+    attributes: Mapping[str, Any],
+    subgraphs: Mapping[str, Graph],
+) -> list[tuple[DType, ...]]:
+    """The output types that the type rows matching the inputs have, or a graph of control flow."""
     operator = spec.OPERATORS[op]
-    found: set[tuple[DType, ...]] = set()
+    match op:
+        case "CUSTOM":
+            return []
+        case "COND_IF":
+            then_graph = subgraphs[attributes["then_graph"]]
+            return [tuple(t.dtype for t in then_graph.output_tensors)]
+        case "WHILE_LOOP":
+            return [tuple(t.dtype for t in inputs)]
+    found: dict[tuple[DType, ...], None] = {}
     for row in operator.types:
         wanted = [_concrete(a.dtype, row) for a in operator.inputs]
         if all(w in (None, t.dtype) for w, t in zip(wanted, inputs, strict=False)):
-            found.add(tuple(_concrete(a.dtype, row) or DType.SHAPE for a in operator.outputs))
-    if len(found) != 1:
-        given = ", ".join(str(t) for t in inputs)
-        raise ValueError(f"{op} of {given} has {len(found)} possible output types: give dtype=")
-    return list(found.pop())
+            found[tuple(_concrete(a.dtype, row) or DType.SHAPE for a in operator.outputs)] = None
+    return list(found)
 
 
 def _concrete(dtype: str | DType | type, row: spec.TypeRow) -> DType | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import jax
@@ -11,12 +11,12 @@ import numpy as np
 
 from tosajax.bind import bind
 from tosajax.dtypes import DType
-from tosajax.fixedpoint import _x64
 from tosajax.graph import DYNAMIC, Graph, Tensor
-from tosajax.lower import Params, Program, build
+from tosajax.lower import CustomOps, Params, Program, build, to_device
 from tosajax.report import Report
 from tosajax.target import Target
 from tosajax.validate import check_form, validate
+from tosajax.variables import State, Variable, initial_state
 
 # Types that NumPy files and other tools use for the bits of one of ours.
 _LOOKALIKES = {DType.INT8: np.uint8, DType.INT16: np.uint16, DType.BF16: np.uint16}
@@ -29,24 +29,40 @@ class Executable:
     JAX arrays. XLA compiles at the first call of each set of input shapes; a graph of open
     dimensions is also validated then. int48 outputs are
     int64 arrays: arithmetic on them in `jax.numpy` narrows to int32 unless the user enables x64,
-    so take them to NumPy first.
+    so take them to NumPy first. The graph's variables live in `state`, and each call leaves there
+    what it wrote.
     """
 
-    def __init__(self, graph: Graph, target: Target | None = None, batch: int | None = None):
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target | None = None,
+        batch: int | None = None,
+        *,
+        state: MutableMapping[str, Variable] | None = None,
+        custom_ops: CustomOps | None = None,
+        report_unpredictable: bool = False,
+    ):
         if batch is not None and batch < 1:
             raise ValueError(f"batch is {batch}, expected at least 1")
         self.graph = bind(graph, batch=batch) if batch is not None else graph
         self.target = target or Target.everything()
         # A graph of one fixed example runs `batch` of them side by side.
         self.examples = batch if batch is not None and not graph.is_dynamic else None
+        self.state: MutableMapping[str, Variable] = {} if state is None else state
+        self._custom_ops, self._reports = custom_ops, report_unpredictable
         self._programs: dict[tuple, tuple[Any, Params]] = {}
+        self._variables: tuple[str, ...] = ()
         self._wanted = [self._example_shape(t) for t in self.graph.input_tensors]
         self.report: Report | None = None
         if not self.graph.is_dynamic:
             self._program(tuple(self._wanted))
 
-    def __call__(self, *inputs: jax.Array | np.ndarray) -> tuple[jax.Array, ...]:
+    def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
         """Runs the graph.
+
+        Returns:
+          The outputs, a tuple of arrays; with `report_unpredictable`, (outputs, flags).
 
         Raises:
           TypeError: the number of inputs or an element type is wrong.
@@ -61,7 +77,10 @@ class Executable:
             for tensor, wanted, value in zip(tensors, self._wanted, inputs, strict=True)
         ]
         jitted, params = self._program(tuple(a.shape for a in arrays))
-        return jitted(params, *arrays)
+        state = {name: self.state[name] for name in self._variables}
+        state, flags, outputs = jitted(params, state, *arrays)
+        self.state.update(state)
+        return (outputs, flags) if self._reports else outputs
 
     def __repr__(self) -> str:
         batch = f", batch={self.examples}" if self.examples else ""
@@ -84,11 +103,27 @@ class Executable:
                 graph = bind(graph, shapes=known)
             self.report = validate(graph, self.target)
             self.report.raise_errors()
-            fn, params = build(graph)
+            fn, params = build(
+                graph, custom_ops=self._custom_ops, report_unpredictable=self._reports
+            )
+            self._add_variables(graph)
             if self.examples is not None:
                 fn = _side_by_side(fn, graph, self.examples)
             self._programs[shapes] = jax.jit(fn, compiler_options=_compiler_options()), params
         return self._programs[shapes]
+
+    def _add_variables(self, graph: Graph) -> None:
+        """Gives each variable that has no value yet its initial value, one for each example."""
+        initial = initial_state(graph)
+        self._variables = tuple(initial)
+        if self.examples is not None:
+            copies = (self.examples,)
+            initial = jax.tree.map(lambda x: jnp.broadcast_to(x, copies + x.shape), initial)
+        for name, variable in initial.items():
+            known = self.state.setdefault(name, variable)
+            found, wanted = (jax.tree.map(_described, v) for v in (known, variable))
+            if found != wanted:
+                raise ValueError(f"state has variable {name!r} as {found}, expected {wanted}")
 
     def _example_shape(self, tensor: Tensor) -> tuple[int, ...] | None:
         if self.examples is None or not _carries_batch(tensor):
@@ -96,7 +131,15 @@ class Executable:
         return (self.examples, *(tensor.shape or ())[1:])
 
 
-def compile(graph: Graph, target: Target | None = None, batch: int | None = None) -> Executable:
+def compile(
+    graph: Graph,
+    target: Target | None = None,
+    batch: int | None = None,
+    *,
+    state: MutableMapping[str, Variable] | None = None,
+    custom_ops: CustomOps | None = None,
+    report_unpredictable: bool = False,
+) -> Executable:
     """Compiles a graph for repeated calls.
 
     Args:
@@ -107,11 +150,17 @@ def compile(graph: Graph, target: Target | None = None, batch: int | None = None
         inputs whose first dimension is 1 take `batch` there, others are shared by all examples;
         outputs are put together on their first dimension where that is 1, else on a new one.
         Without it, the shapes are the graph's own, and each -1 takes its size from the inputs.
+      state: variables by name, shared with other executables: give them one dictionary, such as
+        the `state` of another. New variables are added to it, and each call updates it. Examples
+        that run side by side have variables of their own, on a new first dimension.
+      custom_ops: the functions of CUSTOM nodes; see `tosajax.lower`.
+      report_unpredictable: calls also return flags of broken REQUIRE rules; see `tosajax.lower`.
+        Examples that run side by side have flags of their own.
 
     Raises:
       TosaError: the graph is illegal or the target does not support it.
-      UnsupportedError: an operator is not implemented.
-      ValueError: no input can carry the batch.
+      UnsupportedError: a CUSTOM is not in custom_ops, or what a variable holds is undefined.
+      ValueError: no input can carry the batch, or the state does not fit.
     """
     check_form(graph)
     if (
@@ -121,35 +170,51 @@ def compile(graph: Graph, target: Target | None = None, batch: int | None = None
     ):
         shapes = ", ".join(f"{t.name}: {t}" for t in graph.input_tensors)
         raise ValueError(f"no input has a first dimension of 1 or -1 to carry a batch: {shapes}")
-    return Executable(graph, target, batch)
+    return Executable(
+        graph,
+        target,
+        batch,
+        state=state,
+        custom_ops=custom_ops,
+        report_unpredictable=report_unpredictable,
+    )
 
 
 def _compiler_options() -> dict[str, str] | None:
-    """On CPU, keeps the barriers of `lower` until XLA has decided what to compute once."""
+    """On CPU, keeps the barriers of `lower` until XLA has decided what to compute once.
+
+    XLA:CPU compiles a small loop as one function, which may not hold a barrier.
+    """
     if jax.default_backend() != "cpu":
         return None
-    return {"xla_disable_hlo_passes": "cse_barrier_expander"}
+    return {"xla_disable_hlo_passes": "cse_barrier_expander,small-while-loop-hoisting"}
 
 
 def _carries_batch(tensor: Tensor) -> bool:
     return bool(tensor.shape) and tensor.shape[0] == 1
 
 
-def _side_by_side(fn: Program, graph: Graph, count: int) -> Program:
+def _described(x: jax.Array) -> str:
+    return f"{x.dtype}[{','.join(map(str, x.shape))}]"
+
+
+def _side_by_side(program: Program, graph: Graph, count: int) -> Program:
     """Runs `count` examples of a graph of fixed shapes, each exactly as it would run alone."""
     carries = [_carries_batch(t) for t in graph.input_tensors]
-    mapped = jax.vmap(fn, in_axes=(None, *(0 if c else None for c in carries)), axis_size=count)
+    axes = (None, 0, *(0 if c else None for c in carries))
+    mapped = jax.vmap(program, in_axes=axes, axis_size=count)
 
-    def batched(params: Params, *inputs: jax.Array) -> tuple[jax.Array, ...]:
+    def batched(params: Params, state: State, *inputs: jax.Array):
         split = (
             x.reshape(count, 1, *x.shape[1:]) if c else x
             for x, c in zip(inputs, carries, strict=True)
         )
-        joined = mapped(params, *split)
-        return tuple(
+        state, flags, outputs = mapped(params, state, *split)
+        joined = (
             y.reshape(count, *y.shape[2:]) if _carries_batch(t) else y
-            for y, t in zip(joined, graph.output_tensors, strict=True)
+            for y, t in zip(outputs, graph.output_tensors, strict=True)
         )
+        return state, flags, tuple(joined)
 
     return batched
 
@@ -180,7 +245,7 @@ def _accept(
         return value
     if tensor.dtype in (DType.INT4, DType.INT48):
         _check_range(tensor, value)
-    return _x64.from_numpy(value) if tensor.dtype is DType.INT48 else jnp.asarray(value)
+    return to_device(value, tensor.dtype)
 
 
 def _check_range(tensor: Tensor, value: np.ndarray) -> None:

@@ -227,6 +227,18 @@ def arguments(operator: spec.Operator, names: tuple[str, ...], kind: spec.Kind) 
     return paired
 
 
+def declared_variables(graph: Graph) -> dict[str, tuple[Tensor, ...]]:
+    """The tensors of all VARIABLE nodes of a graph and its subgraphs, by the variable's name."""
+    found: dict[str, tuple[Tensor, ...]] = {}
+    for part in graph.walk():
+        for node in part.nodes:
+            if node.op == "VARIABLE":
+                name = node.attributes.get("name", "")
+                tensors = (part.tensors[n] for n in node.outputs if n in part.tensors)
+                found[name] = (*found.get(name, ()), *tensors)
+    return found
+
+
 def _same_values(a: np.ndarray | None, b: np.ndarray | None) -> bool:
     if a is None or b is None:
         return a is b

@@ -1,108 +1,196 @@
-"""Lowering: a graph becomes one pure function of parameters and inputs."""
+"""Lowering: a graph becomes one pure function of parameters, variables and inputs."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from tosajax import ops, spec
+from tosajax.checks import RULES
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
-from tosajax.graph import Graph, Node, Tensor, arguments
+from tosajax.graph import Graph, Node, Tensor, arguments, declared_variables
 from tosajax.report import UnsupportedError
 from tosajax.spec import Form, Kind
 from tosajax.validate import validate
+from tosajax.variables import State, Variable
 
 Params = dict[str, jax.Array]
-Program = Callable[..., tuple[jax.Array, ...]]
+Flags = dict[tuple[str, str], jax.Array]
+CustomOps = Mapping[tuple[str, str], Callable[..., Any]]
+# A graph, prepared: (params, state, *inputs) -> (state, flags, outputs).
+Program = Callable[..., tuple[State, Flags, tuple[jax.Array, ...]]]
 
 
-def lower(graph: Graph) -> tuple[Program, Params]:
+def lower(
+    graph: Graph, *, custom_ops: CustomOps | None = None, report_unpredictable: bool = False
+) -> tuple[Callable[..., Any], Params]:
     """Turns a graph into `fn(params, *inputs) -> outputs`.
+
+    A graph with variables becomes `fn(params, state, *inputs) -> (state, outputs)`: the state is
+    a dictionary of `Variable` by name, first `tosajax.initial_state(graph)`. It may hold variables
+    of other graphs too, and these come back as they are.
 
     Args:
       graph: legal, every dimension known.
+      custom_ops: for each (domain_name, operator_name) of a CUSTOM node, a function of its inputs
+        that takes the keyword `implementation_attrs` and returns one array or a tuple of them.
+      report_unpredictable: also return, last, a flag for each node and each REQUIRE rule it may
+        break as it runs: {("ADD 'sum'", "add.r1"): bool scalar}. Where one is true, the
+        specification says nothing of the outputs.
 
     Returns:
       fn: pure and traceable: jit, vmap and differentiate it. Inputs and outputs stand in the
         graph's order, each in `dtype.storage` and of its exact shape.
-      params: the values of every CONST, by tensor name.
+      params: the values of every CONST, by tensor name; those of a subgraph after its name and
+        a slash.
 
     Raises:
       TosaError: the graph is illegal.
-      UnsupportedError: an operator is not implemented.
+      UnsupportedError: a CUSTOM is not in custom_ops, or what a variable holds is undefined.
     """
     validate(graph).raise_errors()
-    return build(graph)
+    program, params = build(graph, custom_ops=custom_ops, report_unpredictable=report_unpredictable)
+
+    def fn(params: Params, state: State, *inputs: jax.Array) -> tuple[Any, ...]:
+        state, flags, outputs = program(params, state, *inputs)
+        return (state, outputs, flags) if report_unpredictable else (state, outputs)
+
+    def fn_without_state(params: Params, *inputs: jax.Array) -> Any:
+        _, flags, outputs = program(params, {}, *inputs)
+        return (outputs, flags) if report_unpredictable else outputs
+
+    return (fn if declared_variables(graph) else fn_without_state), params
 
 
-def build(graph: Graph) -> tuple[Program, Params]:
-    """What `lower` does with a graph that is known to be legal."""
-    nodes = [n for n in graph.ordered_nodes() if n.op not in spec.CONSTANT_OPERATORS]
-    readers = Counter(name for node in nodes for name in node.inputs)
-    steps = [_step(node, graph.tensors, readers) for node in nodes]
-    params = {
-        name: to_device(graph.tensors[name])
-        for node in graph.nodes
-        if node.op == "CONST"
-        for name in node.outputs
+def build(
+    graph: Graph, *, custom_ops: CustomOps | None = None, report_unpredictable: bool = False
+) -> tuple[Program, Params]:
+    """What `lower` does with a graph that is known to be legal, in one form for all.
+
+    Returns:
+      program: (params, state, *inputs) -> (state, flags, outputs).
+      params: as from `lower`.
+    """
+    context = _Context(custom_ops or {}, report_unpredictable, declared_variables(graph), {})
+    return _block(graph, "", context), context.params
+
+
+def to_device(values: np.ndarray, dtype: DType) -> jax.Array:
+    """Values in their storage as a JAX array, int48 without narrowing."""
+    return _x64.from_numpy(values) if dtype is DType.INT48 else jnp.asarray(values)
+
+
+class _Context(NamedTuple):
+    """What preparing any node of the program may need, and the parameters found so far."""
+
+    custom_ops: CustomOps
+    report_unpredictable: bool
+    variables: Mapping[str, Sequence[Tensor]]
+    params: Params
+
+
+@dataclasses.dataclass
+class _Run:
+    """One graph as it runs: its tensors, and what it passes on to the next."""
+
+    params: Params
+    state: State
+    values: dict[str, Any]
+    flags: Flags
+
+    def read(self, names: Sequence[str]) -> list[Any]:
+        return [self.values[name] for name in names]
+
+
+# A node, prepared: reads and writes the tensors and variables of a run.
+_Step = Callable[[_Run], None]
+
+
+def _block(graph: Graph, prefix: str, context: _Context) -> Program:
+    blocks = {
+        name: _block(part, f"{prefix}{name}/", context) for name, part in graph.subgraphs.items()
     }
-    names_in, names_out = graph.inputs, graph.outputs
+    constants = _constants(graph, prefix, context.params)
+    nodes = [n for n in graph.ordered_nodes() if n.op not in (*spec.CONSTANT_OPERATORS, "VARIABLE")]
+    readers = Counter(name for node in nodes for name in node.inputs)
+    steps = [
+        _fenced(_step(node, graph, blocks, context), node, graph.tensors, readers) for node in nodes
+    ]
 
-    def fn(params: Mapping[str, jax.Array], *inputs: jax.Array) -> tuple[jax.Array, ...]:
-        values = dict(params)
-        values.update(zip(names_in, inputs, strict=True))
+    def run_graph(params: Params, state: State, *inputs: jax.Array):
+        values = {name: params[key] for name, key in constants.items()}
+        values.update(zip(graph.inputs, inputs, strict=True))
+        run = _Run(params, state, values, {})
         for step in steps:
-            step.run(values)
-        return tuple(values[name] for name in names_out)
+            step(run)
+        return run.state, run.flags, tuple(run.read(graph.outputs))
 
-    return fn, params
-
-
-def to_device(tensor: Tensor) -> jax.Array:
-    """The values of a constant as a JAX array, int48 without narrowing."""
-    assert tensor.values is not None
-    if tensor.dtype is DType.INT48:
-        return _x64.from_numpy(tensor.values)
-    return jnp.asarray(tensor.values)
+    return run_graph
 
 
-class _Step(NamedTuple):
-    """One node: a kernel with its static arguments, and the names it reads and writes."""
-
-    kernel: Callable[..., Any]
-    inputs: tuple[str | tuple[str, ...], ...]
-    outputs: tuple[str, ...]
-    fenced: tuple[str, ...]  # outputs that are computed once, by themselves
-
-    def run(self, values: dict[str, Any]) -> None:
-        arguments = (
-            [values[n] for n in name] if isinstance(name, tuple) else values[name]
-            for name in self.inputs
-        )
-        result = self.kernel(*arguments)
-        results = result if isinstance(result, tuple) else (result,)
-        values.update(zip(self.outputs, results, strict=True))
-        for name in self.fenced:
-            values[name] = lax.optimization_barrier(values[name])
+def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
+    """Adds a graph's constants to the parameters; their keys by tensor name."""
+    keys: dict[str, str] = {}
+    for node in graph.nodes:
+        for name in node.outputs if node.op == "CONST" else ():
+            key = prefix + name
+            while key in params:  # a tensor of another graph, with a slash in its own name
+                key += "'"
+            tensor = graph.tensors[name]
+            assert tensor.values is not None
+            keys[name] = key
+            params[key] = to_device(tensor.values, tensor.dtype)
+    return keys
 
 
-def _step(node: Node, tensors: Mapping[str, Tensor], readers: Mapping[str, int]) -> _Step:
-    """Prepares a node.
+def _fenced(
+    step: _Step, node: Node, tensors: Mapping[str, Tensor], readers: Mapping[str, int]
+) -> _Step:
+    """Has some outputs computed once, by themselves.
 
     A tensor that several nodes read is fenced, or XLA would compute it again for each of them,
     with all that it comes from. A float tensor is, so that each operator rounds its own result:
     XLA would fuse a product into the sum that follows, differently for different batches.
     """
-    kernel = getattr(ops, node.op.lower(), None)
-    if kernel is None:
-        raise UnsupportedError(f"{node.title}: tosajax does not implement {node.op} yet")
+    fenced = [n for n in node.outputs if readers[n] > 1 or tensors[n].dtype.is_float]
+
+    def run_step(run: _Run) -> None:
+        step(run)
+        for name in fenced:
+            run.values[name] = lax.optimization_barrier(run.values[name])
+
+    return run_step
+
+
+def _step(node: Node, graph: Graph, blocks: Mapping[str, Program], context: _Context) -> _Step:
+    match node.op:
+        case "COND_IF":
+            return _cond_if(node, blocks)
+        case "WHILE_LOOP":
+            return _while_loop(node, blocks)
+        case "VARIABLE_READ":
+            return _variable_read(node, graph.tensors[node.outputs[0]], context)
+        case "VARIABLE_WRITE":
+            return _variable_write(node, graph.tensors[node.inputs[0]], context)
+        case "CUSTOM":
+            return _custom(node, graph, context)
+        case _:
+            return _operator(node, graph.tensors, context)
+
+
+# Operators that are functions of their inputs.
+
+
+def _operator(node: Node, tensors: Mapping[str, Tensor], context: _Context) -> _Step:
     operator = spec.OPERATORS[node.op]
     static = dict(node.attributes)
     if operator.needs_out_type:
@@ -116,8 +204,24 @@ def _step(node: Node, tensors: Mapping[str, Tensor], readers: Mapping[str, int])
             shapes[position] = _static_shape(node, tensors[name])
         else:
             names.append(name)
-    fenced = tuple(n for n in node.outputs if readers[n] > 1 or tensors[n].dtype.is_float)
-    return _Step(_with_static(kernel, shapes, static), tuple(names), node.outputs, fenced)
+    kernel = _with_static(getattr(ops, node.op.lower()), shapes, static)
+    require = RULES[node.op].require if context.report_unpredictable else None
+    broken = _with_static(require, shapes, static) if require else None
+
+    def step(run: _Run) -> None:
+        inputs = [run.read(n) if isinstance(n, tuple) else run.values[n] for n in names]
+        _store(run, node, kernel(*inputs))
+        if broken is not None:
+            label = node.op.lower()
+            found = broken(*inputs).items()
+            run.flags.update({(node.title, f"{label}.{rule}"): flag for rule, flag in found})
+
+    return step
+
+
+def _store(run: _Run, node: Node, result: Any) -> None:
+    results = result if isinstance(result, tuple) else (result,)
+    run.values.update(zip(node.outputs, results, strict=True))
 
 
 def _static_shape(node: Node, tensor: Tensor) -> tuple[int, ...]:
@@ -139,3 +243,150 @@ def _with_static(
         return kernel(*(shapes[i] if i in shapes else next(rest) for i in range(count)), **static)
 
     return call
+
+
+# Operators of the user.
+
+
+def _custom(node: Node, graph: Graph, context: _Context) -> _Step:
+    domain, name = (node.attributes[key] for key in ("domain_name", "operator_name"))
+    function = context.custom_ops.get((domain, name))
+    if function is None:
+        known = ", ".join(map(str, context.custom_ops)) or "none"
+        raise UnsupportedError(
+            f"{node.title}: custom_ops has no {(domain, name)}, expected a function of the "
+            f"node's inputs (it has {known})"
+        )
+    attributes = node.attributes["implementation_attrs"]
+    wanted = [graph.tensors[n] for n in node.outputs]
+
+    def step(run: _Run) -> None:
+        result = function(*run.read(node.inputs), implementation_attrs=attributes)
+        results = result if isinstance(result, tuple) else (result,)
+        _check_results(node, wanted, results)
+        _store(run, node, results)
+
+    return step
+
+
+def _check_results(node: Node, wanted: Sequence[Tensor], results: Sequence[jax.Array]) -> None:
+    found = [(tuple(r.shape), r.dtype) for r in results]
+    if found != [(t.shape, t.dtype.storage) for t in wanted]:
+        given = ", ".join(f"{r.dtype}[{','.join(map(str, r.shape))}]" for r in results)
+        expected = ", ".join(f"{t.name} {t}" for t in wanted)
+        raise ValueError(f"{node.title}: the function returned {given}, expected {expected}")
+
+
+# Control flow. Graphs pass on the state and the flags beside their tensors.
+
+
+def _cond_if(node: Node, blocks: Mapping[str, Program]) -> _Step:
+    names = [node.attributes[key] for key in ("then_graph", "else_graph")]
+
+    def step(run: _Run) -> None:
+        condition, *inputs = run.read(node.inputs)
+        graphs = [functools.partial(blocks[name], run.params) for name in names]
+        nothing = _no_flags(graphs, run.state, *inputs)
+        then_graph, else_graph = (_with_flags(graph, nothing) for graph in graphs)
+        run.state, flags, outputs = ops.cond_if(
+            condition, (run.state, *inputs), then_graph=then_graph, else_graph=else_graph
+        )
+        _store(run, node, outputs)
+        _report(run, node, flags)
+
+    return step
+
+
+def _while_loop(node: Node, blocks: Mapping[str, Program]) -> _Step:
+    cond_name, body_name = (node.attributes[key] for key in ("cond_graph", "body_graph"))
+
+    def step(run: _Run) -> None:
+        cond_graph, body_graph = (
+            functools.partial(blocks[name], run.params) for name in (cond_name, body_name)
+        )
+        inputs = tuple(run.read(node.inputs))
+        nothing = _no_flags((cond_graph, body_graph), run.state, *inputs)
+
+        # cond_graph may write variables and break rules like any other, so it runs where its
+        # effects can be passed on: before the loop, and at the end of each turn.
+        def judge(state: State, flags: Flags, values: tuple[jax.Array, ...]):
+            state, found, (condition,) = cond_graph(state, *values)
+            return condition, state, _either(flags, found), values
+
+        def turn(_: jax.Array, state: State, flags: Flags, values: tuple[jax.Array, ...]):
+            state, found, values = body_graph(state, *values)
+            return judge(state, _either(flags, found), values)
+
+        _, run.state, flags, outputs = ops.while_loop(
+            judge(run.state, nothing, inputs),
+            cond_graph=lambda condition, *_: condition,
+            body_graph=turn,
+        )
+        _store(run, node, outputs)
+        _report(run, node, flags)
+
+    return step
+
+
+def _no_flags(graphs: Sequence[Callable[..., Any]], *args: Any) -> Flags:
+    """A flag that is not raised for each that one of the graphs may raise."""
+    names = {name for graph in graphs for name in jax.eval_shape(graph, *args)[1]}
+    return {name: jnp.asarray(False) for name in names}
+
+
+def _with_flags(graph: Callable[..., Any], nothing: Flags) -> Callable[..., Any]:
+    def run_graph(state: State, *inputs: jax.Array):
+        state, flags, outputs = graph(state, *inputs)
+        return state, _either(nothing, flags), outputs
+
+    return run_graph
+
+
+def _either(flags: Flags, found: Flags) -> Flags:
+    return flags | {name: flags[name] | flag for name, flag in found.items()}
+
+
+def _report(run: _Run, node: Node, flags: Flags) -> None:
+    for (inner, rule), flag in flags.items():
+        run.flags[f"{node.title} > {inner}", rule] = flag
+
+
+# Variables.
+
+
+def _variable_read(node: Node, tensor: Tensor, context: _Context) -> _Step:
+    name = _checked_variable(node, tensor, context)
+
+    def step(run: _Run) -> None:
+        _store(run, node, run.state[name].value)
+        if context.report_unpredictable:
+            run.flags[node.title, "variable_read.r2"] = ~run.state[name].written
+
+    return step
+
+
+def _variable_write(node: Node, tensor: Tensor, context: _Context) -> _Step:
+    name = _checked_variable(node, tensor, context)
+
+    def step(run: _Run) -> None:
+        (value,) = run.read(node.inputs)
+        run.state = {**run.state, name: Variable(value, jnp.asarray(True))}
+
+    return step
+
+
+def _checked_variable(node: Node, tensor: Tensor, context: _Context) -> str:
+    """The variable's name.
+
+    Raises:
+      UnsupportedError: it is not declared once, with the shape and type of the tensor.
+    """
+    name = node.attributes["name"]
+    declared = context.variables.get(name, ())
+    if [(t.shape, t.dtype) for t in declared] != [(tensor.shape, tensor.dtype)]:
+        found = ", ".join(map(str, declared)) or "nothing"
+        raise UnsupportedError(
+            f"{node.title}: variable {name!r} is declared as {found}, expected once as {tensor}; "
+            "the specification leaves the result open"
+        )
+    return name

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from tosajax import spec
-from tosajax.checks import RULES, Call
+from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType
-from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments
+from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments, declared_variables
 from tosajax.report import Finding, Report, TosaError, Verdict
 from tosajax.spec import Argument, Form, Kind, Operator, TypeRow
 from tosajax.target import Target
@@ -41,15 +41,23 @@ def validate(graph: Graph, target: Target | None = None) -> Report:
     target = target or Target.everything()
     findings: list[Finding] = []
     needs: list[tuple[frozenset[str], ...]] = []
-    for part in graph.walk():
+    variables = declared_variables(graph)
+    for depth, part in _nested(graph):
         structure = list(_structure(part))
         findings += structure
         findings += _tensor_findings(part, target)
-        if not structure:
-            for node in part.nodes:
-                form = list(_form_findings(node, part))
-                findings += form or _node_findings(node, part, target, needs)
+        around = Surroundings(part.subgraphs, variables, depth, target.limits.MAX_NESTING)
+        for node in part.nodes if not structure else ():
+            form = list(_form_findings(node, part))
+            findings += form or _node_findings(node, part, around, target, needs)
     return Report(tuple(findings), _smallest(needs))
+
+
+def _nested(graph: Graph, depth: int = 0) -> Iterator[tuple[int, Graph]]:
+    """The graph and all subgraphs, with the number of graphs around each."""
+    yield depth, graph
+    for part in graph.subgraphs.values():
+        yield from _nested(part, depth + 1)
 
 
 def check_form(graph: Graph) -> None:
@@ -116,11 +124,18 @@ def _producers(graph: Graph) -> Iterator[Finding]:
             origin[name] = node
     for node in graph.nodes:
         for name in node.inputs:
+            source = origin.get(name)
             if name not in origin:
                 yield _error("graph.undefined", f"no node produces tensor {name!r}", node)
+            elif source is not None and source.op == "VARIABLE":
+                found = f"tensor {name!r} is a variable"
+                yield _error("graph.variable", f"{found}, expected what VARIABLE_READ gives", node)
     for name in graph.outputs:
+        source = origin.get(name)
         if name not in origin:
             yield _error("graph.undefined", f"no node produces the graph output {name!r}")
+        elif source is not None and source.op == "VARIABLE":
+            yield _error("graph.variable", f"the graph output {name!r} is a variable", source)
     for name, tensor in graph.tensors.items():
         node = origin.get(name)
         constant = node is not None and node.op in (*spec.CONSTANT_OPERATORS, "VARIABLE")
@@ -160,7 +175,11 @@ def _form_findings(node: Node, graph: Graph) -> Iterator[Finding]:
 
 
 def _node_findings(
-    node: Node, graph: Graph, target: Target, needs: list[tuple[frozenset[str], ...]]
+    node: Node,
+    graph: Graph,
+    around: Surroundings,
+    target: Target,
+    needs: list[tuple[frozenset[str], ...]],
 ) -> Iterator[Finding]:
     operator = spec.OPERATORS[node.op]
     paired = _tensor_arguments(operator, node, graph.tensors)
@@ -171,7 +190,7 @@ def _node_findings(
     yield from shapes
     yield from _constant_findings(node, paired, target, needs)
     if row is not None and not any(f.verdict is Verdict.ERROR for f in shapes):
-        yield from _rule_findings(node, graph, target)
+        yield from _rule_findings(Call(node, graph.tensors, around), target)
 
 
 def _is_unusable(tensor: Tensor) -> bool:
@@ -181,12 +200,15 @@ def _is_unusable(tensor: Tensor) -> bool:
     return tensor.dtype is not DType.SHAPE and min(tensor.shape, default=1) < 1
 
 
-def _rule_findings(node: Node, graph: Graph, target: Target) -> Iterator[Finding]:
-    rules = RULES[node.op]
-    call = Call(node, graph.tensors)
+def _rule_findings(call: Call, target: Target) -> Iterator[Finding]:
+    rules, node = RULES[call.node.op], call.node
     for label, message in rules.errors(call) if rules.errors else ():
         yield _error(label, message, node)
-    for label, message in rules.levels(call, target.limits) if rules.levels else ():
+    unpredictable = [
+        *(rules.levels(call, target.limits) if rules.levels else ()),
+        *(rules.undefined(call) if rules.undefined else ()),
+    ]
+    for label, message in unpredictable:
         yield Finding(Verdict.UNPREDICTABLE, label, message, node.title)
 
 
@@ -194,6 +216,8 @@ def _tensor_arguments(
     operator: Operator, node: Node, tensors: Mapping[str, Tensor]
 ) -> list[tuple[Argument, Tensor]]:
     """Every tensor of a node with its argument, inputs first."""
+    if operator.name == "VARIABLE":  # its output stands for the variable's initial value
+        return [(a, tensors[node.outputs[0]]) for a in operator.attributes if a.form is Form.VALUES]
     pairs: list[tuple[Argument, Tensor]] = []
     for kind, names in ((Kind.INPUT, node.inputs), (Kind.OUTPUT, node.outputs)):
         found = arguments(operator, names, kind)
@@ -210,9 +234,9 @@ def _counts(operator: Operator, node: Node) -> Iterator[tuple[str, str]]:
         ("outputs", operator.outputs, node.outputs),
     ):
         fixed = [a.name for a in wanted if a.form is not Form.TENSOR_LIST]
-        if node.op == "VARIABLE":
-            continue  # declares a tensor that the table states as attributes
-        open_ended = len(fixed) < len(wanted)
+        if node.op == "VARIABLE" and what == "outputs":
+            fixed = ["the variable"]  # which the table states as attributes
+        open_ended = any(a.form is Form.TENSOR_LIST for a in wanted)
         if len(found) < len(fixed) or (len(found) > len(fixed) and not open_ended):
             least = "at least " if open_ended else ""
             names = f" ({', '.join(fixed)})" if fixed else ""

@@ -47,12 +47,13 @@ def findings() -> Callable[[str, Arguments], Found]:
 
 @pytest.fixture(scope="session")
 def derived() -> Callable[[str, Arguments], tuple[int, ...]]:
-    """The output shape that follows from the arguments."""
+    """The shape that follows from the arguments, for all outputs the same."""
 
     def derive(op: str, arguments: Arguments) -> tuple[int, ...]:
         rule = RULES[op].shape
         assert rule is not None
-        (shape,) = rule(_call(op, arguments))
+        shape, *others = rule(_call(op, arguments))
+        assert all(other == shape for other in others)
         assert all(type(dim) is int for dim in shape)
         return shape
 
@@ -90,11 +91,14 @@ def _graph(op: str, arguments: Arguments) -> Graph:
     attributes = {a.name: arguments[a.name] for a in operator.attributes if a.name in arguments}
     if "acc_type" in (a.name for a in operator.attributes):
         attributes["acc_type"] = row.types["acc_t"]
-    (output,) = operator.outputs
-    result = b.op(
-        op, *inputs, shape=arguments.get(output.name, ()), dtype=_dtype(output, row), **attributes
+    results = b.ops(
+        op,
+        *inputs,
+        shapes=[arguments.get(output.name, ()) for output in operator.outputs],
+        dtypes=[_dtype(output, row) for output in operator.outputs],
+        **attributes,
     )
-    return b.graph(outputs=[result])
+    return b.graph(outputs=results)
 
 
 def _call(op: str, arguments: Arguments) -> Call:

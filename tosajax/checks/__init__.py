@@ -1,8 +1,15 @@
-"""The rules of each operator, by chapter: output shapes, ERROR_IF rules, level limits.
+"""The rules of each operator, by chapter.
 
-A rule function is found by name: for CONV2D in chapter conv these are `conv.conv2d_shape`,
-`conv.conv2d_errors` and `conv.conv2d_levels`. What holds for every operator (argument counts,
-types, ranks, compile-time constants) comes from the table and is checked in `validate`.
+A rule function is found by name; for CONV2D in chapter conv:
+
+- `conv.conv2d_shape`: the output shapes;
+- `conv.conv2d_errors`: ERROR_IF rules;
+- `conv.conv2d_levels`: limits of the level;
+- `conv.conv2d_undefined`: REQUIRE rules that can be judged before the graph runs;
+- `conv.conv2d_require`: REQUIRE rules on values, as traced flags that say which are broken.
+
+What holds for every operator (argument counts, types, ranks, compile-time constants) comes from
+the table and is checked in `validate`.
 """
 
 from __future__ import annotations
@@ -12,8 +19,10 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import jax
+
 from tosajax import spec
-from tosajax.checks.call import Call, Problem
+from tosajax.checks.call import Call, Problem, Surroundings
 from tosajax.spec import Level, Operator
 
 
@@ -23,12 +32,14 @@ class Rules(NamedTuple):
     shape: Callable[[Call], tuple[tuple[int, ...], ...]] | None
     errors: Callable[[Call], Iterator[Problem]] | None
     levels: Callable[[Call, Level], Iterator[Problem]] | None
+    undefined: Callable[[Call], Iterator[Problem]] | None
+    require: Callable[..., dict[str, jax.Array]] | None
 
 
 def _rules(operator: Operator) -> Rules:
     module = f"tosajax.checks.{operator.chapter}"
     if importlib.util.find_spec(module) is None:
-        return Rules(None, None, None)
+        return Rules(*(None for _ in Rules._fields))
     chapter = importlib.import_module(module)
     name = operator.name.lower()
     return Rules(*(getattr(chapter, f"{name}_{kind}", None) for kind in Rules._fields))
@@ -36,4 +47,4 @@ def _rules(operator: Operator) -> Rules:
 
 RULES = {operator.name: _rules(operator) for operator in spec.OPERATORS.values()}
 
-__all__ = ["RULES", "Call", "Problem", "Rules"]
+__all__ = ["RULES", "Call", "Problem", "Rules", "Surroundings"]

@@ -180,3 +180,13 @@ def limits(c: Call, level: Level, *limited: tuple[str, int, str]) -> Iterator[Pr
         most = getattr(level, bound)
         if found > most:
             yield c.problem(f"l{number}", f"{name} is {found}, expected at most {most} ({bound})")
+
+
+def list_limits(c: Call, level: Level) -> Iterator[Problem]:
+    """Lists of input and output tensors are no longer than the level allows."""
+    lists = ("input_list", "output_list")
+    return limits(
+        c,
+        level,
+        *((f"{name}'s length", len(getattr(c, name)), "MAX_TENSOR_LIST_SIZE") for name in lists),
+    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tosajax import spec
 from tosajax.dtypes import DType
-from tosajax.graph import Node, Tensor, arguments
+from tosajax.graph import Graph, Node, Tensor, arguments
 
 
 class Problem(NamedTuple):
@@ -17,20 +18,43 @@ class Problem(NamedTuple):
     message: str
 
 
+class Surroundings(NamedTuple):
+    """What a rule may see beyond its node.
+
+    `variables` lists every VARIABLE of the program, by name; `depth` counts the graphs around
+    the node's own, of which the level allows `max_nesting`.
+    """
+
+    graphs: Mapping[str, Graph] = MappingProxyType({})
+    variables: Mapping[str, tuple[Tensor, ...]] = MappingProxyType({})
+    depth: int = 0
+    max_nesting: int = 0
+
+
+ALONE = Surroundings()
+
+
 class Call:
     """One node with its arguments as attributes, by the specification's names.
 
     An input or output is a `Tensor` (a tuple of them for a tensor list); `values` is known where
     the tensor is a constant. A shape_t input is its tuple of ints. An attribute is its value, the
-    table's default where the node does not give it. Rules may rely on what validation checks
-    before them: argument counts, types, ranks, and that dimensions of one name agree.
+    table's default where the node does not give it; a graph is a `Graph`. Rules may rely on what
+    validation checks before them: argument counts, types, ranks, and that dimensions of one name
+    agree.
     """
 
-    def __init__(self, node: Node, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        tensors: Mapping[str, Tensor],
+        around: Surroundings = ALONE,
+    ) -> None:
         self.node = node
         self.operator = spec.OPERATORS[node.op]
+        self.around = around
         self._values = _input_values(self.operator, node, tensors)
-        self._values.update(_attribute_values(self.operator, node))
+        self._values.update(_attribute_values(self.operator, node, around.graphs))
         self._values.update(_output_values(self.operator, node, tensors))
 
     def __getattr__(self, name: str) -> Any:
@@ -64,8 +88,14 @@ def _input_values(
     return values
 
 
-def _attribute_values(operator: spec.Operator, node: Node) -> dict[str, Any]:
-    return {a.name: node.attributes.get(a.name, a.default) for a in operator.attributes}
+def _attribute_values(
+    operator: spec.Operator, node: Node, graphs: Mapping[str, Graph]
+) -> dict[str, Any]:
+    values = {a.name: node.attributes.get(a.name, a.default) for a in operator.attributes}
+    for argument in operator.attributes:
+        if argument.form is spec.Form.GRAPH:
+            values[argument.name] = graphs[values[argument.name]]
+    return values
 
 
 def _output_values(

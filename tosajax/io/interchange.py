@@ -279,10 +279,10 @@ def _variables(graph: Graph) -> dict[str, Tensor]:
 
 def _declaration(tensor: Tensor) -> Node:
     """The VARIABLE node of a tensor; the initial value stays with the tensor."""
-    name = "BOOLEAN" if tensor.dtype is DType.BOOL else tensor.dtype.name
-    if name not in VarType.__members__ or tensor.shape is None:
+    var_type = VarType.of(tensor.dtype)
+    if var_type is None or tensor.shape is None:
         raise FormatError(f"variable {tensor.variable!r} is {tensor}, which no variable can be")
-    attributes = {"name": tensor.variable, "var_shape": tensor.shape, "type": VarType[name]}
+    attributes = {"name": tensor.variable, "var_shape": tensor.shape, "type": var_type}
     return Node("VARIABLE", (), (tensor.name,), attributes)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from tosajax.ops.activation import clamp, erf, sigmoid, tanh
 from tosajax.ops.argmax import argmax
 from tosajax.ops.comparison import equal, greater, greater_equal
+from tosajax.ops.control_flow import cond_if, while_loop
 from tosajax.ops.conv import conv2d, conv3d, depthwise_conv2d, transpose_conv2d
 from tosajax.ops.data_layout import concat, pad, reshape, reverse, slice, tile, transpose
 from tosajax.ops.data_nodes import identity
@@ -48,6 +49,7 @@ from tosajax.ops.elementwise_unary import (
     rsqrt,
     sin,
 )
+from tosajax.ops.fft import fft2d, rfft2d
 from tosajax.ops.image import resize
 from tosajax.ops.matmul import matmul
 from tosajax.ops.pool import avg_pool2d, max_pool2d
@@ -77,6 +79,7 @@ __all__ = [
     "clamp",
     "clz",
     "concat",
+    "cond_if",
     "conv2d",
     "conv3d",
     "cos",
@@ -84,6 +87,7 @@ __all__ = [
     "equal",
     "erf",
     "exp",
+    "fft2d",
     "floor",
     "gather",
     "greater",
@@ -116,6 +120,7 @@ __all__ = [
     "reshape",
     "resize",
     "reverse",
+    "rfft2d",
     "rsqrt",
     "scatter",
     "select",
@@ -128,4 +133,5 @@ __all__ = [
     "tile",
     "transpose",
     "transpose_conv2d",
+    "while_loop",
 ]

@@ -53,6 +53,15 @@ class VarType(enum.IntEnum):
     BF16 = 6
     FP32 = 7
 
+    @property
+    def dtype(self) -> DType:
+        return DType.BOOL if self is VarType.BOOLEAN else DType[self.name]
+
+    @classmethod
+    def of(cls, dtype: DType) -> VarType | None:
+        """The var_t of an element type, None where a variable cannot be of that type."""
+        return next((v for v in cls if v.dtype is dtype), None)
+
 
 # The extension an enumerant needs; the others are always available.
 REQUIRED_EXTENSION = {

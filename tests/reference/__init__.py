@@ -1,0 +1,1 @@
+"""Random graphs, legal and illegal, on tosajax and on Arm's reference model."""

@@ -1,0 +1,68 @@
+"""Rules of "Variable Operators" (TOSA 1.0.1).
+
+A VARIABLE of the program, wherever it stands, counts as declared before any node runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tosajax.checks._common import Shapes
+from tosajax.checks.call import Call, Problem
+from tosajax.graph import Tensor
+
+
+def variable_errors(c: Call) -> Iterator[Problem]:
+    """The attributes say of the variable what its tensor says."""
+    for tensor in c.around.variables.get(c.name, ()):
+        if tensor.dtype is not c.type.dtype:
+            yield c.problem("attributes", f"type is {c.type.name}, the variable is {tensor}")
+        if tensor.shape != c.var_shape:
+            yield c.problem("attributes", f"var_shape is {c.var_shape}, the variable is {tensor}")
+
+
+def variable_undefined(c: Call) -> Iterator[Problem]:
+    """A name is declared once."""
+    found = len(c.around.variables.get(c.name, ()))
+    if found > 1:
+        yield c.problem("r3", f"variable {c.name!r} is declared {found} times, expected once")
+
+
+def variable_write_undefined(c: Call) -> Iterator[Problem]:
+    return _access(c, "input1", ("r1", "r3", "r4"))
+
+
+def variable_read_shape(c: Call) -> Shapes:
+    return (_variable(c).shape or (),)
+
+
+def variable_read_undefined(c: Call) -> Iterator[Problem]:
+    return _access(c, "output1", ("r1", "r3", "r4"))
+
+
+def _access(c: Call, name: str, rules: tuple[str, str, str]) -> Iterator[Problem]:
+    """The variable is declared, with the shape and type of the tensor."""
+    declared, shape, dtype = rules
+    tensor = getattr(c, name)
+    try:
+        variable = _variable(c)
+    except ValueError as error:
+        yield c.problem(declared, str(error))
+        return
+    if tensor.shape != variable.shape:
+        found = f"{name} has shape {tensor.shape}"
+        yield c.problem(shape, f"{found}, expected {variable.shape}, that of variable {c.name!r}")
+    if tensor.dtype is not variable.dtype:
+        found = f"{name} is {tensor.dtype.name}"
+        yield c.problem(dtype, f"{found}, expected {variable.dtype.name} as variable {c.name!r}")
+
+
+def _variable(c: Call) -> Tensor:
+    """The variable that a node names.
+
+    Raises:
+      ValueError: the program declares none of that name.
+    """
+    for tensor in c.around.variables.get(c.name, ()):
+        return tensor
+    raise ValueError(f"no VARIABLE declares {c.name!r}")

@@ -1,0 +1,65 @@
+"""COND_IF and WHILE_LOOP ("Control Flow Operators", TOSA 1.0.1).
+
+Graphs are functions of as many arrays as the input list has. Nothing here depends on what the
+lists hold: an element may also be a dictionary or tuple of arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax import lax
+
+
+def cond_if(
+    condition: jax.Array,
+    input_list: Sequence[Any],
+    *,
+    then_graph: Callable[..., Any],
+    else_graph: Callable[..., Any],
+) -> Any:
+    """Runs one of two graphs (TOSA 1.0.1, "COND_IF").
+
+    Under `vmap` over the condition both run, and each example takes its own.
+
+    Args:
+      condition: bool, of one element.
+      input_list: what the graph is called with.
+      then_graph: runs where the condition holds.
+      else_graph: runs where it does not; returns what then_graph returns, of the same shapes and
+        types.
+
+    Returns:
+      What the graph returns.
+    """
+    return lax.cond(condition.reshape(()), then_graph, else_graph, *input_list)
+
+
+def while_loop(
+    input_list: Sequence[Any],
+    *,
+    cond_graph: Callable[..., jax.Array],
+    body_graph: Callable[..., Sequence[Any]],
+) -> tuple[Any, ...]:
+    """Runs a graph for as long as a condition holds (TOSA 1.0.1, "WHILE_LOOP").
+
+    Has no reverse-mode gradient: the number of turns is not known.
+
+    Args:
+      input_list: what the graphs are first called with.
+      cond_graph: returns a bool of one element.
+      body_graph: returns the next list, of the same shapes and types.
+
+    Returns:
+      The list for which the condition does not hold.
+    """
+
+    def condition(values: tuple[Any, ...]) -> jax.Array:
+        return cond_graph(*values).reshape(())
+
+    def body(values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(body_graph(*values))
+
+    return lax.while_loop(condition, body, tuple(input_list))

@@ -1,0 +1,38 @@
+"""The values of a program's variables, which live on from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax.graph import Graph, Tensor, declared_variables
+
+
+class Variable(NamedTuple):
+    """One variable: its value, and whether it has been given one (else it is zeros)."""
+
+    value: jax.Array
+    written: jax.Array
+
+
+State = Mapping[str, Variable]
+
+
+def initial_state(graph: Graph) -> dict[str, Variable]:
+    """The variables of a legal graph and its subgraphs, by name, before its first run."""
+    return {
+        name: _initial(tensor)
+        for name, declared in declared_variables(graph).items()
+        for tensor in declared[:1]
+    }
+
+
+def _initial(tensor: Tensor) -> Variable:
+    values = tensor.values
+    if values is None:
+        values = np.zeros(tensor.shape or (), tensor.dtype.storage)
+    return Variable(jnp.asarray(values), jnp.asarray(tensor.values is not None))
