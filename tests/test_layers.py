@@ -29,7 +29,7 @@ LAYERS: dict[str, set[str]] = {
     "graph": {"dtypes", "report", "spec"},
     "fixedpoint": {"dtypes"},
     "ops": {"dtypes", "fixedpoint", "spec.enums"},
-    "checks": {"dtypes", "graph", "report", "spec"},
+    "checks": {"dtypes", "fixedpoint", "graph", "report", "spec"},
     "validate": {"checks", "dtypes", "graph", "report", "spec", "target"},
     "io": {"dtypes", "graph", "report", "spec"},
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},

@@ -24,7 +24,7 @@ def test_snippets_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     snippets = blocks("python")
-    assert len(snippets) == 4
+    assert len(snippets) == 5
     for snippet in snippets:
         exec(compile(snippet, "README.md", "exec"), names)
     assert capsys.readouterr().out == "VALID\n"
@@ -32,6 +32,8 @@ def test_snippets_run(tmp_path, monkeypatch, capsys):
     np.testing.assert_array_equal(names["scores"], expected)
     np.testing.assert_array_equal(np.asarray(names["y"].shape), (-1, 4))
     assert (tmp_path / "reversed.tosa").exists()
+    np.testing.assert_array_equal(names["total"], expected.sum(axis=1, keepdims=True))
+    assert names["reason"] in README
 
 
 @pytest.mark.parametrize(

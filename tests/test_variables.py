@@ -12,6 +12,7 @@ import pytest
 
 import tosajax
 from tosajax import Builder, DType, TosaError, UnsupportedError, Verdict
+from tosajax.dataset import Dataset
 
 X = np.array([1, -2, 100], np.int8)
 
@@ -124,8 +125,8 @@ def test_variables_in_a_choice():
     flag, x = b.input("flag", DType.BOOL, (1,)), b.input("x", DType.INT8, (3,))
     b.variable("sum", DType.INT8, (3,), initial_value=[1, 2, 3])
     b.subgraph(branch("store", True)), b.subgraph(branch("recall", False))
-    b.op("COND_IF", flag, x, then_graph="store", else_graph="recall", name="y")
-    run = tosajax.compile(b.graph([b._tensors["y"]]))
+    chosen = b.op("COND_IF", flag, x, then_graph="store", else_graph="recall")
+    run = tosajax.compile(b.graph([chosen]))
     np.testing.assert_array_equal(run(np.array([False]), X)[0], [1, 2, 3])
     np.testing.assert_array_equal(run(np.array([True]), X)[0], X)
     np.testing.assert_array_equal(run(np.array([False]), 0 * X)[0], X)
@@ -288,3 +289,11 @@ def test_files_keep_variables(tmp_path):
     run = tosajax.compile(tosajax.load(tmp_path / "graph.tosa"))
     for turn in (1, 2):
         np.testing.assert_array_equal(run(X)[0], wrapped([3, 4, 5] + turn * X.astype(np.int32)))
+
+
+def test_data_sets_run_in_order():
+    """Examples that a variable ties together are not run side by side."""
+    data = np.arange(12, dtype=np.int8).reshape(4, 3)
+    dataset = Dataset.of(programs.accumulator([1, 1, 1]), [data])
+    (found,) = dataset.run(programs.accumulator([1, 1, 1]), batch=3)
+    np.testing.assert_array_equal(found, 1 + np.cumsum(data, axis=0))

@@ -10,7 +10,7 @@ import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.executable import compile
-from tosajax.graph import DYNAMIC, Graph, Tensor
+from tosajax.graph import DYNAMIC, Graph, Tensor, declared_variables
 
 # Types a .npy file may hold the bits of an element type in.
 _SAME_BITS = {
@@ -68,11 +68,13 @@ class Dataset:
     ) -> list[np.ndarray]:
         """Runs all examples, `batch` of them in a call.
 
+        A graph with variables takes one after the other, in order, whatever the batch.
+
         Returns:
           One array for each output, examples on the first axis as in the inputs.
         """
         whole = self.stacked and not all(_carries_batch(t) for t in graph.input_tensors)
-        size = 1 if whole else min(batch, self.count)
+        size = 1 if whole or declared_variables(graph) else min(batch, self.count)
         executable = compile(graph, batch=None if whole else size)
         steps = range(0, self.count, size)
         parts = [
