@@ -31,6 +31,7 @@ LAYERS: dict[str, set[str]] = {
     "ops": {"dtypes", "fixedpoint", "spec.enums"},
     "checks": {"dtypes", "fixedpoint", "graph", "report", "spec"},
     "validate": {"checks", "dtypes", "graph", "report", "spec", "target"},
+    "compliance": {"dtypes", "spec"},
     "io": {"dtypes", "graph", "report", "spec"},
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},
     "quant": {"dtypes", "fixedpoint", "grad", "graph", "ops", "report", "spec"},

@@ -24,7 +24,7 @@ def test_snippets_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     snippets = blocks("python")
-    assert len(snippets) == 5
+    assert len(snippets) == 6
     for snippet in snippets:
         exec(compile(snippet, "README.md", "exec"), names)
     assert capsys.readouterr().out == "VALID\n"

@@ -1,0 +1,29 @@
+"""Writes tests/conformance/selection.txt: the names of a stratified selection of a whole suite.
+
+    python tools/make_conformance_selection.py SUITE
+
+SUITE is what `python tests/conformance/run.py --all` has generated below ~/.cache/tosajax, with
+the official seed. Needed when the version of tosa-tools, or what makes a stratum, changes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_CONFORMANCE = Path(__file__).resolve().parents[1] / "tests" / "conformance"
+
+
+def main(suite: Path) -> None:
+    """Writes the file."""
+    sys.path.insert(0, str(_CONFORMANCE))
+    import suite_tests
+
+    tests = suite_tests.find(suite)
+    chosen = suite_tests.select(tests)
+    (_CONFORMANCE / "selection.txt").write_text("".join(f"{test.name}\n" for test in chosen))
+    print(f"{len(chosen)} of {len(tests)} tests")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

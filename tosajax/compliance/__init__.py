@@ -1,0 +1,61 @@
+"""Qualifies an implementation of an operator: is it as accurate as TOSA 1.0.1 wants?
+
+Integers must be exact, and so must floats that are only moved or compared. Other floats have an
+error bound for each element, and operators that are dot products one for the errors of the whole
+output too. `check` knows which rule an operator has. It needs the results of exact or float64
+arithmetic, which the caller brings; for dot products `dot_products` makes them, from inputs such
+as `test_data` makes for the test sets of Appendix A.
+
+    import numpy as np
+    from tosajax import DType, compliance
+
+    shapes = {"a": (1, 32, 64), "b": (1, 64, 32)}
+    for test_set in compliance.TEST_SETS:
+        data = compliance.test_data("MATMUL", test_set, shapes, dtype=DType.FP32)
+        (expected,) = compliance.dot_products("MATMUL", data)
+        result = np.matmul(data["a"], data["b"])  # The implementation in question.
+        outcome = compliance.check(
+            "MATMUL",
+            expected.reference,
+            result,
+            bounds=expected.bounds,
+            terms=expected.terms,
+            test_set=test_set,
+        )
+        assert outcome, outcome.message
+
+An operator on single elements needs its inputs at most:
+
+    x = np.linspace(-5, 5, 101, dtype=np.float32)
+    outcome = compliance.check("EXP", np.exp(x.astype(np.float64)), np.exp(x), inputs=(x,))
+    assert outcome, outcome.message
+
+Everything here is NumPy; no result of an operator in `tosajax.ops` is used. The rules are those
+of the text. Where Arm's conformance suite 1.0.2 is looser, `check(..., as_suite=True)` follows it.
+An implementation may flush subnormal inputs to zero, all of them or none: if it does, `flush` the
+inputs before the reference is made of them.
+"""
+
+from __future__ import annotations
+
+from tosajax.compliance.check import check, rescale_limits
+from tosajax.compliance.data import MIN_DOT_PRODUCTS, TEST_SETS, test_data
+from tosajax.compliance.formats import flush
+from tosajax.compliance.judgement import Outcome
+from tosajax.compliance.reference import Expected, dot_products
+from tosajax.compliance.rules import RULES, Rule, rule_of
+
+__all__ = [
+    "MIN_DOT_PRODUCTS",
+    "RULES",
+    "TEST_SETS",
+    "Expected",
+    "Outcome",
+    "Rule",
+    "check",
+    "dot_products",
+    "flush",
+    "rescale_limits",
+    "rule_of",
+    "test_data",
+]

@@ -1,0 +1,240 @@
+"""Checks the results of an implementation against exact or float64 ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tosajax.compliance import bounds as error_bounds
+from tosajax.compliance.dot_product import check_dot_products, check_special
+from tosajax.compliance.formats import fraction_bits, ulp, widen, within
+from tosajax.compliance.judgement import Judgement, Outcome, outcome
+from tosajax.compliance.rules import Rule, check_result_type, float_type, rule_of, the_type
+from tosajax.dtypes import DType
+
+
+def check(
+    op: str,
+    reference: np.ndarray,
+    result: np.ndarray,
+    *,
+    inputs: Sequence[np.ndarray] = (),
+    bounds: np.ndarray | None = None,
+    terms: int | None = None,
+    test_set: int | None = None,
+    in_dtype: DType | None = None,
+    acc_dtype: DType | None = None,
+    biased: bool = False,
+    special: bool = False,
+    as_suite: bool = False,
+) -> Outcome:
+    """Checks a result against the accuracy that TOSA 1.0.1 wants of its operator.
+
+    Integers and booleans must be exact, but for RESCALE with inexact rounding: there give the
+    lowest values allowed as `reference` and the highest as `bounds` (see `rescale_limits`).
+
+    Args:
+      op: name of the operator, as "CONV2D".
+      reference: the exact integers, or for float results those of float64 arithmetic, of the
+        shape of `result`. Where the implementation flushes subnormal inputs to zero, those of
+        the flushed inputs (see `flush`).
+      result: what the implementation made, in the storage of its element type (`DType.storage`);
+        unsigned results of RESCALE as uint8 or uint16.
+      inputs: what the bound depends on: the input of COS, EXP, LOG, SIGMOID, SIN, TANH and
+        RESIZE, both inputs of POW. Where inputs were flushed, these too.
+      bounds: of dot products, float64: the operator on absolute values (see `dot_products`).
+      terms: KS, the length of the dot products; the length of the axis of REDUCE_PRODUCT.
+      test_set: number of the test set that a dot product's inputs are, if they are one. The sum
+        of errors has a bound in sets 3 to 5.
+      in_dtype: type of the input of CAST, or of MATMUL where the output's type leaves it open.
+      acc_dtype: accumulator type of a dot product, where the types leave it open.
+      biased: a dot product adds a bias that is not all zero.
+      special: check only NaN, infinities and signs of dot products, as of inputs with such values.
+      as_suite: take the rules of Arm's conformance suite 1.0.2, which are looser than the text:
+        ADD, SUB and MUL of bf16 may be 1 ulp off, each dot product of fp32 three times as far,
+        CAST from integers as far as from floats, and no result of zero or infinity is exact.
+
+    Returns:
+      An Outcome, true when the result complies.
+
+    Raises:
+      ValueError: no such operator, arrays of different shapes, or something needed is missing.
+      TypeError: `result` or `reference` has a type that the operator does not.
+    """
+    rule = rule_of(op)
+    reference, result = np.asarray(reference), np.asarray(result)
+    check_result_type(op, result.dtype)
+    _check_shape(op, "reference", reference, result)
+    if result.size == 0:
+        raise ValueError(f"{op}: the result has no elements")
+    if bounds is not None:
+        bounds = np.asarray(bounds)
+        _check_shape(op, "bounds", bounds, result)
+    if result.dtype.kind in "biu":
+        return outcome(op, _integers(op, reference, result, bounds))
+    dtype, found = float_type(result.dtype), widen(result)
+    _check_float64(op, "reference", reference)
+    if rule.name != "DOT_PRODUCT":
+        below, above = _errors(op, rule, dtype, reference, inputs, terms, in_dtype, as_suite)
+        right = within(dtype, found, reference, below, above)
+        return outcome(op, Judgement(rule.name, right, found, reference, above))
+    if bounds is None:
+        raise ValueError(f"{op}: no bounds, expected the operator on absolute values")
+    _check_float64(op, "bounds", bounds)
+    if special:
+        return check_special(op, found, reference, bounds)
+    return check_dot_products(
+        op,
+        dtype,
+        found,
+        reference,
+        bounds,
+        terms=_roundings(op, dtype, terms, in_dtype, acc_dtype, biased),
+        factor=3 if as_suite and _takes_fp32(op, dtype, in_dtype) else 1,
+        test_set=test_set,
+    )
+
+
+def rescale_limits(
+    scaled: np.ndarray, output_zp: int, dtype: DType, *, unsigned: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest and highest results of RESCALE with inexact rounding (TOSA 1.0.1, "RESCALE").
+
+    Args:
+      scaled: float64, (value - input_zp) * multiplier * 2**-shift.
+      output_zp: zero point of the output.
+      dtype: INT8, INT16 or INT32, the type of the output.
+      unsigned: whether the output is read as unsigned.
+
+    Returns:
+      Two arrays of the shape of `scaled` and the storage of `dtype`, or the unsigned type of its
+      size, for `check` to take as `reference` and `bounds`.
+    """
+    _check_float64("RESCALE", "scaled value", np.asarray(scaled))
+    kind = np.dtype(f"u{dtype.storage.itemsize}") if unsigned else dtype.storage
+    lowest, highest = (0, 2**dtype.bits - 1) if unsigned else (dtype.minimum, dtype.maximum)
+    error = 0.5 + (3 * np.abs(scaled) + np.abs(scaled + output_zp)) * 2.0**-24
+    low, high = np.ceil(scaled - error + output_zp), np.floor(scaled + error + output_zp)
+    return tuple(np.clip(limit, lowest, highest).astype(kind) for limit in (low, high))
+
+
+def _integers(
+    op: str, reference: np.ndarray, result: np.ndarray, bounds: np.ndarray | None
+) -> Judgement:
+    """Integers and booleans: those wanted, or of RESCALE those between two."""
+    for name, values in (("reference", reference), ("bounds", bounds)):
+        if values is not None and values.dtype.kind not in "biu":
+            raise TypeError(f"{op}: {name} of {values.dtype.name}, expected integers")
+    if bounds is None:
+        return Judgement("EXACT", result == reference, result, reference)
+    if op != "RESCALE":
+        raise ValueError(f"{op}: integer results are exact and have no bounds")
+    right = (reference <= result) & (result <= bounds)
+    nearest = np.clip(result.astype(np.int64), reference, bounds)
+    return Judgement("RESCALE_INEXACT", right, result, nearest)
+
+
+def _errors(
+    op: str,
+    rule: Rule,
+    dtype: DType,
+    reference: np.ndarray,
+    inputs: Sequence[np.ndarray],
+    terms: int | None,
+    in_dtype: DType | None,
+    as_suite: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """How far a float result may be off towards zero, and away from it."""
+    with np.errstate(all="ignore"):
+        match rule.name:
+            case "ULP":
+                unit = ulp(dtype, reference)
+                ulps = rule.ulps
+                if as_suite and rule.suite_bf16 is not None and dtype is DType.BF16:
+                    ulps = rule.suite_bf16
+                below = ulps
+                if op == "CAST" and (as_suite or _source(in_dtype).is_float):
+                    below = 1.0  # Rounding towards zero is allowed, away from it is not.
+                return unit * below, unit * ulps
+            case "REDUCE_PRODUCT":
+                if terms is None:
+                    raise ValueError(f"{op}: no terms, expected the length of the axis")
+                error = error_bounds.reduce_product(dtype, reference, terms)
+            case "ABS_ERROR" | "MAX_RELATIVE":
+                error = _absolute(op, rule, dtype, reference, inputs, as_suite)
+            case _:
+                error = np.zeros(reference.shape)
+    return error, error
+
+
+def _absolute(
+    op: str,
+    rule: Rule,
+    dtype: DType,
+    reference: np.ndarray,
+    inputs: Sequence[np.ndarray],
+    as_suite: bool,
+) -> np.ndarray:
+    wanted = 2 if op == "POW" else 1
+    if len(inputs) != wanted:
+        raise ValueError(f"{op}: {len(inputs)} inputs, the bound depends on {wanted}")
+    wide = [widen(np.asarray(values)) for values in inputs]
+    if op != "RESIZE":
+        for values in wide:
+            _check_broadcast(op, values, reference)
+    error = getattr(error_bounds, op.lower())(dtype, reference, *wide)
+    error = np.broadcast_to(error, reference.shape)
+    if rule.special and not as_suite:
+        # A table gives these results. Where the reference overflows float64, nothing smaller
+        # than infinity is near it, but an infinite error would allow anything.
+        exact = (wide[0] == 0) | np.isinf(wide[0]) | np.isinf(reference)
+        error = np.where(exact, 0.0, error)
+    return error
+
+
+def _roundings(
+    op: str,
+    dtype: DType,
+    terms: int | None,
+    in_dtype: DType | None,
+    acc_dtype: DType | None,
+    biased: bool,
+) -> int:
+    """KSB: the roundings of a dot product, fewer where the accumulator is finer than the result."""
+    if terms is None:
+        raise ValueError(f"{op}: no terms, expected the length of the dot products")
+    acc_dtype = the_type(op, "acc_t", in_t=in_dtype, out_t=dtype, acc_t=acc_dtype)
+    finer = 2.0 ** ((fraction_bits(acc_dtype) - fraction_bits(dtype)) / 2)
+    # The text raises the bias to the smallest normal value before it asks whether it is zero, so
+    # that it never is. The suite asks first, and so is it meant.
+    return math.ceil(terms / finer) + biased
+
+
+def _takes_fp32(op: str, dtype: DType, in_dtype: DType | None) -> bool:
+    """Whether inputs and result of a dot product are fp32."""
+    if dtype is not DType.FP32:
+        return False
+    return the_type(op, "in_t", in_t=in_dtype, out_t=dtype) is DType.FP32
+
+
+def _source(in_dtype: DType | None) -> DType:
+    if in_dtype is None:
+        raise ValueError("CAST: no in_dtype, expected the type of the input")
+    return in_dtype
+
+
+def _check_shape(op: str, name: str, values: np.ndarray, result: np.ndarray) -> None:
+    if values.shape != result.shape:
+        raise ValueError(f"{op}: {name} of shape {values.shape}, expected {result.shape}")
+
+
+def _check_broadcast(op: str, values: np.ndarray, reference: np.ndarray) -> None:
+    if np.broadcast_shapes(values.shape, reference.shape) != reference.shape:
+        raise ValueError(f"{op}: an input of shape {values.shape}, expected {reference.shape}")
+
+
+def _check_float64(op: str, name: str, values: np.ndarray) -> None:
+    if values.dtype != np.float64:
+        raise TypeError(f"{op}: {name} of {values.dtype.name}, expected float64")

@@ -1,0 +1,239 @@
+"""Test data for the operators that are dot products (TOSA 1.0.1, Appendix A).
+
+A value depends on its test set, its place in the tensor and its place in the kernel, so the data
+are the same wherever they are made. Where the text leaves a choice, or Arm's conformance suite
+differs from it, the data are those of the suite, bit by bit; comments say where.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tosajax.compliance.rules import DOT_PRODUCTS, the_type
+from tosajax.dtypes import DType
+from tosajax.spec import OPERATORS
+
+TEST_SETS = range(6)
+MIN_DOT_PRODUCTS = 1000
+
+# B: the largest value of the input type whose square the output type holds.
+_LARGEST = {
+    (DType.FP8E4M3, DType.FP16): 240.0,
+    (DType.FP8E5M2, DType.FP16): 224.0,
+    (DType.FP8E4M3, DType.FP8E4M3): 20.0,
+    (DType.FP8E5M2, DType.FP8E5M2): 224.0,
+    (DType.FP16, DType.FP16): 255.875,
+    (DType.FP16, DType.FP32): 65504.0,
+    (DType.BF16, DType.BF16): 2.0**64 - 2.0**56,
+    (DType.BF16, DType.FP32): 2.0**64 - 2.0**56,
+    (DType.FP32, DType.FP32): 2.0**64 - 2.0**40,
+}
+
+
+class _Layout(NamedTuple):
+    """Where the values of one tensor are in the dot products.
+
+    `periods` has a number for each axis: the position in the kernel repeats with it, and counts
+    in row-major order. `start` is the number of the tensor's first value.
+    """
+
+    parameter: int  # 0 for data, 1 for weights, 2 for the bias
+    periods: tuple[int, ...]
+    start: int = 0
+
+
+def test_data(
+    op: str,
+    test_set: int,
+    shapes: Mapping[str, Sequence[int]],
+    *,
+    dtype: DType,
+    out_dtype: DType | None = None,  # noqa: PT028
+    kernel: Sequence[int] | None = None,  # noqa: PT028
+    axis: int | None = None,  # noqa: PT028
+) -> dict[str, np.ndarray]:
+    """Makes the floating-point inputs of one of the test sets.
+
+    Args:
+      op: an operator whose float results are dot products, as "CONV2D".
+      test_set: 0 (products with zero), 1 (large exponents), 2 and 3 (small values onto a large
+        one), 4 (zero and non-zero products), or 5 (signed values of large range).
+      shapes: the shape of each tensor, by argument name. The operator should have at least
+        `MIN_DOT_PRODUCTS` outputs for the statistics of the check to mean something.
+      dtype: type of the inputs; a bias has the type of the output.
+      out_dtype: type of the output; needed where `dtype` leaves it open (MATMUL of fp16).
+      kernel: (kernel_y, kernel_x) of AVG_POOL2D.
+      axis: the axis of REDUCE_SUM.
+
+    Returns:
+      An array of the type's storage for each name in `shapes`.
+
+    Raises:
+      ValueError: the operator has no test data, or an argument is missing or out of range.
+      TypeError: the operator does not take `dtype`.
+    """
+    if op not in DOT_PRODUCTS:
+        raise ValueError(f"{op} has no test data, only {', '.join(DOT_PRODUCTS)} have")
+    if test_set not in TEST_SETS:
+        raise ValueError(f"{op}: test set {test_set!r}, expected 0 to 5")
+    out_dtype = the_type(op, "out_t", in_t=dtype, out_t=out_dtype)
+    if (dtype, out_dtype) not in _LARGEST:
+        raise TypeError(f"{op} of {dtype.name}: there are test data for float types only")
+    sizes = {name: tuple(int(n) for n in shape) for name, shape in shapes.items()}
+    check_shapes(op, sizes)
+    terms, layouts = layouts_of(op, sizes, kernel, axis)
+    data = {}
+    for name in sizes:
+        # B is that of the bias's own type: of fp16 where the inputs are fp8 (suite).
+        held = out_dtype if layouts[name].parameter == 2 else dtype
+        values = _values(test_set, layouts[name], sizes[name], terms, _LARGEST[held, out_dtype])
+        data[name] = values.astype(held.storage)
+    return data
+
+
+def check_shapes(op: str, sizes: dict[str, tuple[int, ...]]) -> None:
+    """Refuses names that are no inputs with test data, missing ones, and shapes of other ranks."""
+    arguments = {a.name: a for a in OPERATORS[op].inputs if not a.name.endswith("_zp")}
+    if sizes.keys() != arguments.keys():
+        raise ValueError(f"{op}: shapes of {', '.join(sizes)}, expected {', '.join(arguments)}")
+    for name, size in sizes.items():
+        dims = arguments[name].dims
+        if dims is not None and len(size) != len(dims):
+            raise ValueError(f"{op}: {name} has rank {len(size)}, expected {len(dims)}")
+        if not size or min(size) < 1:
+            raise ValueError(f"{op}: {name} has shape {size}, expected dimensions of at least 1")
+
+
+def layouts_of(
+    op: str, sizes: dict[str, tuple[int, ...]], kernel: Sequence[int] | None, axis: int | None
+) -> tuple[int, dict[str, _Layout]]:
+    """The length KS of the dot products, and where each tensor is in them."""
+    match op:
+        case "CONV2D" | "CONV3D" | "TRANSPOSE_CONV2D":
+            # The suite counts the weights of CONV3D over (OC, KD, KH, KW), a slip: with OC = IC
+            # it has these data, else sets 2 to 4 have their marked values elsewhere.
+            window = (1, *sizes["weight"][1:])  # KH, KW, IC
+            return math.prod(window), _convolution(window, window)
+        case "DEPTHWISE_CONV2D":
+            window = sizes["weight"][:2]
+            return math.prod(window), _convolution((1, *window, 1), (*window, 1, 1))
+        case "MATMUL":
+            terms = sizes["a"][2]
+            return terms, {"a": _Layout(0, (1, 1, terms)), "b": _Layout(1, (1, terms, 1))}
+        case "FFT2D" | "RFFT2D":
+            _, height, width = sizes["input_real"]
+            parts = {
+                # The imaginary values are numbered on from the real ones.
+                name: _Layout(0, (1, height, width), start=number * math.prod(sizes["input_real"]))
+                for number, name in enumerate(sizes)
+            }
+            return len(parts) * height * width, parts
+        case "REDUCE_SUM":
+            shape = sizes["input"]
+            if axis is None or not 0 <= axis < len(shape):
+                raise ValueError(f"{op}: axis {axis}, expected 0 to {len(shape) - 1}")
+            periods = tuple(n if a == axis else 1 for a, n in enumerate(shape))
+            return shape[axis], {"input": _Layout(0, periods)}
+        case _:
+            if kernel is None or len(kernel) != 2 or min(kernel) < 1:
+                raise ValueError(f"{op}: kernel {kernel}, expected (kernel_y, kernel_x)")
+            # Channels count here although a dot product has one: so are the data defined.
+            periods = (1, kernel[0], kernel[1], sizes["input"][3])
+            return kernel[0] * kernel[1], {"input": _Layout(0, periods)}
+
+
+def _convolution(data: tuple[int, ...], weight: tuple[int, ...]) -> dict[str, _Layout]:
+    return {"input": _Layout(0, data), "weight": _Layout(1, weight), "bias": _Layout(2, (1,))}
+
+
+def _values(
+    test_set: int, layout: _Layout, shape: tuple[int, ...], terms: int, largest: float
+) -> np.ndarray:
+    """The float32 values of one tensor, before they are rounded to its type."""
+    place = np.zeros(shape, np.int64)
+    for axis, period in enumerate(layout.periods):
+        along = np.arange(shape[axis]) % period
+        place = place * period + along.reshape((-1,) + (1,) * (len(shape) - axis - 1))
+    index = layout.start + np.arange(place.size).reshape(shape)
+    if layout.parameter == 2:
+        return _bias(test_set, index, terms, largest)
+    make = (_zero_products, _large, _similar, _varying, _mixed, _signed)[test_set]
+    return make(layout.parameter, place, index, terms, largest).astype(np.float32)
+
+
+def _bias(test_set: int, index: np.ndarray, terms: int, largest: float) -> np.ndarray:
+    if test_set != 1:
+        return np.zeros(index.shape, np.float32)
+    square = np.float32(largest) * np.float32(largest)
+    # float32 throughout, where the other values are float64 before they are rounded (suite).
+    return square / np.float32(terms + 1) * _away_from_zero(5, index)
+
+
+def _zero_products(parameter, place, index, terms, largest) -> np.ndarray:
+    """Set 0: where the data are not zero the weights are, and the other way round."""
+    empty = _draw(0, index) < 0
+    return np.where(empty == (parameter == 0), np.float32(0), _draw(1, index))
+
+
+def _large(parameter, place, index, terms, largest) -> np.ndarray:
+    """Set 1: large exponents."""
+    return largest / math.sqrt(terms + 1) * _away_from_zero(3 + parameter, index).astype(float)
+
+
+def _similar(parameter, place, index, terms, largest) -> np.ndarray:
+    """Set 2: small values of one magnitude, onto a large first one."""
+    return np.where(place == 0, 1.0, _draw(6 + parameter, index) / math.sqrt(terms))
+
+
+def _varying(parameter, place, index, terms, largest) -> np.ndarray:
+    """Set 3: small values of varying magnitude, onto a large first one."""
+    first, second = _draw(9 + parameter, 2 * index), _draw(9 + parameter, 2 * index + 1)
+    # The exponential is rounded correctly. That of the suite's C library is not for one value in
+    # two thousand, whose last bit in fp32 then differs.
+    scale = np.exp(2.0 * first).astype(np.float32)
+    return np.where(place == 0, np.copysign(16.0, first), scale * second.astype(np.float32))
+
+
+def _mixed(parameter, place, index, terms, largest) -> np.ndarray:
+    """Set 4: products that are zero but for the middle one, and others."""
+    first = _draw(12, index)
+    empty = (first < 0) == (parameter == 0)
+    spread = np.where(empty, 0.0, largest / math.sqrt(terms) * _draw(13, index))
+    return np.where(place == terms // 2, np.where(empty, -0.5, 0.5), spread)
+
+
+def _signed(parameter, place, index, terms, largest) -> np.ndarray:
+    """Set 5: signed values of large range. The text divides by sqrt(KS); the suite by this."""
+    return largest / math.sqrt(terms + 1) * _draw(15 + parameter, index)
+
+
+def _away_from_zero(stream: int, index: np.ndarray) -> np.ndarray:
+    """float32 values with magnitudes from 0.5 to 1."""
+    middle = np.where(_draw(stream, 2 * index) < 0, np.float32(-0.75), np.float32(0.75))
+    return middle + np.float32(0.25) * _draw(stream, 2 * index + 1).astype(np.float32)
+
+
+def _draw(stream: int, index: np.ndarray) -> np.ndarray:
+    """Pseudo-random float32 values in [-1, 1] of a stream, as float64."""
+    bits = _sequence(stream, int(index.max()) + 1)[index]
+    magnitude = (bits & 0x7FFFFFFF).astype(np.float32) / np.float32(0x7FFFFFFF)
+    return np.where(bits >> 31, -magnitude, magnitude).astype(np.float64)
+
+
+def _sequence(stream: int, count: int) -> np.ndarray:
+    """The first values of the recurrence r = r * m + 1 modulo 2**32, from m + 1 on.
+
+    A step of n values is r * m**n + (1 + m + ... + m**(n-1)), so each round doubles what is known.
+    """
+    factor = (8 * stream + 1) * 0x705A5E75 & 0xFFFFFFFF
+    values, step, offset = np.array([factor + 1 & 0xFFFFFFFF], np.uint32), factor, 1
+    while values.size < count:
+        ahead = values * np.uint32(step) + np.uint32(offset)
+        values = np.concatenate([values, ahead])
+        offset = offset * (step + 1) & 0xFFFFFFFF
+        step = step * step & 0xFFFFFFFF
+    return values[:count]

@@ -1,0 +1,88 @@
+"""Accuracy of operators that are dot products ("Dot product accuracy requirements", TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tosajax.compliance.formats import fraction_bits, normal_max, normal_min, ulp
+from tosajax.compliance.judgement import Judgement, Outcome, outcome
+from tosajax.dtypes import DType
+
+_VARIANCE = 4 * 0.4  # of an error, for each term
+_BIASED_SETS = (0, 1, 2)  # test sets whose errors may lean to one side
+
+
+def check_dot_products(
+    op: str,
+    dtype: DType,
+    found: np.ndarray,
+    wanted: np.ndarray,
+    bounds: np.ndarray,
+    *,
+    terms: int,
+    factor: int,
+    test_set: int | None,
+) -> Outcome:
+    """Checks each dot product, and the errors of all together.
+
+    Args:
+      op: name of the operator, for messages.
+      dtype: type of the results.
+      found, wanted, bounds: float64 of one shape; the results, the reference, and the operator on
+        absolute values.
+      terms: number of roundings that the dot products may have, KSB.
+      factor: how many times the bound of the text each element may be off.
+      test_set: number of the test set, or None for other data.
+    """
+    unit = np.maximum(bounds * 2.0 ** (-1 - fraction_bits(dtype)), normal_min(dtype))
+    limit = 2.0 * factor * terms
+    free = np.isnan(bounds) | _overflows(dtype, bounds, limit)
+    with np.errstate(all="ignore"):
+        error = (found - wanted) / unit
+    right = np.where(bounds == 0, (found == 0) & (wanted == 0), np.abs(error) <= limit)
+    right = np.where(np.isnan(wanted), np.isnan(found), free | right)
+    allowed = np.where(free, np.inf, np.where(bounds == 0, 0.0, limit * unit))
+    elements = outcome(op, Judgement("DOT_PRODUCT", right, found, wanted, allowed))
+    if not elements:
+        return elements
+    counted = np.where(free | np.isnan(wanted) | (bounds == 0), 0.0, error)
+    sums = _check_sums(op, counted, terms, test_set)
+    return elements if sums is None else sums
+
+
+def check_special(op: str, found: np.ndarray, wanted: np.ndarray, bounds: np.ndarray) -> Outcome:
+    """Checks only which dot products are NaN, infinite or negative.
+
+    This is how Arm's conformance suite judges inputs with infinities and NaN. A NaN is right, too,
+    where products with padding, which an implementation may add, make the bound NaN.
+    """
+    zeros = (found == 0) & (wanted == 0)
+    nan = np.isnan(found) & (np.isnan(wanted) | np.isnan(bounds))
+    alike = ~np.isnan(found) & ~np.isnan(wanted) & (np.isfinite(found) == np.isfinite(wanted))
+    right = zeros | nan | (alike & (np.signbit(found) == np.signbit(wanted)))
+    return outcome(op, Judgement("FP_SPECIAL", right, found, wanted))
+
+
+def _overflows(dtype: DType, bounds: np.ndarray, limit: float) -> np.ndarray:
+    """Where a result may round to infinity, so that nothing is asked of it; fp8e4m3 has none."""
+    if dtype is DType.FP8E4M3:
+        return np.zeros(bounds.shape, bool)
+    largest = normal_max(dtype)
+    half = ulp(dtype, np.asarray(largest)) / 2
+    return bounds * (1 + limit * 2.0 ** (-1 - fraction_bits(dtype))) >= largest + half
+
+
+def _check_sums(op: str, error: np.ndarray, terms: int, test_set: int | None) -> Outcome | None:
+    """Checks the sum of errors and of their squares; None when both are right."""
+    variance = _VARIANCE * terms * error.size
+    sums = [("the sum of squared errors", float(np.square(error).sum()), variance)]
+    if test_set is not None and test_set not in _BIASED_SETS:
+        # The factor 10 is that of the text: up to four standard deviations.
+        sums.insert(0, ("the sum of errors", abs(float(error.sum())), math.sqrt(10 * variance)))
+    for name, found, bound in sums:
+        if not found <= bound:
+            text = f"{op}: {name} is {found:.9g}, expected at most {bound:.9g} [DOT_PRODUCT]"
+            return Outcome(False, "DOT_PRODUCT", None, found, 0.0, bound, text)
+    return None

@@ -1,0 +1,164 @@
+"""The operators that are dot products, in float64, one function each, named as the operator.
+
+`bound` calculates the sums of absolute values that bound the error: inputs are absolute values
+then, padding is multiplied too (so that a weight that is NaN makes the bound NaN), and so are the
+coefficients of Fourier transforms.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+
+def conv2d(input, weight, bias, *, pad, stride, dilation, bound: bool) -> np.ndarray:
+    held = _everywhere(input)
+    return _convolution(input, held, weight, bias, pad, stride, dilation, bound)
+
+
+def conv3d(input, weight, bias, *, pad, stride, dilation, bound: bool) -> np.ndarray:
+    return conv2d(input, weight, bias, pad=pad, stride=stride, dilation=dilation, bound=bound)
+
+
+def depthwise_conv2d(input, weight, bias, *, pad, stride, dilation, bound: bool) -> np.ndarray:
+    held, kernel = _everywhere(input), weight.shape[:2]
+    total = np.zeros(())
+    for taps, values, inside in _taps(input, held, kernel, pad, stride, dilation):
+        product = values[..., None] * weight[taps]
+        total = total + np.where(inside[..., None, None] | bound, product, 0.0)
+    return total.reshape(*total.shape[:-2], -1) + bias
+
+
+def transpose_conv2d(input, weight, bias, *, out_pad, stride, bound: bool) -> np.ndarray:
+    """A convolution of the input, spread by the stride, with the weights turned round."""
+    n, ih, iw, ic = input.shape
+    spread = np.zeros((n, (ih - 1) * stride[0] + 1, (iw - 1) * stride[1] + 1, ic))
+    held = np.zeros(spread.shape[:-1], bool)
+    spread[:, :: stride[0], :: stride[1]] = input
+    held[:, :: stride[0], :: stride[1]] = True
+    kh, kw = weight.shape[1:3]
+    margin = [p + size - 1 for p, size in zip(out_pad, (kh, kh, kw, kw), strict=True)]
+    turned = weight[:, ::-1, ::-1]
+    return _convolution(spread, held, turned, bias, margin, (1, 1), (1, 1), bound)
+
+
+def matmul(a, b, *, bound: bool) -> np.ndarray:
+    return a @ b
+
+
+def avg_pool2d(input, *, kernel, stride, pad, bound: bool) -> np.ndarray:
+    total = count = np.zeros(())
+    for _, values, inside in _taps(input, _everywhere(input), kernel, pad, stride, (1, 1)):
+        total = total + np.where(inside[..., None], values, 0.0)
+        count = count + inside[..., None]
+    return total / count
+
+
+def reduce_sum(input, *, axis: int, bound: bool) -> np.ndarray:
+    return np.sum(input, axis=axis, keepdims=True)
+
+
+def fft2d(input_real, input_imag, *, inverse: bool, bound: bool) -> tuple[np.ndarray, np.ndarray]:
+    sign = -1.0 if inverse else 1.0
+    rows = []
+    _, height, width = input_real.shape
+    for down, across in _turns(height, width, width):
+        angle = 2 * np.pi * (down + across)
+        cos, sin = np.cos(sign * angle), np.sin(sign * angle)
+        if bound:
+            cos, sin = _magnitude(cos), _magnitude(sin)
+        real = _transform(input_real, cos) + _transform(input_imag, sin)
+        imag = _transform(input_real, sin if bound else -sin) + _transform(input_imag, cos)
+        rows.append((real, imag))
+    return _stack(rows)
+
+
+def rfft2d(input_real, *, bound: bool) -> tuple[np.ndarray, np.ndarray]:
+    _, height, width = input_real.shape
+    rows = []
+    for down, across in _turns(height, width, width // 2 + 1):
+        angle = 2 * np.pi * (down + across)
+        kept = (2 * down % 1 > 0) | (2 * across % 1 > 0)
+        cos, sin = np.cos(angle), np.where(kept, np.sin(angle), 0.0)
+        if bound:
+            real, imag = (_transform(input_real, _magnitude(part)) for part in (cos, sin))
+        else:
+            real = _transform(input_real, cos)
+            # Products with the sine of 0 or pi are left out, even of infinities.
+            imag = np.where(kept, -input_real[..., None] * sin, 0.0).sum(axis=(1, 2))
+        rows.append((real, imag))
+    return _stack(rows)
+
+
+def _turns(height: int, width: int, columns: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each row of the output, the parts [H, 1, 1] and [W, columns] of the angles, in turns."""
+    across = np.outer(np.arange(width), np.arange(columns)) % width / width
+    for row in range(height):
+        down = np.arange(height) * row % height / height
+        yield down[:, None, None], across
+
+
+def _magnitude(coefficients: np.ndarray) -> np.ndarray:
+    """Absolute values, none below the smallest normal one of fp32, the only type there is here."""
+    return np.maximum(np.abs(coefficients), np.finfo(np.float32).smallest_normal)
+
+
+def _transform(values: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    """One row of a transform: [N, H, W] by [H, W, columns] to [N, columns]."""
+    return np.tensordot(values, coefficients, axes=2)
+
+
+def _stack(rows: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    real, imag = zip(*rows, strict=True)
+    return np.stack(real, axis=1), np.stack(imag, axis=1)
+
+
+def _everywhere(input: np.ndarray) -> np.ndarray:
+    return np.ones(input.shape[:-1], bool)
+
+
+def _convolution(
+    input: np.ndarray,
+    held: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    pad: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    bound: bool,
+) -> np.ndarray:
+    """[N, ..., IC] by [OC, ..., IC]; `held` says which positions of the input hold values."""
+    total = np.zeros(())
+    for taps, values, inside in _taps(input, held, weight.shape[1:-1], pad, stride, dilation):
+        product = values @ weight[(slice(None), *taps)].T
+        total = total + np.where(inside[..., None] | bound, product, 0.0)
+    return total + bias
+
+
+def _taps(
+    input: np.ndarray,
+    held: np.ndarray,
+    kernel: Sequence[int],
+    pad: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> Iterator[tuple[tuple[int, ...], np.ndarray, np.ndarray]]:
+    """For each position in the kernel: the values that it meets, and which hold no padding.
+
+    Yields:
+      The position, values [N, ..., C] with the dimensions of the output, and bool [N, ...].
+    """
+    margin = [(0, 0), *zip(pad[::2], pad[1::2], strict=True)]
+    wide, inside = np.pad(input, [*margin, (0, 0)]), np.pad(held, margin)
+    spans = [
+        (n - (k - 1) * d - 1) // s * s + 1
+        for n, k, s, d in zip(wide.shape[1:-1], kernel, stride, dilation, strict=True)
+    ]
+    for taps in itertools.product(*map(range, kernel)):
+        window = tuple(
+            slice(t * d, t * d + span, s)
+            for t, d, span, s in zip(taps, dilation, spans, stride, strict=True)
+        )
+        yield taps, wide[:, *window], inside[:, *window]

@@ -1,0 +1,96 @@
+"""References and bounds of dot products ("Dot product accuracy requirements", TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tosajax.compliance import float64
+from tosajax.compliance.data import check_shapes, layouts_of
+from tosajax.compliance.formats import normal_min, widen
+from tosajax.compliance.rules import DOT_PRODUCTS, float_type
+from tosajax.spec import OPERATORS
+
+
+class Expected(NamedTuple):
+    """What `check` must know of one output of dot products.
+
+    reference: float64, the results. bounds: float64 of the same shape, the operator on absolute
+    values. terms: the length KS of the dot products. biased: whether there is a bias that is not
+    all zero.
+    """
+
+    reference: np.ndarray
+    bounds: np.ndarray
+    terms: int
+    biased: bool = False
+
+
+def dot_products(
+    op: str,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    local_bound: bool | None = None,
+    **attributes: Any,
+) -> tuple[Expected, ...]:
+    """Calculates the float64 results of an operator, and the sums that bound their errors.
+
+    These are those of Arm's model in precise mode, but that it takes the padding of CONV2D for
+    data, which gives wider bounds there, and where the bound of FFT2D is not local the largest
+    value of each part, not of both.
+
+    Args:
+      op: an operator whose float results are dot products, as "CONV2D".
+      inputs: float arrays in the storage of their types, by argument name, zero points left out:
+        such as `test_data` makes.
+      local_bound: the attribute, where the operator has it; by default that of the specification.
+      **attributes: the operator's others, by name, all but acc_type.
+
+    Returns:
+      An Expected for each output, one but for the two of FFT2D and RFFT2D.
+
+    Raises:
+      ValueError: the operator is no dot product, a shape is wrong, an argument missing or unknown.
+      TypeError: an input is no float array.
+    """
+    if op not in DOT_PRODUCTS:
+        raise ValueError(f"{op} is no dot product, only {', '.join(DOT_PRODUCTS)} are")
+    check_shapes(op, {name: values.shape for name, values in inputs.items()})
+    known = {a.name: a.default for a in OPERATORS[op].attributes}
+    wanted = known.keys() - {"acc_type", "local_bound"}
+    if attributes.keys() != wanted:
+        raise ValueError(f"{op}: attributes {sorted(attributes)}, expected {sorted(wanted)}")
+    if local_bound is not None and "local_bound" not in known:
+        raise ValueError(f"{op} has no attribute local_bound")
+    local = bool(known.get("local_bound", True)) if local_bound is None else local_bound
+    shapes = {name: values.shape for name, values in inputs.items()}
+    terms, _ = layouts_of(op, shapes, attributes.get("kernel"), attributes.get("axis"))
+    function = getattr(float64, op.lower())
+    magnitudes = _magnitudes(inputs, local)
+    with np.errstate(all="ignore"):
+        results = function(**{n: widen(v) for n, v in inputs.items()}, **attributes, bound=False)
+        bounds = function(**magnitudes, **attributes, bound=True)
+    biased = bool(np.any(widen(inputs["bias"]) != 0)) if "bias" in inputs else False
+    if not isinstance(results, tuple):
+        results, bounds = (results,), (bounds,)
+    return tuple(Expected(r, b, terms, biased) for r, b in zip(results, bounds, strict=True))
+
+
+def _magnitudes(inputs: Mapping[str, np.ndarray], local: bool) -> dict[str, np.ndarray]:
+    """The magnitudes of the inputs, none below the smallest normal value of its own type.
+
+    The text has the type of the data for the bias too; Arm's model has this. Unless the bound is
+    local, each element of the data is the largest of them all, for algorithms that mix elements,
+    as fast convolutions do.
+    """
+    found = {
+        name: np.maximum(np.abs(widen(values)), normal_min(float_type(values.dtype)))
+        for name, values in inputs.items()
+    }
+    if not local:
+        data = [name for name in found if name.startswith("input")]
+        largest = np.max([found[name].max() for name in data])
+        found.update({name: np.full(found[name].shape, largest) for name in data})
+    return found
