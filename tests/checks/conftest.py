@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
 import pytest
+from oracle.legal_graphs import Arguments
+from oracle.legal_graphs import graph_of as build
 
 from tosajax import spec
-from tosajax.builder import Builder
 from tosajax.checks import RULES, Call
-from tosajax.dtypes import DType
-from tosajax.graph import Graph, Tensor
+from tosajax.graph import Graph
 from tosajax.validate import validate
 
-Arguments = Mapping[str, Any]
 Found = list[tuple[str, str]]
 
 
 @pytest.fixture(scope="session")
 def graph_of() -> Callable[[str, Arguments], Graph]:
-    """Builds a graph of one operator from its arguments.
-
-    A tensor is a tuple, its shape, for an input of the graph or an array for a constant; a
-    shape_t input is a list; a tensor list is a list of tuples. "types" names a type row by its
-    mode and stands for acc_type too; without it the first row is taken. Without an output shape
-    the graph is good for deriving one.
-    """
-    return _graph
+    """Builds a graph of one operator from its arguments, as `legal_graphs.graph_of`."""
+    return build
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +32,7 @@ def call_of() -> Callable[[str, Arguments], Call]:
 def findings() -> Callable[[str, Arguments], Found]:
     """(label, message) of everything that validation finds in such a graph, at level 8K."""
     return lambda op, arguments: [
-        (f.label, f.message) for f in validate(_graph(op, arguments)).findings
+        (f.label, f.message) for f in validate(build(op, arguments)).findings
     ]
 
 
@@ -72,48 +63,6 @@ def exceeded() -> Callable[[str, Arguments], Found]:
     return find
 
 
-def _graph(op: str, arguments: Arguments) -> Graph:
-    operator = spec.OPERATORS[op]
-    row = _row(operator, arguments)
-    b = Builder()
-    inputs: list[Tensor] = []
-    for argument in operator.inputs:
-        value = arguments[argument.name]
-        if argument.form is spec.Form.TENSOR_LIST:
-            dtype = _dtype(argument, row)
-            inputs += [b.input(f"{argument.name}_{i}", dtype, s) for i, s in enumerate(value)]
-        elif argument.form is spec.Form.SHAPE:
-            inputs.append(b.const_shape(value))
-        elif isinstance(value, tuple):
-            inputs.append(b.input(argument.name, _dtype(argument, row), value))
-        else:
-            inputs.append(b.const(value, _dtype(argument, row, value)))
-    attributes = {a.name: arguments[a.name] for a in operator.attributes if a.name in arguments}
-    if "acc_type" in (a.name for a in operator.attributes):
-        attributes["acc_type"] = row.types["acc_t"]
-    results = b.ops(
-        op,
-        *inputs,
-        shapes=[arguments.get(output.name, ()) for output in operator.outputs],
-        dtypes=[_dtype(output, row) for output in operator.outputs],
-        **attributes,
-    )
-    return b.graph(outputs=results)
-
-
 def _call(op: str, arguments: Arguments) -> Call:
-    graph = _graph(op, arguments)
+    graph = build(op, arguments)
     return Call(graph.nodes[-1], graph.tensors)
-
-
-def _row(operator: spec.Operator, arguments: Arguments) -> spec.TypeRow:
-    rows = {row.mode: row for row in operator.types}
-    return rows[arguments["types"]] if "types" in arguments else operator.types[0]
-
-
-def _dtype(argument: spec.Argument, row: spec.TypeRow, values: Any = None) -> DType:
-    """The row's type, or that of the values where the row leaves it open."""
-    found = (
-        argument.dtype if isinstance(argument.dtype, DType) else row.types.get(str(argument.dtype))
-    )
-    return found if isinstance(found, DType) else DType[np.asarray(values).dtype.name.upper()]

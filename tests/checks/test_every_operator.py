@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import runpy
-from pathlib import Path
 
-import numpy as np
 import pytest
+from oracle.legal_graphs import CHAPTERS, LEGAL, OPERATORS, ROWS, of_row
 
 from tosajax import spec
 from tosajax.checks import RULES, Call
-from tosajax.graph import Tensor
-from tosajax.spec import ResizeMode
+from tosajax.graph import Tensor, arguments
 
-CHAPTERS = [
-    runpy.run_path(str(path))
-    for path in sorted(Path(__file__).parent.glob("test_*.py"))
-    if path.stem.removeprefix("test_") in {op.chapter for op in spec.OPERATORS.values()}
-]
-LEGAL = {op: arguments for chapter in CHAPTERS for op, arguments in chapter["LEGAL"].items()}
 TESTED = {
     case[0]
     for chapter in CHAPTERS
@@ -78,9 +69,11 @@ ARGUMENTS = {
     "TILE",
     "TRANSPOSE",
 }
-NO_SHAPE = {"CUSTOM", "COND_IF", "WHILE_LOOP", "VARIABLE", "VARIABLE_READ", "VARIABLE_WRITE"}
-IN_SCOPE = [op for op in spec.OPERATORS.values() if op.name not in NO_SHAPE]
-ROWS = [(op, row) for op in IN_SCOPE for row in op.types if op.name in LEGAL]
+
+
+WITH_ARGUMENTS = [
+    pytest.param(op, row, id=f"{op.name}-{row.mode}") for op, row in ROWS if op.name in LEGAL
+]
 
 
 def labels():
@@ -94,7 +87,7 @@ def test_every_label_is_tested():
     assert set(labels()) == TESTED
 
 
-@pytest.mark.parametrize("op", IN_SCOPE, ids=lambda op: op.name)
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 def test_every_operator_has_its_rules(op):
     rules = RULES[op.name]
     errors, levels = LINES.get(op.name, (0, 0))
@@ -104,26 +97,10 @@ def test_every_operator_has_its_rules(op):
 
 
 def test_every_operator_has_a_legal_graph():
-    assert {op.name for op in IN_SCOPE} == LEGAL.keys() | {"CONST", "CONST_SHAPE"}
+    assert {op.name for op in OPERATORS} == LEGAL.keys() | {"CONST", "CONST_SHAPE"}
 
 
-def of_row(op, row):
-    """What else changes with the types of a legal graph."""
-    types = {"types": row.mode}
-    if op.name == "CLAMP":
-        storage = row.types["in_out_t"].storage.type
-        return types | {"min_val": storage(-1), "max_val": storage(1)}
-    if op.name == "RESIZE":
-        nearest = row.mode.endswith("nearest")
-        return types | {"mode": ResizeMode.NEAREST_NEIGHBOR if nearest else ResizeMode.BILINEAR}
-    if op.name == "RESCALE" and row.mode.startswith("48"):
-        return types | {"scale32": False, "multiplier": np.ones(1, np.int16)}
-    if op.name == "TABLE":
-        return types | {"table": (row.types["TABLE_SIZE"],)}
-    return types
-
-
-@pytest.mark.parametrize(("op", "row"), ROWS, ids=[f"{op.name}-{row.mode}" for op, row in ROWS])
+@pytest.mark.parametrize(("op", "row"), WITH_ARGUMENTS)
 def test_legal(findings, derived, op, row):
     arguments = LEGAL[op.name] | of_row(op, row)
     assert findings(op.name, arguments) == []
@@ -139,6 +116,23 @@ def test_unknown_values_break_no_rule(graph_of, op):
     rules = RULES[op]
     assert list(rules.errors(call) if rules.errors else ()) == []
     assert list(rules.levels(call, spec.LEVELS["8K"]) if rules.levels else ()) == []
+
+
+@pytest.mark.parametrize(
+    ("op", "known"),
+    [
+        ("SLICE", "start"),
+        ("SLICE", "size"),
+        *(("RESIZE", n) for n in ("scale", "offset", "border")),
+    ],
+)
+def test_one_known_list_breaks_no_rule(graph_of, op, known):
+    graph = graph_of(op, LEGAL[op])
+    node, rule = graph.nodes[-1], RULES[op].errors
+    kept = arguments(spec.OPERATORS[op], node.inputs, spec.Kind.INPUT)[known]
+    run_time = {name: Tensor(name, t.dtype, t.shape) for name, t in graph.tensors.items()}
+    assert rule is not None
+    assert list(rule(Call(node, run_time | {kept: graph.tensors[kept]}))) == []
 
 
 @pytest.mark.parametrize("op", ["PAD", "RESHAPE", "SLICE", "TILE", "RESIZE"])

@@ -147,6 +147,8 @@ def test_not_finite_anywhere_is_nan_everywhere(value, place, rng):
     clean, planes = jnp.asarray(finite), jnp.asarray(spoilt)
     for function in (
         lambda x: fft2d(x, clean, inverse=False),
+        lambda x: fft2d(clean, x, inverse=False),
+        lambda x: fft2d(x, clean, inverse=True),
         lambda x: fft2d(clean, x, inverse=True),
         rfft2d,
     ):
