@@ -12,7 +12,7 @@ import pytest
 from reference import arm
 
 import tosajax
-from tosajax import Builder, DType, TosaError
+from tosajax import Builder, DType, TosaError, UnsupportedError
 from tosajax.fixedpoint import _x64
 
 X = np.array([1, -2, 3], np.int32)
@@ -160,6 +160,15 @@ def test_nested_choices():
     run = tosajax.compile(programs.nested(6))
     np.testing.assert_array_equal(run(X)[0], X + 1)
     np.testing.assert_array_equal(run(-abs(X))[0], -abs(X) - 1)
+
+
+def test_nesting_that_python_cannot_follow():
+    """Level "none" allows 256 graphs inside each other; 40 work, and no depth is a crash."""
+    target = tosajax.Target.everything("none")
+    np.testing.assert_array_equal(tosajax.compile(programs.nested(40), target)(X)[0], X + 1)
+    run = tosajax.compile(programs.nested(256), target)
+    with pytest.raises(UnsupportedError, match="graph 'main' nests control flow too deeply"):
+        run(X)
 
 
 def test_constants_of_subgraphs_are_parameters():

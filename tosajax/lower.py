@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -55,7 +56,8 @@ def lower(
 
     Raises:
       TosaError: the graph is illegal.
-      UnsupportedError: a CUSTOM is not in custom_ops, or what a variable holds is undefined.
+      UnsupportedError: a CUSTOM is not in custom_ops, or what a variable holds is undefined; when
+        fn runs, also where control flow is nested too deeply for Python's recursion limit.
     """
     validate(graph).raise_errors()
     program, params = build(graph, custom_ops=custom_ops, report_unpredictable=report_unpredictable)
@@ -81,7 +83,17 @@ def build(
       params: as from `lower`.
     """
     context = _Context(custom_ops or {}, report_unpredictable, declared_variables(graph), {})
-    return _block(graph, "", context), context.params
+    block = _block(graph, "", context)
+
+    def program(params: Params, state: State, *inputs: jax.Array):
+        try:
+            return block(params, state, *inputs)
+        except RecursionError:
+            limit = f"Python's recursion limit ({sys.getrecursionlimit()})"
+            message = f"graph {graph.name!r} nests control flow too deeply for {limit}"
+            raise UnsupportedError(message) from None
+
+    return program, context.params
 
 
 def to_device(values: np.ndarray, dtype: DType) -> jax.Array:
@@ -174,9 +186,9 @@ def _fenced(
 def _step(node: Node, graph: Graph, blocks: Mapping[str, Program], context: _Context) -> _Step:
     match node.op:
         case "COND_IF":
-            return _cond_if(node, blocks)
+            return _cond_if(node, blocks, _FlagNames(context))
         case "WHILE_LOOP":
-            return _while_loop(node, blocks)
+            return _while_loop(node, blocks, _FlagNames(context))
         case "VARIABLE_READ":
             return _variable_read(node, graph.tensors[node.outputs[0]], context)
         case "VARIABLE_WRITE":
@@ -280,13 +292,13 @@ def _check_results(node: Node, wanted: Sequence[Tensor], results: Sequence[jax.A
 # Control flow. Graphs pass on the state and the flags beside their tensors.
 
 
-def _cond_if(node: Node, blocks: Mapping[str, Program]) -> _Step:
+def _cond_if(node: Node, blocks: Mapping[str, Program], flag_names: _FlagNames) -> _Step:
     names = [node.attributes[key] for key in ("then_graph", "else_graph")]
 
     def step(run: _Run) -> None:
         condition, *inputs = run.read(node.inputs)
         graphs = [functools.partial(blocks[name], run.params) for name in names]
-        nothing = _no_flags(graphs, run.state, *inputs)
+        nothing = flag_names.lowered(graphs, run.state, *inputs)
         then_graph, else_graph = (_with_flags(graph, nothing) for graph in graphs)
         run.state, flags, outputs = ops.cond_if(
             condition, (run.state, *inputs), then_graph=then_graph, else_graph=else_graph
@@ -297,7 +309,7 @@ def _cond_if(node: Node, blocks: Mapping[str, Program]) -> _Step:
     return step
 
 
-def _while_loop(node: Node, blocks: Mapping[str, Program]) -> _Step:
+def _while_loop(node: Node, blocks: Mapping[str, Program], flag_names: _FlagNames) -> _Step:
     cond_name, body_name = (node.attributes[key] for key in ("cond_graph", "body_graph"))
 
     def step(run: _Run) -> None:
@@ -305,7 +317,7 @@ def _while_loop(node: Node, blocks: Mapping[str, Program]) -> _Step:
             functools.partial(blocks[name], run.params) for name in (cond_name, body_name)
         )
         inputs = tuple(run.read(node.inputs))
-        nothing = _no_flags((cond_graph, body_graph), run.state, *inputs)
+        nothing = flag_names.lowered((cond_graph, body_graph), run.state, *inputs)
 
         # cond_graph may write variables and break rules like any other, so it runs where its
         # effects can be passed on: before the loop, and at the end of each turn.
@@ -328,10 +340,17 @@ def _while_loop(node: Node, blocks: Mapping[str, Program]) -> _Step:
     return step
 
 
-def _no_flags(graphs: Sequence[Callable[..., Any]], *args: Any) -> Flags:
-    """A flag that is not raised for each that one of the graphs may raise."""
-    names = {name for graph in graphs for name in jax.eval_shape(graph, *args)[1]}
-    return {name: jnp.asarray(False) for name in names}
+class _FlagNames:
+    """The flags that the graphs of a node may raise, found as the node runs for the first time."""
+
+    def __init__(self, context: _Context) -> None:
+        self._names: set[tuple[str, str]] | None = None if context.report_unpredictable else set()
+
+    def lowered(self, graphs: Sequence[Callable[..., Any]], *args: Any) -> Flags:
+        """All of them, none raised."""
+        if self._names is None:
+            self._names = {name for graph in graphs for name in jax.eval_shape(graph, *args)[1]}
+        return {name: jnp.asarray(False) for name in self._names}
 
 
 def _with_flags(graph: Callable[..., Any], nothing: Flags) -> Callable[..., Any]:
