@@ -134,6 +134,8 @@ def _block(graph: Graph, prefix: str, context: _Context) -> Program:
     constants = _constants(graph, prefix, context.params)
     nodes = [n for n in graph.ordered_nodes() if n.op not in (*spec.CONSTANT_OPERATORS, "VARIABLE")]
     readers = Counter(name for node in nodes for name in node.inputs)
+    if context.report_unpredictable:
+        readers.update(name for node in nodes if RULES[node.op].require for name in node.inputs)
     steps = [
         _fenced(_step(node, graph, blocks, context), node, graph.tensors, readers) for node in nodes
     ]

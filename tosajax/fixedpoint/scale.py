@@ -85,7 +85,7 @@ def reciprocal_scale(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Multiplier and shift that divide by `value` (TOSA 1.0.1, "Scaling Helpers").
 
     Args:
-      value: positive integers below 2**31, known at compile time; any shape.
+      value: positive integers up to 2**30, known at compile time; any shape.
 
     Returns:
       multiplier (int32, in [2**30, 2**31)) and shift (int8), of the same shape.

@@ -1,0 +1,90 @@
+"""What the run-time rules share with no code of `tosajax`, and how their flags are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from tosajax.fixedpoint import _x64
+
+Rules = Mapping[str, bool]
+
+
+def fits(value: int, bits: int) -> bool:
+    """Whether an integer fits a signed type."""
+    return -(1 << (bits - 1)) <= value < 1 << (bits - 1)
+
+
+def wrap(value: int, bits: int) -> int:
+    """The low bits, read as a signed integer."""
+    return (value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+
+
+def terms(total: int, a: int, b: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two rows of integers with a dot product of `total`, the first from 0 to a, the second to b.
+
+    `a` is negative for a negative total, and `b` positive.
+    """
+    count, rest = divmod(abs(total), abs(a) * b)
+    sign = 1 if a > 0 else -1
+    first = [a] * count + [a, sign * (rest % abs(a))]
+    second = [b] * count + [rest // abs(a), 1]
+    return np.array(first), np.array(second)
+
+
+def check(
+    require: Callable[..., dict[str, jax.Array]],
+    inputs: Sequence[np.ndarray],
+    wanted: Sequence[Rules],
+    *,
+    shared: Sequence[int] = (),
+    **attributes: Any,
+) -> None:
+    """Compares the flags of every example with those wanted: eager, jit and vmap.
+
+    Args:
+      require: the function under test.
+      inputs: arrays with a leading axis for the examples; static tuples are no arrays.
+      wanted: the flags of each example.
+      shared: positions of inputs without that axis.
+      attributes: keyword arguments.
+    """
+    rules = wanted[0].keys()
+
+    def flags(*arrays: jax.Array) -> dict[str, jax.Array]:
+        return require(*arrays, **attributes)
+
+    def example(i: int) -> list[jax.Array]:
+        return [_device(x if n in shared else x[i]) for n, x in enumerate(inputs)]
+
+    def compare(found: dict[str, jax.Array], at: int) -> None:
+        assert found.keys() == rules
+        for rule, flag in found.items():
+            assert flag.shape == ()
+            assert flag.dtype == np.bool_
+            assert bool(flag) == wanted[at][rule], (rule, at, [np.asarray(x) for x in example(at)])
+
+    jitted = jax.jit(flags)
+    for i in {0, len(wanted) // 2, len(wanted) - 1}:
+        compare(jitted(*example(i)), i)
+    compare(flags(*example(0)), 0)
+    axes = tuple(None if n in shared else 0 for n in range(len(inputs)))
+    found = jax.vmap(jitted, axes)(*map(_device, inputs))
+    assert found.keys() == rules
+    for rule, flag in found.items():
+        values = np.asarray(flag)
+        assert values.shape == (len(wanted),)
+        for i, want in enumerate(wanted):
+            assert values[i] == want[rule], (rule, i, [np.asarray(x) for x in example(i)])
+
+
+def any_of(rows: Sequence[Rules]) -> Rules:
+    """The flags of an example from those of its elements."""
+    return {rule: any(row[rule] for row in rows) for rule in rows[0]}
+
+
+def _device(x: np.ndarray) -> jax.Array:
+    return _x64.from_numpy(x) if x.dtype == np.int64 else jax.numpy.asarray(x)
