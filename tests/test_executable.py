@@ -214,8 +214,12 @@ def residual(blocks: int) -> Graph:
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="looks into the program of XLA:CPU")
-def test_tensors_that_several_nodes_read_are_computed_once(monkeypatch):
-    """The program grows with the depth of a residual network, not with its square."""
+@pytest.mark.parametrize("report", [False, True])
+def test_tensors_that_several_nodes_read_are_computed_once(monkeypatch, report):
+    """The program grows with the depth of a residual network, not with its square.
+
+    Flags read tensors, too.
+    """
     programs = []
     jit = jax.jit
 
@@ -226,7 +230,7 @@ def test_tensors_that_several_nodes_read_are_computed_once(monkeypatch):
     monkeypatch.setattr(jax, "jit", spy)
     divisions = []
     for blocks in (4, 16):
-        executable = tosajax.compile(residual(blocks))
+        executable = tosajax.compile(residual(blocks), report_unpredictable=report)
         lowered = programs[-1].lower(executable.params, {}, jnp.ones(64, jnp.int32))
         divisions.append(lowered.compile().as_text().count(" divide("))
     assert divisions == [4, 16]

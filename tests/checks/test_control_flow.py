@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
 
 import tosajax
-from tosajax import Builder, DType, Graph, Verdict
+from tosajax import Builder, DType, Graph, Tensor, Verdict
+from tosajax.checks import RULES, Call, Surroundings
 
 Kinds = Sequence[tuple[DType, tuple[int, ...]]]
 BOOL, INT32, FP32 = DType.BOOL, DType.INT32, DType.FP32
@@ -152,6 +154,28 @@ def test_lists_have_a_limit(length):
             assert report.verdict is (Verdict.UNPREDICTABLE if beyond else Verdict.VALID)
             none = tosajax.validate(graph, tosajax.Target.everything("none"))
             assert none.findings == ()
+
+
+def shapes(graph: Graph) -> tuple[tuple[int, ...], ...]:
+    node = graph.nodes[-1]
+    rule = RULES[node.op].shape
+    assert rule is not None
+    return rule(Call(node, graph.tensors, Surroundings(graph.subgraphs)))
+
+
+def test_shapes():
+    other: Kinds = [(FP32, (4, 5))]
+    assert shapes(cond_if(then_graph=(PAIR, other), else_graph=(PAIR, other))) == ((4, 5),)
+    assert shapes(while_loop()) == ((2,), (1, 3))
+
+
+def test_no_shape_without_a_rank():
+    graph = cond_if()
+    part = graph.subgraphs["a"]
+    tensors = {**part.tensors, part.outputs[0]: Tensor(part.outputs[0], INT32, None)}
+    part = dataclasses.replace(part, tensors=tensors)
+    with pytest.raises(ValueError, match="has no rank"):
+        shapes(dataclasses.replace(graph, subgraphs={**graph.subgraphs, "a": part}))
 
 
 def test_target_without_control_flow():

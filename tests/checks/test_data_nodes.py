@@ -28,6 +28,13 @@ def test_const_shape(shape, dtype):
     assert rule(Call(graph.nodes[0], graph.tensors)) == (shape,)
 
 
+def test_const_shape_is_that_of_its_values():
+    rule = RULES["CONST"].shape
+    assert rule is not None
+    tensor = Tensor("c", DType.INT8, None, np.zeros((2, 3), np.int8))
+    assert rule(Call(Node("CONST", outputs=("c",)), {"c": tensor})) == ((2, 3),)
+
+
 def test_no_shape():
     rule = RULES["CONST"].shape
     assert rule is not None

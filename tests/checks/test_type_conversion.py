@@ -41,6 +41,7 @@ BOUNDARY = [
         UNSIGNED_OUT | {"output_zp": ZERO - 1},
         UNSIGNED_IN | {"types": "16-bit to 16-bit"},
         UNSIGNED_IN | {"types": "16-bit to 16-bit", "input_zp": UINT16_HALF},
+        UNSIGNED_IN | {"types": "16-bit to 16-bit", "input_zp": (1,)},
         UNSIGNED_OUT | {"types": "16-bit to 16-bit"},
         UNSIGNED_OUT | {"types": "16-bit to 16-bit", "output_zp": UINT16_HALF},
         SCALE16 | {"types": "48-bit to 32-bit"},

@@ -17,6 +17,7 @@ from tosajax.fixedpoint import (
     reciprocal_scale,
     saturate,
 )
+from tosajax.fixedpoint.scale import multiply_and_shift
 
 INT32 = np.iinfo(np.int32)
 
@@ -108,6 +109,25 @@ def test_apply_scale_16_every_shift(bits):
     expected = [scale_16(*case) for case in cases]
     for function in (apply_scale_16, jax.jit(apply_scale_16)):
         result = function(*inputs)
+        assert result.dtype == np.int32
+        np.testing.assert_array_equal(np.asarray(result, np.int64), expected)
+
+
+def test_multiply_and_shift_every_shift():
+    values = [*near_powers(31)[::3], INT32.min, INT32.max]
+    cases = [
+        (v, other, shift)
+        for shift in range(64)
+        for v in values
+        for other in (INT32.min, -65537, -65536, -2, -1, 0, 1, 2, 65535, 65537, INT32.max)
+        if v * other + (1 << shift >> 1) < 1 << 63
+    ]
+    exact = [(v * other + (1 << shift >> 1)) >> shift for v, other, shift in cases]
+    expected = [(e + (1 << 31)) % (1 << 32) - (1 << 31) for e in exact]
+    value, other, shift = (np.array(column) for column in zip(*cases, strict=True))
+    inputs = value.astype(np.int32), other.astype(np.int32), shift.astype(np.int8)
+    for function in (multiply_and_shift, jax.jit(multiply_and_shift)):
+        result = function(*map(jnp.asarray, inputs))
         assert result.dtype == np.int32
         np.testing.assert_array_equal(np.asarray(result, np.int64), expected)
 
