@@ -17,6 +17,8 @@ FP32 = {"types": "fp32", "min_val": np.float32(-1), "max_val": np.float32(1)}
 BF16 = {"types": "bf16", "min_val": ml_dtypes.bfloat16(-1), "max_val": ml_dtypes.bfloat16(1)}
 BOUNDARY = [
     ("CLAMP", {"max_val": np.int8(-5)}),
+    ("CLAMP", {"min_val": -128, "max_val": 127}),
+    ("CLAMP", {"types": "signed 16", "min_val": -(1 << 15), "max_val": (1 << 15) - 1}),
     ("CLAMP", FP32),
     ("CLAMP", FP32 | {"min_val": np.float32(-np.inf), "max_val": np.float32(np.inf)}),
     ("CLAMP", FP32 | {"min_val": np.float32(0.0), "max_val": np.float32(-0.0)}),
@@ -38,6 +40,13 @@ ILLEGAL = [
         "max_val is NaN, expected a number",
     ),
 ]
+
+
+@pytest.mark.parametrize("bound", [-129, 128, 1.0, 0.5, np.float32(1), np.inf, np.int16(500)])
+@pytest.mark.parametrize("name", ["min_val", "max_val"])
+def test_bounds_of_integers(findings, name, bound):
+    message = f"{name} is {bound}, expected an integer in [-128, 127] for INT8"
+    assert findings("CLAMP", LEGAL["CLAMP"] | {name: bound}) == [("clamp.attributes", message)]
 
 
 @pytest.mark.parametrize(("op", "change"), BOUNDARY)

@@ -137,7 +137,7 @@ def write_attributes(node: Node, tensors: Sequence[Tensor]) -> dict[str, Any]:
             raise ValueError(f"{node.title}: attribute {argument.name} is missing")
         try:
             fields[argument.name] = _write(argument, value, operator, tensors)
-        except (AttributeError, KeyError, TypeError, FormatError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             message = f"{node.title}: {argument.name} cannot be {value!r}"
             raise ValueError(message) from error
     return fields
@@ -155,4 +155,4 @@ def _write(argument: Argument, value: Any, operator: Operator, tensors: Sequence
     if argument.dtype is str:
         return value.encode() if isinstance(value, str) else bytes(value)
     dtype = _type_of(argument, operator, tensors)
-    return dtypes.pack(np.asarray([value], dtype.storage), dtype)
+    return dtypes.pack(np.asarray([value]), dtype)
