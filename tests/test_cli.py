@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import programs
 import pytest
 
 import tosajax
@@ -43,6 +44,19 @@ def test_info(model, capsys):
         "108,864",
     ):
         assert line in out
+
+
+def test_info_of_variables_and_control_flow(tmp_path, capsys):
+    for graph, lines in (
+        (
+            programs.accumulator(),
+            ["variable    sum: INT8[3]", "needs       PRO-INT + EXT-VARIABLE"],
+        ),
+        (programs.nested(2), ["needs       PRO-INT + EXT-CONTROLFLOW", "nodes       14"]),
+    ):
+        tosajax.save(graph, tmp_path / "graph.tosa")
+        assert main(["info", str(tmp_path / "graph.tosa")]) == 0
+        assert set(capsys.readouterr().out.splitlines()) >= set(lines)
 
 
 def test_info_of_an_illegal_graph(illegal, capsys):

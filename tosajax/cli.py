@@ -16,7 +16,7 @@ import numpy as np
 
 import tosajax
 from tosajax.dataset import Dataset
-from tosajax.graph import Graph
+from tosajax.graph import Graph, declared_variables
 from tosajax.summary import summarize
 
 
@@ -108,6 +108,8 @@ def _info(arguments: argparse.Namespace) -> int:
     ]
     rows += [("input", f"{t.name}: {t}") for t in loaded.input_tensors]
     rows += [("output", f"{t.name}: {t}") for t in loaded.output_tensors]
+    variables = declared_variables(loaded)
+    rows += [("variable", f"{name}: {t}") for name, found in variables.items() for t in found]
     if report.errors:
         rows.append(("illegal", f"{len(report.errors)} errors: see `tosajax check`"))
     else:
