@@ -277,6 +277,20 @@ def test_bias_of_a_batch_of_inputs(name, wide):
     check(require, inputs, wanted, shared=(1, 2, 4), acc_type=acc_type, **attributes)
 
 
+@pytest.mark.parametrize("side", range(4))
+def test_transpose_conv2d_crops(side):
+    """Only the row or column that a negative out_pad takes away has too large a sum."""
+    weight = np.ones((1, 3, 3, 1), np.int8)
+    weight[0, *[(0, slice(None)), (2, slice(None)), (slice(None), 0), (slice(None), 2)][side]] = 100
+    x, zp = np.full((1, 1, 1, 1), 100, np.int8), np.zeros(1, np.int8)
+    inputs = x[None], weight, np.array([MAX32 - 100], np.int32), zp, zp
+    attributes = {"stride": (1, 1), "acc_type": DType.INT32}
+    for crop in (0, -1):
+        pad = tuple(crop * (i == side) for i in range(4))
+        require, wanted = conv.transpose_conv2d_require, [{"r2": crop == 0}]
+        check(require, inputs, wanted, shared=(1, 2, 3, 4), out_pad=pad, **attributes)
+
+
 @each
 def test_int8_products_at_the_limits(name):
     a, b, a_zp, b_zp = _int8_limits()
