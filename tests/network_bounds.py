@@ -53,7 +53,7 @@ def _trace(graph: Graph, inputs: list[np.ndarray]) -> Iterator[tuple[Node, dict[
     values = dict(zip(graph.inputs, inputs, strict=True))
     for node in graph.ordered_nodes():
         for name in node.outputs if node.op == "CONST" else ():
-            values[name] = graph.tensors[name].values
+            values[name] = np.asarray(graph.tensors[name].values)
         if node.op in ("CONST", "CONST_SHAPE"):
             continue
         names = [n for n in node.inputs if n in values]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tosajax import Builder, DType, Graph
@@ -29,7 +31,10 @@ def choice(then_graph: Graph, else_graph: Graph, name: str = "main") -> Graph:
     b = Builder(name)
     flag = b.input("flag", BOOL, (1,))
     x = b.input("x", then_graph.input_tensors[0].dtype, then_graph.input_tensors[0].shape or ())
-    names = {"then_graph": b.subgraph(then_graph), "else_graph": b.subgraph(else_graph)}
+    names: dict[str, Any] = {
+        "then_graph": b.subgraph(then_graph),
+        "else_graph": b.subgraph(else_graph),
+    }
     return b.graph([b.op("COND_IF", flag, x, name="chosen", **names)])
 
 
@@ -52,7 +57,7 @@ def loop(condition: Graph, body: Graph, name: str = "main") -> Graph:
     """(i, x) -> what is left when the condition does not hold."""
     b = Builder(name)
     inputs = [b.input(t.name, t.dtype, t.shape or ()) for t in body.input_tensors]
-    names = {"cond_graph": b.subgraph(condition), "body_graph": b.subgraph(body)}
+    names: dict[str, Any] = {"cond_graph": b.subgraph(condition), "body_graph": b.subgraph(body)}
     return b.graph(b.ops("WHILE_LOOP", *inputs, names=[f"out_{t.name}" for t in inputs], **names))
 
 
@@ -65,7 +70,7 @@ def nested(depth: int) -> Graph:
         zero = b.const([0, 0, 0], INT32)
         flag = b.op("REDUCE_ANY", b.op("GREATER", x, zero), axis=0)
         other = plus(-1, "other")
-        names = {"then_graph": b.subgraph(inner), "else_graph": b.subgraph(other)}
+        names: dict[str, Any] = {"then_graph": b.subgraph(inner), "else_graph": b.subgraph(other)}
         inner = b.graph([b.op("COND_IF", flag, x, **names)])
     return inner
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +38,8 @@ def test_choice(taken, wanted):
 def test_choice_of_every_type(dtype):
     b = Builder()
     taken, x, z = b.input("flag", DType.BOOL, (1,)), *pair(b, dtype)
-    b.subgraph(kept("first", dtype, 0)), b.subgraph(kept("second", dtype, 1))
+    b.subgraph(kept("first", dtype, 0))
+    b.subgraph(kept("second", dtype, 1))
     chosen = b.op("COND_IF", taken, x, z, then_graph="first", else_graph="second")
     run = tosajax.compile(b.graph([chosen]))
     low, high = (dtype.minimum, dtype.maximum) if dtype.is_integer else (0, 1)
@@ -65,8 +67,8 @@ def test_choice_by_example():
 
 
 def test_choice_of_examples_side_by_side():
-    branches = [programs.plus(a, f"plus_{a}", (1, 3)) for a in (10, 20)]
-    run = tosajax.compile(programs.choice(*branches), batch=3)
+    ten, twenty = (programs.plus(a, f"plus_{a}", (1, 3)) for a in (10, 20))
+    run = tosajax.compile(programs.choice(ten, twenty), batch=3)
     x = np.arange(9, dtype=np.int32).reshape(3, 3)
     (found,) = run(flag(True, False, True), x)
     np.testing.assert_array_equal(found, np.array([[10], [20], [10]]) + x)
@@ -131,7 +133,8 @@ def test_loop_in_a_choice_in_a_loop():
     i, x = b.input("i", DType.INT32, (1,)), b.input("x", DType.INT32, (3,))
     late = b.op("GREATER", i, b.const([1], DType.INT32))
     zero = b.const([0], DType.INT32)
-    b.subgraph(inner), b.subgraph(programs.doubled("double"))
+    b.subgraph(inner)
+    b.subgraph(programs.doubled("double"))
     _, x = b.ops("COND_IF", late, zero, x, then_graph="inner", else_graph="double")
     body = b.graph([b.op("ADD", i, b.const([1], DType.INT32)), x])
     (i, found) = tosajax.compile(programs.loop(programs.below(4), body))(np.array([0], np.int32), X)
@@ -182,7 +185,8 @@ def test_constants_of_one_name():
     """A tensor may be called like the constant of a subgraph."""
     b = Builder()
     taken, x = b.input("flag", DType.BOOL, (1,)), b.input("x", DType.INT32, (3,))
-    b.subgraph(programs.plus(10, "then")), b.subgraph(programs.plus(20, "else"))
+    b.subgraph(programs.plus(10, "then"))
+    b.subgraph(programs.plus(20, "else"))
     own = b.const([1, 1, 1], DType.INT32, name="then/amount")
     chosen = b.op("COND_IF", taken, x, then_graph="then", else_graph="else")
     run = tosajax.compile(b.graph([b.op("ADD", chosen, own)]))
@@ -197,7 +201,7 @@ def test_open_dimensions_of_subgraphs():
     x, z = b.input("x", DType.INT32, (-1, 3)), b.input("z", DType.INT32, (2, 3))
     for name, op in (("then", "ABS"), ("else", "CLZ")):
         b.subgraph(programs.unary(op, name, shape=(-1, 3)))
-    names = {"then_graph": "then", "else_graph": "else"}
+    names: dict[str, Any] = {"then_graph": "then", "else_graph": "else"}
     graph = b.graph([b.op("COND_IF", taken, t, shape=(-1, 3), **names) for t in (x, z)])
     bound = tosajax.bind(graph, batch=5)
     assert [t.shape for t in bound.output_tensors] == [(5, 3), (2, 3)]

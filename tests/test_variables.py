@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import programs
 import pytest
 
 import tosajax
-from tosajax import Builder, DType, TosaError, UnsupportedError, Verdict
+from tosajax import Builder, DType, TosaError, UnsupportedError, Verdict, spec
 from tosajax.dataset import Dataset
 
 X = np.array([1, -2, 100], np.int8)
@@ -124,7 +125,8 @@ def test_variables_in_a_choice():
     b = Builder()
     flag, x = b.input("flag", DType.BOOL, (1,)), b.input("x", DType.INT8, (3,))
     b.variable("sum", DType.INT8, (3,), initial_value=[1, 2, 3])
-    b.subgraph(branch("store", True)), b.subgraph(branch("recall", False))
+    b.subgraph(branch("store", True))
+    b.subgraph(branch("recall", False))
     chosen = b.op("COND_IF", flag, x, then_graph="store", else_graph="recall")
     run = tosajax.compile(b.graph([chosen]))
     np.testing.assert_array_equal(run(np.array([False]), X)[0], [1, 2, 3])
@@ -145,7 +147,7 @@ def test_variables_in_a_loop():
     b = Builder()
     i = b.input("i", DType.INT32, (1,))
     b.variable("count", DType.FP32, (1,), initial_value=[0.0])
-    names = {"cond_graph": b.subgraph(condition), "body_graph": b.subgraph(body)}
+    names: dict[str, Any] = {"cond_graph": b.subgraph(condition), "body_graph": b.subgraph(body)}
     run = tosajax.compile(b.graph([b.op("WHILE_LOOP", i, **names)]))
     (last,) = run(np.array([2], np.int32))
     np.testing.assert_array_equal(last, [5])
@@ -247,7 +249,7 @@ def test_access_of_another_kind(dtype, shape, rule):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"type": tosajax.spec.VarType.FP32}, "type is FP32, the variable is INT8[3]"),
+        ({"type": spec.VarType.FP32}, "type is FP32, the variable is INT8[3]"),
         ({"var_shape": (4,)}, "var_shape is (4,), the variable is INT8[3]"),
     ],
 )

@@ -72,7 +72,7 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ("jnp.where(amount < 32, narrow, wide)", "jnp.where(amount < 31, narrow, wide)"),
         (
             "(high << jnp.uint32(1)) << (jnp.uint32(31) - within)",
-            "high << (jnp.uint32(32) - within)",
+            "high << (jnp.uint32(31) - within)",
         ),
         ("lax.bitcast_convert_type(high, jnp.int32) >> within", "high >> within"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,8 @@ def cond_if(
 ) -> Graph:
     b = Builder()
     tensors = [b.input(f"x{i}", *kind) for i, kind in enumerate([condition, *inputs])]
-    b.subgraph(subgraph("a", *then_graph)), b.subgraph(subgraph("b", *else_graph))
+    b.subgraph(subgraph("a", *then_graph))
+    b.subgraph(subgraph("b", *else_graph))
     dtypes, shapes = [d for d, _ in outputs], [s for _, s in outputs]
     return b.graph(
         b.ops("COND_IF", *tensors, dtypes=dtypes, shapes=shapes, then_graph="a", else_graph="b")
@@ -56,7 +58,8 @@ def while_loop(
 ) -> Graph:
     b = Builder()
     tensors = [b.input(f"x{i}", *kind) for i, kind in enumerate(inputs)]
-    b.subgraph(subgraph("a", *cond_graph)), b.subgraph(subgraph("b", *body_graph))
+    b.subgraph(subgraph("a", *cond_graph))
+    b.subgraph(subgraph("b", *body_graph))
     dtypes, shapes = [d for d, _ in outputs], [s for _, s in outputs]
     names = {"cond_graph": "a", "body_graph": "b"}
     return b.graph(b.ops("WHILE_LOOP", *tensors, dtypes=dtypes, shapes=shapes, **names))
@@ -190,7 +193,7 @@ def test_rules_reach_into_subgraphs():
     bad = b.graph([b.op("ADD", x, x, shape=(3,), name="wrong")])
     b = Builder()
     flag, x = b.input("flag", BOOL, (1,)), b.input("x", INT32, (2,))
-    names = {"then_graph": b.subgraph(bad), "else_graph": "a"}
+    names: dict[str, Any] = {"then_graph": b.subgraph(bad), "else_graph": "a"}
     graph = b.graph([b.op("COND_IF", flag, x, **names)])
     (finding,) = tosajax.validate(graph).errors
     assert (finding.label, finding.node) == ("add.e1", "ADD 'wrong'")
