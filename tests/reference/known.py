@@ -50,7 +50,7 @@ _RULES = (
     # The tables of arguments give these operands rank 1, and most of them one element.
     Rule(
         Kind.ONLY_TOSAJAX,
-        r"\w+\.(shape|rank): (\w+_zp|shift|multiplier) '.*expected (\[1\]|rank 1)$",
+        r"\w+\.(shape|rank): (\w+_zp|shift|multiplier|table) '.*expected (\[1\]|rank 1)$",
         "Arm's model reads the elements of an operand that is a list, and not its shape",
     ),
     Rule(
