@@ -43,6 +43,7 @@ INT48_MODULES = {
     "fixedpoint/_x64.py",
     "fixedpoint/scale.py",
     "ops/_exact.py",
+    "ops/_exact_conv.py",
     "ops/conv.py",
 }
 

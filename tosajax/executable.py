@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
@@ -9,7 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax.batching import Devices, carries_batch, side_by_side
 from tosajax.bind import bind
+from tosajax.compiled import compiler_options, trace
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.lower import CustomOps, Params, Program, build, to_device
@@ -39,6 +42,8 @@ class Executable:
         target: Target | None = None,
         batch: int | None = None,
         *,
+        micro_batch: int | None = None,
+        devices: Devices = (),
         state: MutableMapping[str, Variable] | None = None,
         custom_ops: CustomOps | None = None,
         report_unpredictable: bool = False,
@@ -49,9 +54,11 @@ class Executable:
         self.target = target or Target.everything()
         # A graph of one fixed example runs `batch` of them side by side.
         self.examples = batch if batch is not None and not graph.is_dynamic else None
+        self.micro_batch, self.devices = micro_batch, tuple(devices)
         self.state: MutableMapping[str, Variable] = {} if state is None else state
         self._custom_ops, self._reports = custom_ops, report_unpredictable
-        self._programs: dict[tuple, tuple[Any, Params]] = {}
+        self._programs: dict[tuple, tuple[Program, Params]] = {}
+        self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
         self._variables: tuple[str, ...] = ()
         self._wanted = [self._example_shape(t) for t in self.graph.input_tensors]
         self.report: Report | None = None
@@ -76,11 +83,24 @@ class Executable:
             _accept(tensor, wanted, value)
             for tensor, wanted, value in zip(tensors, self._wanted, inputs, strict=True)
         ]
-        jitted, params = self._program(tuple(a.shape for a in arrays))
-        state = {name: self.state[name] for name in self._variables}
-        state, flags, outputs = jitted(params, state, *arrays)
+        compiled, constants = self._compile(arrays)
+        state, flags, outputs = compiled(constants, self._own_state(), *arrays)
         self.state.update(state)
         return (outputs, flags) if self._reports else outputs
+
+    def hlo(self) -> str:
+        """The program that XLA made of the graph, as text: what runs, kernel by kernel.
+
+        Raises:
+          ValueError: the shapes of the inputs are not known.
+        """
+        zeros = []
+        for tensor, shape in zip(self.graph.input_tensors, self._wanted, strict=True):
+            if shape is None or DYNAMIC in shape:
+                raise ValueError(f"input {tensor.name!r} has open dimensions: {tensor}")
+            zeros.append(to_device(np.zeros(shape, tensor.dtype.storage), tensor.dtype))
+        compiled, constants = self._compile(zeros)
+        return compiled.lower(constants, self._own_state(), *zeros).compile().as_text()
 
     def __repr__(self) -> str:
         batch = f", batch={self.examples}" if self.examples else ""
@@ -93,8 +113,22 @@ class Executable:
             return params
         return {}
 
-    def _program(self, shapes: tuple[tuple[int, ...] | None, ...]) -> tuple[Any, Params]:
-        """The compiled function and its constants for these input shapes."""
+    def _own_state(self) -> State:
+        return {name: self.state[name] for name in self._variables}
+
+    def _compile(self, inputs: Sequence[jax.Array]) -> tuple[Any, list[jax.Array]]:
+        """The jitted (constants, state, *inputs) for inputs like these, and its constants."""
+        shapes = tuple(x.shape for x in inputs)
+        program, params = self._program(shapes)
+        if shapes not in self._compiled:
+            bound = functools.partial(program, params)
+            function, constants = trace(bound, self._own_state(), *inputs)
+            options = compiler_options(jax.default_backend())
+            self._compiled[shapes] = jax.jit(function, compiler_options=options), constants
+        return self._compiled[shapes]
+
+    def _program(self, shapes: tuple[tuple[int, ...] | None, ...]) -> tuple[Program, Params]:
+        """The program and its parameters for these input shapes."""
         if shapes not in self._programs:
             names = self.graph.inputs
             graph = self.graph
@@ -104,12 +138,17 @@ class Executable:
             self.report = validate(graph, self.target)
             self.report.raise_errors()
             fn, params = build(
-                graph, custom_ops=self._custom_ops, report_unpredictable=self._reports
+                graph,
+                custom_ops=self._custom_ops,
+                report_unpredictable=self._reports,
+                prepare=True,
             )
             self._add_variables(graph)
             if self.examples is not None:
-                fn = _side_by_side(fn, graph, self.examples)
-            self._programs[shapes] = jax.jit(fn, compiler_options=_compiler_options()), params
+                fn = side_by_side(
+                    fn, graph, self.examples, self.micro_batch or self.examples, self.devices
+                )
+            self._programs[shapes] = fn, params
         return self._programs[shapes]
 
     def _add_variables(self, graph: Graph) -> None:
@@ -126,7 +165,7 @@ class Executable:
                 raise ValueError(f"state has variable {name!r} as {found}, expected {wanted}")
 
     def _example_shape(self, tensor: Tensor) -> tuple[int, ...] | None:
-        if self.examples is None or not _carries_batch(tensor):
+        if self.examples is None or not carries_batch(tensor):
             return tensor.shape
         return (self.examples, *(tensor.shape or ())[1:])
 
@@ -136,6 +175,8 @@ def compile(
     target: Target | None = None,
     batch: int | None = None,
     *,
+    micro_batch: int | None = None,
+    devices: Devices = (),
     state: MutableMapping[str, Variable] | None = None,
     custom_ops: CustomOps | None = None,
     report_unpredictable: bool = False,
@@ -166,7 +207,7 @@ def compile(
     if (
         batch is not None
         and not graph.is_dynamic
-        and not any(map(_carries_batch, graph.input_tensors))
+        and not any(map(carries_batch, graph.input_tensors))
     ):
         shapes = ", ".join(f"{t.name}: {t}" for t in graph.input_tensors)
         raise ValueError(f"no input has a first dimension of 1 or -1 to carry a batch: {shapes}")
@@ -174,49 +215,16 @@ def compile(
         graph,
         target,
         batch,
+        micro_batch=micro_batch,
+        devices=devices,
         state=state,
         custom_ops=custom_ops,
         report_unpredictable=report_unpredictable,
     )
 
 
-def _compiler_options() -> dict[str, str] | None:
-    """On CPU, keeps the barriers of `lower` until XLA has decided what to compute once.
-
-    XLA:CPU compiles a small loop as one function, which may not hold a barrier.
-    """
-    if jax.default_backend() != "cpu":
-        return None
-    return {"xla_disable_hlo_passes": "cse_barrier_expander,small-while-loop-hoisting"}
-
-
-def _carries_batch(tensor: Tensor) -> bool:
-    return bool(tensor.shape) and tensor.shape[0] == 1
-
-
 def _described(x: jax.Array) -> str:
     return f"{x.dtype}[{','.join(map(str, x.shape))}]"
-
-
-def _side_by_side(program: Program, graph: Graph, count: int) -> Program:
-    """Runs `count` examples of a graph of fixed shapes, each exactly as it would run alone."""
-    carries = [_carries_batch(t) for t in graph.input_tensors]
-    axes = (None, 0, *(0 if c else None for c in carries))
-    mapped = jax.vmap(program, in_axes=axes, axis_size=count)
-
-    def batched(params: Params, state: State, *inputs: jax.Array):
-        split = (
-            x.reshape(count, 1, *x.shape[1:]) if c else x
-            for x, c in zip(inputs, carries, strict=True)
-        )
-        state, flags, outputs = mapped(params, state, *split)
-        joined = (
-            y.reshape(count, *y.shape[2:]) if _carries_batch(t) else y
-            for y, t in zip(outputs, graph.output_tensors, strict=True)
-        )
-        return state, flags, tuple(joined)
-
-    return batched
 
 
 def _accept(

@@ -27,7 +27,9 @@ from tosajax.variables import State, Variable
 Params = dict[str, jax.Array]
 Flags = dict[tuple[str, str], jax.Array]
 CustomOps = Mapping[tuple[str, str], Callable[..., Any]]
-# A graph, prepared: (params, state, *inputs) -> (state, flags, outputs).
+# Arguments that operators make more of when they are constants, which then are NumPy arrays.
+_PREPARED = frozenset({"weight", "weight_zp", "input_zp", "b", "a_zp", "b_zp", "shift"})
+# A graph, ready to run: (params, state, *inputs) -> (state, flags, outputs).
 Program = Callable[..., tuple[State, Flags, tuple[jax.Array, ...]]]
 
 
@@ -74,15 +76,25 @@ def lower(
 
 
 def build(
-    graph: Graph, *, custom_ops: CustomOps | None = None, report_unpredictable: bool = False
+    graph: Graph,
+    *,
+    custom_ops: CustomOps | None = None,
+    report_unpredictable: bool = False,
+    prepare: bool = False,
 ) -> tuple[Program, Params]:
     """What `lower` does with a graph that is known to be legal, in one form for all.
+
+    Args:
+      graph: as for `lower`; so are custom_ops and report_unpredictable.
+      prepare: operators take constant weights, zero points and shifts from the graph, not from
+        the parameters, so that they can prepare them.
 
     Returns:
       program: (params, state, *inputs) -> (state, flags, outputs).
       params: as from `lower`.
     """
-    context = _Context(custom_ops or {}, report_unpredictable, declared_variables(graph), {})
+    variables = declared_variables(graph)
+    context = _Context(custom_ops or {}, report_unpredictable, prepare, variables, {})
     block = _block(graph, "", context)
 
     def program(params: Params, state: State, *inputs: jax.Array):
@@ -102,10 +114,11 @@ def to_device(values: np.ndarray, dtype: DType) -> jax.Array:
 
 
 class _Context(NamedTuple):
-    """What preparing any node of the program may need, and the parameters found so far."""
+    """What making a step of any node may need, and the parameters found so far."""
 
     custom_ops: CustomOps
     report_unpredictable: bool
+    prepare: bool
     variables: Mapping[str, Sequence[Tensor]]
     params: Params
 
@@ -123,7 +136,7 @@ class _Run:
         return [self.values[name] for name in names]
 
 
-# A node, prepared: reads and writes the tensors and variables of a run.
+# A node, ready to run: reads and writes the tensors and variables of a run.
 _Step = Callable[[_Run], None]
 
 
@@ -210,17 +223,19 @@ def _operator(node: Node, tensors: Mapping[str, Tensor], context: _Context) -> _
     if operator.needs_out_type:
         static["out_type"] = tensors[node.outputs[0]].dtype
     names: list[str | tuple[str, ...]] = []
-    shapes: dict[int, tuple[int, ...]] = {}
+    fixed: dict[int, Any] = {}
     found = arguments(operator, node.inputs, Kind.INPUT)
     for position, argument in enumerate(operator.inputs):
         name = found[argument.name]
         if argument.form is Form.SHAPE:
-            shapes[position] = _static_shape(node, tensors[name])
+            fixed[position] = _static_shape(node, tensors[name])
+        elif context.prepare and argument.name in _PREPARED and _is_constant(tensors, name):
+            fixed[position] = tensors[name].values
         else:
             names.append(name)
-    kernel = _with_static(getattr(ops, node.op.lower()), shapes, static)
+    kernel = _with_fixed(getattr(ops, node.op.lower()), fixed, static)
     require = RULES[node.op].require if context.report_unpredictable else None
-    broken = _with_static(require, shapes, static) if require else None
+    broken = _with_fixed(require, fixed, static) if require else None
 
     def step(run: _Run) -> None:
         inputs = [run.read(n) if isinstance(n, tuple) else run.values[n] for n in names]
@@ -244,17 +259,21 @@ def _static_shape(node: Node, tensor: Tensor) -> tuple[int, ...]:
     return tuple(int(v) for v in tensor.values)
 
 
-def _with_static(
-    kernel: Callable[..., Any], shapes: Mapping[int, tuple[int, ...]], static: Mapping[str, Any]
+def _is_constant(tensors: Mapping[str, Tensor], name: str | tuple[str, ...]) -> bool:
+    return isinstance(name, str) and tensors[name].values is not None
+
+
+def _with_fixed(
+    kernel: Callable[..., Any], fixed: Mapping[int, Any], static: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Fixes attributes, and shapes at their place among the positional arguments."""
-    if not shapes:
+    """Fixes attributes, and some of the positional arguments, by position."""
+    if not fixed:
         return functools.partial(kernel, **static)
 
     def call(*traced: Any) -> Any:
         rest = iter(traced)
-        count = len(traced) + len(shapes)
-        return kernel(*(shapes[i] if i in shapes else next(rest) for i in range(count)), **static)
+        count = len(traced) + len(fixed)
+        return kernel(*(fixed[i] if i in fixed else next(rest) for i in range(count)), **static)
 
     return call
 

@@ -79,6 +79,35 @@ def test_apply_scale_32_every_shift(double_round):
     np.testing.assert_array_equal(np.asarray(result, np.int64), expected)
 
 
+@pytest.mark.parametrize("double_round", [False, True], ids=["single", "double"])
+@pytest.mark.parametrize("lowest", [2, 31, 32, 33, 62])
+def test_apply_scale_32_constant_shifts(lowest, double_round):
+    columns = [(*cases_32(s), s) for s in range(lowest, 63)]
+    value, multiplier = (np.concatenate([c[i] for c in columns]) for i in (0, 1))
+    shift = np.concatenate([np.full(c[0].shape, c[2], np.int8) for c in columns])
+    function = functools.partial(apply_scale_32, shift=shift, double_round=double_round)
+    expected = [
+        scale_32(v, m, s, double_round)
+        for v, m, s in zip(value.tolist(), multiplier.tolist(), shift.tolist(), strict=True)
+    ]
+    for call in (function, jax.jit(function)):
+        result = call(jnp.asarray(value), jnp.asarray(multiplier))
+        np.testing.assert_array_equal(np.asarray(result, np.int64), expected)
+
+
+@pytest.mark.parametrize("double_round", [False, True], ids=["single", "double"])
+@pytest.mark.parametrize("shift", [32, 33, 34, 62])
+def test_apply_scale_32_constant_shift_beyond_the_defined_range(shift, double_round):
+    """Constant or traced, a shift gives the same bits even where the specification gives none."""
+    value = jnp.asarray([INT32.min, INT32.min + 1, -1, 0, 1, INT32.max - 1, INT32.max], jnp.int32)
+    multiplier, amount = (
+        jnp.asarray([[0], [1], [2**30], [2**31 - 1]], jnp.int32),
+        np.int8([[shift]]),
+    )
+    scale = functools.partial(apply_scale_32, value[None], multiplier, double_round=double_round)
+    np.testing.assert_array_equal(scale(shift=amount), scale(shift=jnp.asarray(amount)))
+
+
 def test_apply_scale_32_broadcasts():
     value = np.array([[-100, 7, 90], [5, -6, 127]], np.int32)
     multiplier, shift = np.array([[2**30, 2**31 - 1, 3]], np.int32), np.array([[30], [40]], np.int8)

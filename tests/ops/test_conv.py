@@ -23,7 +23,7 @@ from oracle.table_rows import float_rows, integer_rows
 
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
-from tosajax.ops import _exact, conv
+from tosajax.ops import _exact_conv, conv
 
 NAMES = ("CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")
 INTEGERS = {
@@ -224,7 +224,7 @@ def test_vmap_is_a_loop(name, dtype, rng):
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
 @pytest.mark.parametrize("name", ["CONV2D", "DEPTHWISE_CONV2D"])
 def test_loops_under_transforms(name, dtype, monkeypatch, rng):
-    monkeypatch.setattr(_exact, "MAX_TAPS", 4)
+    monkeypatch.setattr(_exact_conv, "MAX_TAPS", 4)
     function, inputs = _small(name, INTEGERS[dtype], rng, "uneven")
     inputs[4] = point(DType.INT8, -128)
     function = jax.jit(function)
@@ -274,7 +274,7 @@ def test_patches_stay_small(name, monkeypatch, rng):
     function = functools.partial(getattr(conv, name.lower()), acc_type=DType.INT32, **attributes)
     expected = jax.jit(function)(*inputs)
     for limit in (1, 150):
-        monkeypatch.setattr(_exact, "_MAX_PATCH_BYTES", limit)
+        monkeypatch.setattr(_exact_conv, "_MAX_PATCH_BYTES", limit)
         # A new function: the limit is no argument of the old one.
         again = jax.jit(lambda *inputs: function(*inputs))
         np.testing.assert_array_equal(again(*inputs), expected)

@@ -12,7 +12,7 @@ import pytest
 from oracle.matmul_oracle import draw
 
 from tosajax.dtypes import DType
-from tosajax.ops import _exact
+from tosajax.ops import _exact, _exact_conv, _window
 
 POINTS = [-128, -1, 0, 127]
 
@@ -112,7 +112,7 @@ def test_mixed_signs_of_int16(rng):
 @pytest.mark.parametrize("size", [(1, 1), (3, 3), (8, 8), (9, 9), (1, 8192), (65, 65), (5, 5, 5)])
 @pytest.mark.parametrize("limit", [1, 7, 64])
 def test_blocks_cover_the_kernel(size, limit):
-    block = _exact._block_of(size, limit)
+    block = _exact_conv._block_of(size, limit)
     assert np.prod(block) <= limit
     assert all(1 <= part <= length for part, length in zip(block, size, strict=True))
     counts = [-(-length // part) for part, length in zip(block, size, strict=True)]
@@ -122,7 +122,7 @@ def test_blocks_cover_the_kernel(size, limit):
 
 
 def test_window_lengths():
-    shape = _exact.window((3, 2), (2, 1), (1, 3), (1, 0, 2, 1))
+    shape = _window.window((3, 2), (2, 1), (1, 3), (1, 0, 2, 1))
     assert shape.out((1, 6, 5, 4)) == (3, 5)
     assert list(shape.offsets()) == [(0, 0), (0, 3), (1, 0), (1, 3), (2, 0), (2, 3)]
 

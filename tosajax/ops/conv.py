@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +17,9 @@ from jax import lax
 
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
-from tosajax.ops import _exact
-from tosajax.ops._exact import Window
+from tosajax.ops import _exact, _exact_conv, _window
 from tosajax.ops._float import dot_rows
+from tosajax.ops._window import Window
 
 
 def conv2d(
@@ -51,7 +52,7 @@ def conv2d(
     Returns:
       int32, int48 or float, [N, OH, OW, OC].
     """
-    shape = _exact.window(weight.shape[1:-1], stride, dilation, pad)
+    shape = _window.window(weight.shape[1:-1], stride, dilation, pad)
     return _convolve(input, weight, bias, input_zp, weight_zp, shape)
 
 
@@ -85,7 +86,7 @@ def conv3d(
     Returns:
       int32, int48 or float, [N, OD, OH, OW, OC].
     """
-    shape = _exact.window(weight.shape[1:-1], stride, dilation, pad)
+    shape = _window.window(weight.shape[1:-1], stride, dilation, pad)
     return _convolve(input, weight, bias, input_zp, weight_zp, shape)
 
 
@@ -119,7 +120,7 @@ def depthwise_conv2d(
     Returns:
       int32, int48 or float, [N, OH, OW, C * M].
     """
-    shape = _exact.window(weight.shape[:2], stride, dilation, pad)
+    shape = _window.window(weight.shape[:2], stride, dilation, pad)
     if _is_float(input):
         zero = jnp.zeros((), input.dtype)
         total = _depthwise(input, weight.astype(jnp.float32), zero, shape, np.float32)
@@ -175,8 +176,8 @@ def transpose_conv2d(
         return _add_bias(total, bias)
     spread, reach = _phases(weight, weight_zp, stride)
     around = [n for size in reach for n in (size - 1, size - 1)]
-    shape = _exact.window(reach, (1, 1), (1, 1), around)
-    total = _exact.convolution(input, spread, input_zp, weight_zp, shape)
+    shape = _window.window(reach, (1, 1), (1, 1), around)
+    total = _exact_conv.convolution(input, spread, input_zp, weight_zp, shape)
     n, height, width, _ = total.shape
     (sy, sx), oc = stride, weight.shape[0]
     with _exact.scope_of(total.dtype):
@@ -200,7 +201,7 @@ def _convolve(
     shape: Window,
 ) -> jax.Array:
     if not _is_float(x):
-        total = _exact.convolution(x, weight, input_zp, weight_zp, shape)
+        total = _exact_conv.convolution(x, weight, input_zp, weight_zp, shape)
     elif _is_small(x, shape):
         total = _float_patches(x, weight, shape)
     else:
@@ -211,14 +212,14 @@ def _convolve(
 
 def _is_small(x: jax.Array, shape: Window) -> bool:
     """Whether XLA might convolve one example in another way, and other bits, than a batch."""
-    return math.prod(shape.out(x.shape)) <= 64 and math.prod(shape.size) <= _exact.MAX_TAPS
+    return math.prod(shape.out(x.shape)) <= 64 and math.prod(shape.size) <= _exact_conv.MAX_TAPS
 
 
 def _float_patches(x: jax.Array, weight: jax.Array, shape: Window) -> jax.Array:
     """A convolution in float32 as a dot of patches; [N, ..., IC] by [OC, ..., IC]."""
     out, oc = shape.out(x.shape), weight.shape[0]
-    padded = _exact.pad_spatial(x.astype(jnp.float32), shape.pad, jnp.zeros((), jnp.float32))
-    patches = _exact.patches_of(padded, shape, out)
+    padded = _window.pad_spatial(x.astype(jnp.float32), shape.pad, jnp.zeros((), jnp.float32))
+    patches = _window.patches_of(padded, shape, out)
     total = dot_rows(patches, weight.astype(jnp.float32).reshape(oc, -1))
     return total.reshape(x.shape[0], *out, oc)
 
@@ -251,7 +252,7 @@ def _depthwise(
 ) -> jax.Array:
     """Sums x * weight, weight being [KH, KW, C, M] of int32 or float32; [N, OH, OW, C * M]."""
     out = shape.out(x.shape)
-    x = _exact.pad_spatial(x, shape.pad, padding)
+    x = _window.pad_spatial(x, shape.pad, padding)
     weight = weight.reshape(-1, *weight.shape[2:])
     one = shape._replace(size=(1, 1))
 
@@ -259,26 +260,26 @@ def _depthwise(
         # int16 by at most 255: a product has 24 bits, and MAX_TAPS of them fit int32.
         return values.astype(kernel.dtype)[..., None] * kernel.reshape(1, 1, 1, *kernel.shape)
 
-    if math.prod(shape.size) <= _exact.MAX_TAPS:
+    if math.prod(shape.size) <= _exact_conv.MAX_TAPS:
         taps = zip(shape.offsets(), weight, strict=True)
-        first, *rest = (multiply(_exact.tap(x, at, out, shape.stride), w) for at, w in taps)
+        first, *rest = (multiply(_window.tap(x, at, out, shape.stride), w) for at, w in taps)
         total = sum(rest, start=first)
         total = _widen(total) if total_type is np.int64 else total
     else:
 
         def term(start: list[jax.Array], kernel: jax.Array) -> jax.Array:
-            values = _exact.dynamic_window(x, start, one, out)
-            more = multiply(_exact.tap(values, (0, 0), out, shape.stride), kernel)
+            values = _window.dynamic_window(x, start, one, out)
+            more = multiply(_window.tap(values, (0, 0), out, shape.stride), kernel)
             return _widen(more) if total_type is np.int64 else more
 
         whole = (x.shape[0], *out, *weight.shape[1:])
-        total = _exact.sum_over(shape.size, shape.dilation, weight, term, whole, total_type)
+        total = _exact_conv.sum_over(shape.size, shape.dilation, weight, term, whole, total_type)
     return total.reshape(*total.shape[:3], -1)
 
 
 def _phases(
-    weight: jax.Array, weight_zp: jax.Array, stride: Sequence[int]
-) -> tuple[jax.Array, tuple[int, ...]]:
+    weight: jax.Array | np.ndarray, weight_zp: jax.Array | np.ndarray, stride: Sequence[int]
+) -> tuple[jax.Array | np.ndarray, tuple[int, ...]]:
     """The kernels that make each of stride_y * stride_x interleaved parts of the output.
 
     Element q * stride + p of the output needs the taps p, p + stride, ... only, over input
@@ -290,10 +291,12 @@ def _phases(
     oc, *kernel, ic = weight.shape
     reach = tuple(-(-size // step) for size, step in zip(kernel, stride, strict=True))
     missing = [n * s - size for n, s, size in zip(reach, stride, kernel, strict=True)]
-    high = [(0, 0, 0), *((0, more, 0) for more in missing), (0, 0, 0)]
-    filled = lax.pad(weight, jnp.asarray(weight_zp).reshape(()), high)
+    known = isinstance(weight, np.ndarray) and isinstance(weight_zp, np.ndarray)
+    xp: Any = np if known else jnp
+    high = [(0, 0), *((0, more) for more in missing), (0, 0)]
+    filled = xp.pad(weight, high, constant_values=weight_zp.reshape(()))
     split = filled.reshape(oc, reach[0], stride[0], reach[1], stride[1], ic)
-    ordered = lax.rev(split.transpose(2, 4, 0, 1, 3, 5), (3, 4))
+    ordered = xp.flip(split.transpose(2, 4, 0, 1, 3, 5), (3, 4))
     return ordered.reshape(stride[0] * stride[1] * oc, *reach, ic), reach
 
 

@@ -12,8 +12,8 @@ from jax import lax
 
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import apply_scale_32, reciprocal_scale, saturate
-from tosajax.ops import _exact
-from tosajax.ops._exact import Window
+from tosajax.ops import _window
+from tosajax.ops._window import Window
 from tosajax.spec.enums import NanMode
 
 # Sides of windows up to the first length are combined tap by tap; up to the second, if they overlap
@@ -46,7 +46,7 @@ def avg_pool2d(
     Returns:
       The type of input, [N, OH, OW, C].
     """
-    shape = _exact.window(kernel, stride, (1, 1), pad)
+    shape = _window.window(kernel, stride, (1, 1), pad)
     count = _counts(shape, input.shape)
     if jnp.issubdtype(input.dtype, jnp.floating):
         total = _sweep(input, shape, 0, lax.add, jnp.float32)
@@ -54,7 +54,7 @@ def avg_pool2d(
     total = _sweep(input, shape, 0, lax.add, jnp.int32)
     total = total - _wide(input_zp) * jnp.asarray(count, jnp.int32)
     multiplier, amount = reciprocal_scale(count)
-    scaled = apply_scale_32(total, jnp.asarray(multiplier), jnp.asarray(amount))
+    scaled = apply_scale_32(total, jnp.asarray(multiplier), amount)
     return saturate(scaled + _wide(output_zp), input.dtype)
 
 
@@ -78,7 +78,7 @@ def max_pool2d(
     Returns:
       The type of input, [N, OH, OW, C].
     """
-    shape = _exact.window(kernel, stride, (1, 1), pad)
+    shape = _window.window(kernel, stride, (1, 1), pad)
     if not jnp.issubdtype(input.dtype, jnp.floating):
         return _sweep(input, shape, np.iinfo(input.dtype).min, lax.max, input.dtype)
     wide = input.astype(jnp.float32)
@@ -100,7 +100,7 @@ def _sweep(
 ) -> jax.Array:
     """Combines the elements of each window of [N, IH, IW, C] in `dtype`, one axis at a time."""
     out = shape.out(x.shape)
-    x = _exact.pad_spatial(x, shape.pad, jnp.asarray(neutral, x.dtype)).astype(dtype)
+    x = _window.pad_spatial(x, shape.pad, jnp.asarray(neutral, x.dtype)).astype(dtype)
     x = _combine(x, (shape.size[0], 1), (shape.stride[0], 1), (out[0], x.shape[2]), combine)
     return _combine(x, (1, shape.size[1]), (1, shape.stride[1]), out, combine)
 
@@ -121,7 +121,7 @@ def _combine(
     length = size[axis - 1]
 
     def part(of: jax.Array, at: int) -> jax.Array:
-        return _exact.tap(of, (at, 0) if axis == 1 else (0, at), out, stride)
+        return _window.tap(of, (at, 0) if axis == 1 else (0, at), out, stride)
 
     n = x.shape[axis]
     sparse = length <= _MANY_TAPS and length * out[axis - 1] <= 2 * n

@@ -1,0 +1,237 @@
+"""The routes of integer convolutions: every one equals the definition."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracle.matmul_oracle import draw
+
+from tosajax.dtypes import DType
+from tosajax.ops import _exact_conv
+from tosajax.ops._window import Window
+
+SHAPES = {
+    # name: (x [N, ..., IC], OC, window)
+    "same": ((2, 6, 5, 9), 20, Window((3, 3), (1, 1), (1, 1), ((1, 1), (1, 1)))),
+    "valid": ((1, 7, 6, 17), 3, Window((3, 2), (1, 1), (1, 1), ((0, 0), (0, 0)))),
+    "strided": ((2, 9, 8, 8), 17, Window((3, 3), (2, 3), (1, 1), ((0, 1), (1, 0)))),
+    "dilated": ((1, 9, 9, 8), 18, Window((3, 2), (1, 2), (2, 3), ((2, 1), (0, 3)))),
+    "growing": ((1, 3, 4, 8), 20, Window((3, 3), (1, 1), (1, 1), ((2, 2), (2, 2)))),
+    "padding alone": ((1, 2, 2, 8), 17, Window((2, 2), (3, 3), (1, 1), ((3, 3), (3, 3)))),
+    "one tap": ((2, 4, 5, 6), 7, Window((1, 1), (2, 1), (1, 1), ((0, 0), (1, 0)))),
+    "three channels": ((1, 6, 6, 3), 5, Window((3, 3), (1, 1), (1, 1), ((1, 1), (1, 1)))),
+    "one channel": ((1, 9, 5, 1), 8, Window((4, 3), (2, 2), (1, 1), ((1, 2), (0, 1)))),
+    "one result": ((1, 3, 3, 16), 1, Window((3, 3), (1, 1), (1, 1), ((0, 0), (0, 0)))),
+    "depth": (
+        (2, 5, 4, 4, 4),
+        17,
+        Window((2, 3, 3), (2, 1, 1), (2, 1, 1), ((1, 0), (1, 1), (1, 1))),
+    ),
+    "many taps": ((1, 9, 12, 2), 18, Window((9, 8), (1, 1), (1, 1), ((4, 4), (4, 3)))),
+}
+NAMES = ["dot", "patches", "convolution"]
+POINTS = [-128, -1, 0, 127]
+
+
+def force(monkeypatch, name: str) -> None:
+    monkeypatch.setattr(_exact_conv, "route", lambda *_: _exact_conv.Route(name, "forced"))
+
+
+def operands(shape: str, dtype: DType, rng, low: int = -128, high: int = 127):
+    x_shape, oc, window = SHAPES[shape]
+    x = draw(rng, dtype, x_shape)
+    weight = np.clip(draw(rng, DType.INT8, (oc, *window.size, x_shape[-1])), low, high)
+    return jnp.asarray(x), weight, window
+
+
+def point(value: int, dtype: DType = DType.INT8) -> np.ndarray:
+    return np.full(1, value, dtype.storage)
+
+
+def expected(x, weight, x_zp, weight_zp, window) -> np.ndarray:
+    """By NumPy in int64, tap by tap."""
+    wide = np.asarray(x).astype(np.int64) - int(x_zp[0])
+    kernel = weight.astype(np.int64) - int(weight_zp[0])
+    padded = np.pad(wide, [(0, 0), *window.pad, (0, 0)])
+    out = window.out(x.shape)
+    total = np.zeros((x.shape[0], *out, weight.shape[0]), np.int64)
+    for tap in np.ndindex(*window.size):
+        at = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, window.dilation, out, window.stride, strict=True)
+        )
+        total += padded[(slice(None), *at)] @ kernel[(slice(None), *tap)].T
+    return total
+
+
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_definition(shape, dtype, rng):
+    x, weight, window = operands(shape, dtype, rng)
+    x_zp, weight_zp = point(-128 if dtype is DType.INT8 else 0, dtype), point(127)
+    result = _exact_conv.convolution_definition(
+        x, jnp.asarray(weight), jnp.asarray(x_zp), jnp.asarray(weight_zp), window
+    )
+    np.testing.assert_array_equal(np.asarray(result), expected(x, weight, x_zp, weight_zp, window))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s != "many taps"])
+def test_constant_weights(shape, dtype, name, monkeypatch, rng):
+    force(monkeypatch, name)
+    for weight_zp, low, high in ((0, -128, 127), (-128, -128, -1), (127, -1, 127), (5, -100, 100)):
+        x, weight, window = operands(shape, dtype, rng, low, high)
+        assert _exact_conv.constant_weight(weight, point(weight_zp)) is not None
+        for x_zp in POINTS if dtype is DType.INT8 else [0]:
+            zps = point(x_zp, dtype), point(weight_zp)
+            want = expected(x, weight, *zps, window)
+            for given in (zps[0], jnp.asarray(zps[0])):
+                result = jax.jit(
+                    lambda x, weight=weight, given=given, zp=zps[1], window=window: (
+                        _exact_conv.convolution(x, weight, given, zp, window)
+                    )
+                )(x)
+                assert result.dtype == (np.int64 if dtype is DType.INT16 else np.int32)
+                np.testing.assert_array_equal(np.asarray(result), want)
+
+
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("constant", ["neither", "weight", "both"])
+def test_the_route_that_is_chosen(shape, dtype, constant, rng):
+    x, weight, window = operands(shape, dtype, rng)
+    for x_zp in POINTS if dtype is DType.INT8 else [0]:
+        for weight_zp in POINTS:
+            zps = point(x_zp, dtype), point(weight_zp)
+            given = (
+                weight if constant != "neither" else jnp.asarray(weight),
+                zps[0] if constant == "both" else jnp.asarray(zps[0]),
+                zps[1] if constant != "neither" else jnp.asarray(zps[1]),
+            )
+            result = _exact_conv.convolution(x, *given, window)
+            want = expected(x, weight, *zps, window)
+            np.testing.assert_array_equal(np.asarray(result), want)
+
+
+@pytest.mark.parametrize("value", [-32768, -32641, -1, 127, 32767])
+def test_int16_sums_do_not_overflow(value):
+    length = 131_071
+    x = jnp.full((1, 1, 1, length), value, jnp.int16)
+    window = Window((1, 1), (1, 1), (1, 1), ((0, 0), (0, 0)))
+    for channels in (length, length + 1):
+        x = jnp.full((1, 1, 1, channels), value, jnp.int16)
+        weight = np.full((1, 1, 1, channels), -128, np.int8)
+        known = _exact_conv.constant_weight(weight, point(0)) is not None
+        assert known == (channels == length)
+        result = _exact_conv.convolution(x, weight, point(0, DType.INT16), point(0), window)
+        assert int(np.asarray(result).item()) == value * -128 * channels
+
+
+def test_weights_beyond_int8_are_not_prepared():
+    weight = np.array([[-128, 127]], np.int8)
+    for zero_point, fits in ((0, True), (1, False), (-1, False)):
+        known = _exact_conv.constant_weight(weight, point(zero_point))
+        assert (known is not None) == fits
+
+
+@pytest.mark.parametrize("pad", [((0, 0), (0, 0)), ((1, 1), (1, 1))])
+def test_border_is_one_element_where_nothing_is_padded(pad):
+    weight = np.ones((2, 3, 3, 4), np.int8)
+    border = _exact_conv._border(weight, (1, 5, 6, 4), Window((3, 3), (1, 1), (1, 1), pad))
+    padded = pad[0][0] > 0
+    assert border.shape == ((1, 5, 6, 2) if padded else (1, 1, 1, 2))
+    assert border[0, 0, 0].tolist() == ([16, 16] if padded else [36, 36])
+
+
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
+@pytest.mark.parametrize("shape", ["same", "depth", "one tap"])
+def test_transforms(shape, dtype, rng):
+    x, weight, window = operands(shape, dtype, rng)
+    zps = point(0 if dtype is DType.INT16 else -3, dtype), point(0)
+    xs = jnp.stack([x, ~x, x[..., ::-1]])
+    want = np.stack([expected(x, weight, *zps, window) for x in xs])
+
+    def call(x):
+        return _exact_conv.convolution(x, weight, *zps, window)
+
+    for result in (
+        jax.vmap(call)(xs),
+        jax.jit(jax.vmap(call))(xs),
+        jax.vmap(jax.jit(call))(xs),
+        jax.jit(lambda xs: jax.lax.map(call, xs))(xs),
+        jax.lax.scan(lambda carry, x: (carry, call(x)), 0, xs)[1],
+    ):
+        np.testing.assert_array_equal(np.asarray(result), want)
+
+
+FAST = {
+    # name: (x [N, ..., IC], OC, window, route)
+    "many channels": (
+        (4, 8, 8, 32),
+        32,
+        Window((3, 3), (1, 1), (1, 1), ((1, 1), (1, 1))),
+        "convolution",
+    ),
+    "strided": ((4, 8, 8, 16), 32, Window((3, 3), (2, 2), (1, 1), ((0, 1), (0, 1))), "convolution"),
+    "dilated": ((4, 9, 9, 32), 32, Window((3, 3), (1, 1), (2, 2), ((2, 2), (2, 2))), "convolution"),
+    "growing": ((4, 8, 8, 32), 32, Window((3, 3), (1, 1), (1, 1), ((2, 2), (2, 2))), "convolution"),
+    "depth": (
+        (1, 4, 8, 8, 8),
+        32,
+        Window((3, 3, 3), (1, 1, 1), (1, 1, 1), ((1, 1),) * 3),
+        "convolution",
+    ),
+    "few channels": (
+        (4, 8, 8, 16),
+        16,
+        Window((3, 3), (1, 1), (1, 1), ((1, 1), (1, 1))),
+        "patches",
+    ),
+    "three channels": (
+        (4, 8, 8, 3),
+        16,
+        Window((3, 3), (1, 1), (1, 1), ((1, 1), (1, 1))),
+        "patches",
+    ),
+    "one tap": ((4, 8, 8, 32), 32, Window((1, 1), (1, 1), (1, 1), ((0, 0), (0, 0))), "dot"),
+}
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="looks for the fast kernels of XLA:CPU")
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("case", FAST)
+def test_every_route_takes_the_fast_path(case, constant, dtype, rng):
+    """XLA gives its int8 kernels up without a word, and loses a factor of 100."""
+    x_shape, oc, window, name = FAST[case]
+    x = jnp.asarray(draw(rng, dtype, x_shape))
+    weight = draw(rng, DType.INT8, (oc, *window.size, x_shape[-1]))
+    zps = point(0 if dtype is DType.INT16 else 3, dtype), point(0)
+    route = _exact_conv.route(x, weight.shape, constant, window)
+    assert route.name == (name if constant or name == "dot" else "patches")
+
+    def call(x, *rest):
+        return _exact_conv.convolution(x, *(rest or (weight, *zps)), window)
+
+    arguments = (x,) if constant else (x, jnp.asarray(weight), *map(jnp.asarray, zps))
+    text = str(jax.jit(call).lower(*arguments).compile().as_text())
+    assert "ynn_fusion" in text
+    program = text[text.index("ENTRY") :]
+    assert not re.search(r"\b(dot|convolution)\(", program), "a slow kernel"
+
+
+def test_no_64_bit_type_in_int8(rng):
+    x, weight, window = operands("same", DType.INT8, rng)
+    text = jax.jit(lambda x: _exact_conv.convolution(x, weight, point(3), point(0), window))
+    text = text.lower(x).as_text()
+    assert not any(f"x{wide}>" in text for wide in ("i64", "ui64", "f64"))
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(23)

@@ -1,0 +1,108 @@
+"""Many examples of a graph that is written for one: side by side, in micro-batches, on devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
+
+from tosajax.graph import Graph, Tensor
+from tosajax.lower import Params, Program
+from tosajax.variables import State
+
+Devices = Sequence[Any]  # of jax.Device, which type checkers do not know
+
+
+def carries_batch(tensor: Tensor) -> bool:
+    """Whether the first dimension of an input or output can hold examples."""
+    return bool(tensor.shape) and tensor.shape[0] == 1
+
+
+def side_by_side(
+    program: Program,
+    graph: Graph,
+    count: int,
+    micro_batch: int,
+    devices: Devices = (),
+) -> Program:
+    """Runs `count` examples of a graph of fixed shapes, each exactly as it would run alone.
+
+    Args:
+      program: of the graph.
+      graph: its inputs whose first dimension is 1 hold the examples there, others are shared.
+      count: examples of a call.
+      micro_batch: examples that run at a time; the micro-batches of a device run one after
+        another.
+      devices: share the examples equally among them; none for the default device.
+
+    Returns:
+      A program whose inputs and outputs hold `count` examples; outputs have a new first dimension
+      for them where theirs is not 1. State and flags have one, too.
+    """
+    carries = [carries_batch(t) for t in graph.input_tensors]
+
+    def one(params: Params, shared: list[jax.Array], own: tuple[State, list[jax.Array]]) -> Any:
+        state, carried = own
+        sources = {True: iter(carried), False: iter(shared)}
+        return program(params, state, *(next(sources[c]) for c in carries))
+
+    def on_device(params: Params, shared: list[jax.Array], own: Any) -> Any:
+        together = jax.vmap(lambda example: one(params, shared, example))
+        return _in_parts(together, own, micro_batch)
+
+    function = _over_devices(on_device, devices) if devices else on_device
+    each = -(-count // max(1, len(devices)))
+
+    def batched(params: Params, state: State, *inputs: jax.Array):
+        own = [x.reshape(count, 1, *x.shape[1:]) for x, c in zip(inputs, carries, strict=True) if c]
+        shared = [x for x, c in zip(inputs, carries, strict=True) if not c]
+        filled = _fill((state, own), each * max(1, len(devices)))
+        results = function(params, shared, filled)
+        state, flags, outputs = jax.tree.map(lambda y: y[:count], results)
+        joined = (
+            y.reshape(count, *y.shape[2:]) if carries_batch(t) else y
+            for y, t in zip(outputs, graph.output_tensors, strict=True)
+        )
+        return state, flags, tuple(joined)
+
+    return batched
+
+
+def _in_parts(function: Callable[[Any], Any], batch: Any, size: int) -> Any:
+    """Maps over parts of at most `size` examples, equal ones."""
+    count = jax.tree.leaves(batch)[0].shape[0]
+    parts = -(-count // size)
+    if parts == 1:
+        return function(batch)
+    each = -(-count // parts)
+    split = jax.tree.map(lambda x: x.reshape(parts, each, *x.shape[1:]), _fill(batch, parts * each))
+    results = lax.map(function, split)
+    return jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:])[:count], results)
+
+
+def _over_devices(function: Callable[..., Any], devices: Devices) -> Callable[..., Any]:
+    examples, everything = PartitionSpec("examples"), PartitionSpec()
+    return jax.shard_map(
+        function,
+        mesh=Mesh(np.asarray(devices), ("examples",)),
+        in_specs=(everything, everything, examples),
+        out_specs=examples,
+        check_vma=False,
+    )
+
+
+def _fill(batch: Any, count: int) -> Any:
+    """Repeats the last example until there are `count`."""
+
+    def fill(x: jax.Array) -> jax.Array:
+        missing = count - x.shape[0]
+        if not missing:
+            return x
+        return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))])
+
+    return jax.tree.map(fill, batch)

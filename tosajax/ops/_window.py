@@ -1,0 +1,96 @@
+"""Windows that slide over the spatial axes of an array [N, ..., C]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+class Window(NamedTuple):
+    """A window that slides over the spatial axes 1, 2, ... of an array [N, ..., C]."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    pad: tuple[tuple[int, int], ...]
+
+    def out(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The spatial shape of the result for an array of `shape` [N, ..., C]."""
+        return tuple(
+            (length - 1 + low + high - (size - 1) * dilation) // stride + 1
+            for length, size, stride, dilation, (low, high) in zip(shape[1:-1], *self, strict=True)
+        )
+
+    def offsets(self) -> Iterator[tuple[int, ...]]:
+        """Where each tap reads, from the first element of the window."""
+        return product(
+            *(
+                range(0, size * dilation, dilation)
+                for size, dilation in zip(self.size, self.dilation, strict=True)
+            )
+        )
+
+
+def window(
+    size: Sequence[int], stride: Sequence[int], dilation: Sequence[int], pad: Sequence[int]
+) -> Window:
+    """A Window from attributes as the specification lists them: `pad` is low, high by axis."""
+    pairs = tuple(zip(pad[0::2], pad[1::2], strict=True))
+    return Window(tuple(size), tuple(stride), tuple(dilation), pairs)
+
+
+def pad_spatial(x: jax.Array, pads: Sequence[tuple[int, int]], value: jax.Array) -> jax.Array:
+    """Pads the spatial axes of [N, ..., C] with a scalar of its type."""
+    if not any(map(any, pads)):
+        return x
+    padded = lax.pad(x, value, [(0, 0, 0), *((low, high, 0) for low, high in pads), (0, 0, 0)])
+    # Else XLA turns each slice of it into a pad of a slice, and computes `x` again for each.
+    return lax.optimization_barrier(padded)
+
+
+def tap(
+    padded: jax.Array, offset: Sequence[int], out: Sequence[int], stride: Sequence[int]
+) -> jax.Array:
+    """What the tap of a window at `offset` reads for every element of the result."""
+    limit = (o + (n - 1) * s + 1 for o, n, s in zip(offset, out, stride, strict=True))
+    return lax.slice(
+        padded,
+        (0, *offset, 0),
+        (padded.shape[0], *limit, padded.shape[-1]),
+        (1, *stride, 1),
+    )
+
+
+def dynamic_window(
+    padded: jax.Array, start: Sequence[jax.Array], part: Window, out: Sequence[int]
+) -> jax.Array:
+    """The part of `padded` that the taps of `part` read when they begin at a traced `start`."""
+    extent = (
+        (n - 1) * stride + (size - 1) * dilation + 1
+        for n, size, stride, dilation in zip(out, *part[:3], strict=True)
+    )
+    zero = jnp.zeros((), jnp.int32)
+    return lax.dynamic_slice(
+        padded, (zero, *start, zero), (padded.shape[0], *extent, padded.shape[-1])
+    )
+
+
+def patches_of(x: jax.Array, shape: Window, out: tuple[int, ...]) -> jax.Array:
+    """What each window of padded `x` reads, [N * out, taps * IC], taps as in the weights.
+
+    Axis by axis, each tap axis a new one before the channels: XLA compiles and runs that faster
+    than one concatenation of all taps.
+    """
+    rank = len(out)
+    for axis in reversed(range(rank)):
+        step, last = shape.stride[axis], (out[axis] - 1) * shape.stride[axis] + 1
+        starts = range(0, shape.size[axis] * shape.dilation[axis], shape.dilation[axis])
+        taps = [lax.slice_in_dim(x, at, at + last, step, axis=1 + axis) for at in starts]
+        x = jnp.stack(taps, axis=1 + rank)
+    return x.reshape(x.shape[0] * math.prod(out), -1)
