@@ -108,6 +108,12 @@ def build(
     return program, context.params
 
 
+def scope_name(node: Node) -> str:
+    """What XLA's programs and profiles call the steps of a node."""
+    text = node.title.encode("ascii", "backslashreplace").decode()
+    return text if len(text) <= 200 else f"{text[:100]}...{text[-97:]}"
+
+
 def to_device(values: np.ndarray, dtype: DType) -> jax.Array:
     """Values in their storage as a JAX array, int48 without narrowing."""
     return _x64.from_numpy(values) if dtype is DType.INT48 else jnp.asarray(values)
@@ -189,9 +195,11 @@ def _fenced(
     XLA would fuse a product into the sum that follows, differently for different batches.
     """
     fenced = [n for n in node.outputs if readers[n] > 1 or tensors[n].dtype.is_float]
+    scope = scope_name(node)
 
     def run_step(run: _Run) -> None:
-        step(run)
+        with jax.named_scope(scope):
+            step(run)
         for name in fenced:
             run.values[name] = lax.optimization_barrier(run.values[name])
 

@@ -38,7 +38,7 @@ POINTS = [-128, -1, 0, 127]
 
 
 def force(monkeypatch, name: str) -> None:
-    monkeypatch.setattr(_exact_conv, "route", lambda *_: _exact_conv.Route(name, "forced"))
+    monkeypatch.setattr(_exact_conv, "choose", lambda *_: _exact_conv.Route(name, "forced"))
 
 
 def operands(shape: str, dtype: DType, rng, low: int = -128, high: int = 127):
@@ -212,8 +212,8 @@ def test_every_route_takes_the_fast_path(case, constant, dtype, rng):
     x = jnp.asarray(draw(rng, dtype, x_shape))
     weight = draw(rng, DType.INT8, (oc, *window.size, x_shape[-1]))
     zps = point(0 if dtype is DType.INT16 else 3, dtype), point(0)
-    route = _exact_conv.route(x, weight.shape, constant, window)
-    assert route.name == (name if constant or name == "dot" else "patches")
+    chosen = _exact_conv.choose(x, weight.shape, weight if constant else None, window)
+    assert chosen.name == (name if constant or name == "dot" else "patches")
 
     def call(x, *rest):
         return _exact_conv.convolution(x, *(rest or (weight, *zps)), window)

@@ -1,6 +1,6 @@
-"""The one place where 64-bit types are allowed: int48 values, held in int64.
+"""The one place where 64-bit types are allowed: int48 values, and products of int32.
 
-JAX narrows 64-bit values silently outside `jax.enable_x64`. A function that touches int48 wraps
+JAX narrows 64-bit values silently outside `jax.enable_x64`. A function that touches them wraps
 exactly its own arithmetic in `scope()`, names every dtype, and uses only primitives whose
 batching and differentiation rules keep 64 bits outside the scope: convert, add, sub, mul,
 shifts, bitwise, compare, select, `lax.clamp`, shape operations, `lax.reduce_sum`.
@@ -23,6 +23,18 @@ def scope() -> AbstractContextManager:
 def widen(value: jax.Array) -> jax.Array:
     """Converts an integer array to int64; call it inside `scope()`."""
     return lax.convert_element_type(value, np.int64)
+
+
+def multiply_high(a: jax.Array, b: jax.Array) -> jax.Array:
+    """The high word of the product of two int32 of one shape; int32.
+
+    CPUs and GPUs have an instruction for it. `lax.mulhi` would name it, but jax 0.10 cannot
+    compile that for several devices.
+    """
+    with scope():
+        product = widen(a) * widen(b)
+        high = lax.shift_right_arithmetic(product, lax.full_like(product, 32))
+        return lax.convert_element_type(high, np.int32)
 
 
 def from_numpy(values: np.ndarray) -> jax.Array:

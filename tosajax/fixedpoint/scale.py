@@ -1,7 +1,7 @@
 """Scaling by multiplier / 2**shift with exact integers ("Scaling Helpers", TOSA 1.0.1).
 
 Products have up to 63 bits. Where the value has at most 32 of them they are held in two words of
-uint32, so that no 64-bit type is needed; int48 values use int64.
+uint32, which is faster than 64-bit arithmetic throughout; int48 values use int64.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def reciprocal_scale(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _multiply(value: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The 64-bit product of two int32, as two uint32 words."""
     value, other = jnp.broadcast_arrays(value, other)
-    high, low = lax.mulhi(value, other), value * other
+    high, low = _x64.multiply_high(value, other), value * other
     return lax.bitcast_convert_type(high, jnp.uint32), lax.bitcast_convert_type(low, jnp.uint32)
 
 

@@ -19,6 +19,7 @@ from jax import lax
 
 from tosajax.fixedpoint import _x64
 from tosajax.ops import _exact
+from tosajax.ops._route import route
 from tosajax.ops._window import Window, dynamic_window, pad_spatial, patches_of
 
 # Taps and bytes of patches that are laid out at once; a larger kernel is summed in a loop.
@@ -39,21 +40,21 @@ class Route(NamedTuple):
     reason: str
 
 
-def route(
-    x: jax.Array | jax.ShapeDtypeStruct, weight_shape: Sequence[int], constant: bool, shape: Window
+def choose(
+    x: jax.Array, weight_shape: Sequence[int], known: np.ndarray | None, shape: Window
 ) -> Route:
-    """The route for these operands; `constant` is whether the weights are a NumPy array."""
+    """The route for these operands; `known` are the weights where they are constant."""
     oc, *kernel, ic = weight_shape
     if math.prod(_counts(x, shape)) > 1:
-        return Route("loop", f"its kernel has {math.prod(kernel)} taps")
+        return Route("loop", f"{math.prod(kernel)} taps are too many to lay out at once")
     if math.prod(kernel) == 1:
-        return Route("dot", "its kernel has one tap")
-    if not constant:
-        return Route("patches", "its weights are not constant")
+        return Route("dot", "one tap")
+    if known is None:
+        return Route("patches", "weights not constant")
     channels = ic * (kernel[0] if len(kernel) == 3 else 1)
     if channels < _MIN_INPUT_CHANNELS or max(channels, oc) < _MIN_CHANNELS:
-        return Route("patches", f"it has few channels ({channels} to {oc})")
-    return Route("convolution", "its weights are constant and its channels many")
+        return Route("patches", f"{channels} to {oc} channels are few")
+    return Route("convolution", f"constant weights, {channels} to {oc} channels")
 
 
 def convolution(
@@ -78,10 +79,11 @@ def convolution(
     if x.shape[-1] < 4 and math.prod(shape.size) > 1:
         x, weight = _four_channels(x, x_zp), _four_channels(weight, weight_zp)
     known = constant_weight(weight, weight_zp)
-    name = route(x, weight.shape, known is not None, shape).name
-    if known is None or name == "loop":
-        return _by_patches(x, weight, x_zp, weight_zp, shape)
-    return _by_constant(x, known, x_zp, shape, name)
+    chosen = choose(x, weight.shape, known, shape)
+    with route(*chosen):
+        if known is None or chosen.name == "loop":
+            return _by_patches(x, weight, x_zp, weight_zp, shape)
+        return _by_constant(x, known, x_zp, shape, chosen.name)
 
 
 def convolution_definition(

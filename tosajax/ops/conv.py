@@ -19,6 +19,7 @@ from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.ops import _exact, _exact_conv, _window
 from tosajax.ops._float import dot_rows
+from tosajax.ops._route import route
 from tosajax.ops._window import Window
 
 
@@ -170,9 +171,10 @@ def transpose_conv2d(
             (size - 1 + low, size - 1 + high)
             for size, (low, high) in zip(kernel, pads, strict=True)
         ]
-        total = _float_convolution(
-            input, lax.rev(weight, (1, 2)), (1, 1), inner, (1, 1), tuple(stride)
-        )
+        with route("float convolution", "of the spread input"):
+            total = _float_convolution(
+                input, lax.rev(weight, (1, 2)), (1, 1), inner, (1, 1), tuple(stride)
+            )
         return _add_bias(total, bias)
     spread, reach = _phases(weight, weight_zp, stride)
     around = [n for size in reach for n in (size - 1, size - 1)]
@@ -203,10 +205,12 @@ def _convolve(
     if not _is_float(x):
         total = _exact_conv.convolution(x, weight, input_zp, weight_zp, shape)
     elif _is_small(x, shape):
-        total = _float_patches(x, weight, shape)
+        with route("float patches", "a small result"):
+            total = _float_patches(x, weight, shape)
     else:
         ones = (1,) * len(shape.size)
-        total = _float_convolution(x, weight, shape.stride, shape.pad, shape.dilation, ones)
+        with route("float convolution", "a large result"):
+            total = _float_convolution(x, weight, shape.stride, shape.pad, shape.dilation, ones)
     return _add_bias(total, bias)
 
 
@@ -260,20 +264,26 @@ def _depthwise(
         # int16 by at most 255: a product has 24 bits, and MAX_TAPS of them fit int32.
         return values.astype(kernel.dtype)[..., None] * kernel.reshape(1, 1, 1, *kernel.shape)
 
-    if math.prod(shape.size) <= _exact_conv.MAX_TAPS:
+    def by_slices() -> jax.Array:
         taps = zip(shape.offsets(), weight, strict=True)
         first, *rest = (multiply(_window.tap(x, at, out, shape.stride), w) for at, w in taps)
         total = sum(rest, start=first)
-        total = _widen(total) if total_type is np.int64 else total
+        return _widen(total) if total_type is np.int64 else total
+
+    def term(start: list[jax.Array], kernel: jax.Array) -> jax.Array:
+        values = _window.dynamic_window(x, start, one, out)
+        more = multiply(_window.tap(values, (0, 0), out, shape.stride), kernel)
+        return _widen(more) if total_type is np.int64 else more
+
+    count = math.prod(shape.size)
+    if count <= _exact_conv.MAX_TAPS:
+        with route("slices", "one multiply-add for each tap"):
+            total = by_slices()
     else:
-
-        def term(start: list[jax.Array], kernel: jax.Array) -> jax.Array:
-            values = _window.dynamic_window(x, start, one, out)
-            more = multiply(_window.tap(values, (0, 0), out, shape.stride), kernel)
-            return _widen(more) if total_type is np.int64 else more
-
-        whole = (x.shape[0], *out, *weight.shape[1:])
-        total = _exact_conv.sum_over(shape.size, shape.dilation, weight, term, whole, total_type)
+        with route("loop", f"{count} taps are too many to lay out at once"):
+            whole = (x.shape[0], *out, *weight.shape[1:])
+            steps = shape.dilation
+            total = _exact_conv.sum_over(shape.size, steps, weight, term, whole, total_type)
     return total.reshape(*total.shape[:3], -1)
 
 

@@ -9,6 +9,7 @@ from jax import lax
 
 from tosajax.dtypes import DType
 from tosajax.ops import _exact
+from tosajax.ops._route import route
 
 
 def matmul(
@@ -28,14 +29,17 @@ def matmul(
       `out_type`, [N, H, W].
     """
     if a.dtype == np.int8:
-        return _exact.dot_zp(a, b, a_zp, b_zp)
+        with route("dot", "int8"):
+            return _exact.dot_zp(a, b, a_zp, b_zp)
     if a.dtype == np.int16:
-        return _exact.dot_int16(a, b)
-    product = lax.dot_general(
-        a.astype(jnp.float32),
-        b.astype(jnp.float32),
-        (((2,), (1,)), ((0,), (0,))),
-        precision=lax.Precision.HIGHEST,
-        preferred_element_type=jnp.float32,
-    )
+        with route("dots of bytes", "int16"):
+            return _exact.dot_int16(a, b)
+    with route("float dot", "float32"):
+        product = lax.dot_general(
+            a.astype(jnp.float32),
+            b.astype(jnp.float32),
+            (((2,), (1,)), ((0,), (0,))),
+            precision=lax.Precision.HIGHEST,
+            preferred_element_type=jnp.float32,
+        )
     return product.astype(out_type.storage)

@@ -1,0 +1,21 @@
+"""Where the lowered text of a program has 64-bit types."""
+
+from __future__ import annotations
+
+import re
+
+# What the high word of a product of two int32 takes.
+_PRODUCT = {"constant", "broadcast_in_dim", "convert", "multiply", "shift_right_arithmetic"}
+_WIDE = re.compile(r"tensor<(?:[0-9?]+x)*(?:i64|ui64|f64)>")
+_STEP = re.compile(r"(?:stablehlo|chlo|func)\.(\w+)")
+
+
+def operations_of_64_bits(text: str) -> set[str]:
+    """The operations on 64-bit data that are not part of a product of two int32."""
+    lines = [line for line in text.splitlines() if _WIDE.search(_without_attributes(line))]
+    return {found[1] for line in lines if (found := _STEP.search(line))} - _PRODUCT
+
+
+def _without_attributes(line: str) -> str:
+    """Sizes and positions are 64-bit integers, but not data."""
+    return re.sub(r"(dense<[^>]*>|array<[^>]*>) : tensor<[0-9x]*xi64>|<\{.*?\}>", "", line)
