@@ -13,6 +13,7 @@ import numpy as np
 from tosajax.batching import Devices, carries_batch, side_by_side
 from tosajax.bind import bind
 from tosajax.compiled import compiler_options, trace
+from tosajax.cost import Cost, cost
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.lower import CustomOps, Params, Program, build, to_device
@@ -101,6 +102,14 @@ class Executable:
             zeros.append(to_device(np.zeros(shape, tensor.dtype.storage), tensor.dtype))
         compiled, constants = self._compile(zeros)
         return compiled.lower(constants, self._own_state(), *zeros).compile().as_text()
+
+    def cost(self) -> Cost:
+        """Multiply-accumulates, bytes and routes; `print(run.cost())` shows a table.
+
+        Raises:
+          ValueError: the shapes of the inputs are not known.
+        """
+        return cost(self.graph, self.hlo())
 
     def __repr__(self) -> str:
         batch = f", batch={self.examples}" if self.examples else ""

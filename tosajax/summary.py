@@ -35,11 +35,12 @@ def summarize(graph: Graph) -> Summary:
         dtypes=dict(Counter(t.dtype.name for p in parts for t in p.tensors.values()).most_common()),
         parameters=sum(v.size for v in constants),
         parameter_bytes=sum(v.nbytes for v in constants),
-        macs=sum(_macs(node, part) for part in parts for node in part.nodes),
+        macs=sum(macs_of(node, part) for part in parts for node in part.nodes),
     )
 
 
-def _macs(node: Node, graph: Graph) -> int:
+def macs_of(node: Node, graph: Graph) -> int:
+    """The multiply-accumulates of one node of a legal graph."""
     match node.op:
         case "CONV2D" | "CONV3D":
             call = Call(node, graph.tensors)

@@ -28,7 +28,7 @@ _MAX_PATCH_BYTES = 2**28
 # XLA:CPU convolves int8 fast from this many channels on, either in or out; patches of fewer input
 # channels than the second are laid out faster than it reads them.
 _MIN_CHANNELS = 17
-_MIN_INPUT_CHANNELS = 8
+MIN_INPUT_CHANNELS = 8
 # Up to here, correcting the border of the result costs less than padding the input.
 _MAX_BORDER_BYTES = 2**18
 
@@ -52,7 +52,7 @@ def choose(
     if known is None:
         return Route("patches", "weights not constant")
     channels = ic * (kernel[0] if len(kernel) == 3 else 1)
-    if channels < _MIN_INPUT_CHANNELS or max(channels, oc) < _MIN_CHANNELS:
+    if channels < MIN_INPUT_CHANNELS or max(channels, oc) < _MIN_CHANNELS:
         return Route("patches", f"{channels} to {oc} channels are few")
     return Route("convolution", f"constant weights, {channels} to {oc} channels")
 
@@ -76,10 +76,11 @@ def convolution(
     Returns:
       int32, or for int16 int48 held in int64; [N, ..., OC].
     """
-    if x.shape[-1] < 4 and math.prod(shape.size) > 1:
-        x, weight = _four_channels(x, x_zp), _four_channels(weight, weight_zp)
     known = constant_weight(weight, weight_zp)
     chosen = choose(x, weight.shape, known, shape)
+    if x.shape[-1] < 4 and math.prod(shape.size) > 1:
+        x, weight = _four_channels(x, x_zp), _four_channels(weight, weight_zp)
+        known = None if known is None else _four_channels(known, np.zeros(1, np.int8))
     with route(*chosen):
         if known is None or chosen.name == "loop":
             return _by_patches(x, weight, x_zp, weight_zp, shape)

@@ -204,19 +204,25 @@ def _convolve(
 ) -> jax.Array:
     if not _is_float(x):
         total = _exact_conv.convolution(x, weight, input_zp, weight_zp, shape)
-    elif _is_small(x, shape):
-        with route("float patches", "a small result"):
+    elif reason := _reason_for_patches(x, shape):
+        with route("float patches", reason):
             total = _float_patches(x, weight, shape)
     else:
         ones = (1,) * len(shape.size)
-        with route("float convolution", "a large result"):
+        with route("float convolution", "channels and results enough"):
             total = _float_convolution(x, weight, shape.stride, shape.pad, shape.dilation, ones)
     return _add_bias(total, bias)
 
 
-def _is_small(x: jax.Array, shape: Window) -> bool:
-    """Whether XLA might convolve one example in another way, and other bits, than a batch."""
-    return math.prod(shape.out(x.shape)) <= 64 and math.prod(shape.size) <= _exact_conv.MAX_TAPS
+def _reason_for_patches(x: jax.Array, shape: Window) -> str:
+    """Why floats are to be convolved as a dot of patches; nothing where they are not."""
+    if math.prod(shape.size) > _exact_conv.MAX_TAPS:
+        return ""
+    # XLA might convolve one example in another way, and to other bits, than a batch.
+    if math.prod(shape.out(x.shape)) <= 64:
+        return "a small result"
+    few = x.shape[-1] < _exact_conv.MIN_INPUT_CHANNELS
+    return f"{x.shape[-1]} input channels are few" if few else ""
 
 
 def _float_patches(x: jax.Array, weight: jax.Array, shape: Window) -> jax.Array:

@@ -1,0 +1,158 @@
+"""What a graph costs to run: multiply-accumulates, bytes, and the route of each heavy operator."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.lower import scope_name
+from tosajax.ops import _route
+from tosajax.summary import macs_of
+
+# In the text of a compiled program: the name of a step, where a computation starts, one that is a
+# fast kernel of XLA:CPU, and a step on integers that may not be.
+_OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?(\S+) .*\{$")
+_FAST = re.compile(r'calls=%?([\w.\-]+).*"kind":"__ynn_fusion"')
+_PLAIN = re.compile(r"= [su]\d+\S+ (dot|convolution)\(")
+# A node in the name of a step, as `scope_name` writes it.
+_SCOPE = re.compile(r"""([A-Z][A-Z0-9_]* (?:'[^']*'|"[^"]*"))""")
+
+
+class NodeCost(NamedTuple):
+    """One node: what it does and how."""
+
+    title: str
+    output: str  # type and shape of its first output
+    macs: int
+    bytes: int  # of all that it reads and writes
+    route: str = ""  # of a heavy operator
+    reason: str = ""  # why it takes that route
+    warning: str = ""  # where XLA has no fast kernel for it
+
+
+class Cost(NamedTuple):
+    """One run of a graph; of one example, where examples run side by side."""
+
+    nodes: tuple[NodeCost, ...]
+    peak_bytes: int  # of tensors that are alive at a time, constants apart
+
+    @property
+    def macs(self) -> int:
+        return sum(node.macs for node in self.nodes)
+
+    @property
+    def bytes(self) -> int:
+        return sum(node.bytes for node in self.nodes)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(f"{node.title}: {node.warning}" for node in self.nodes if node.warning)
+
+    def __str__(self) -> str:
+        """A table of the nodes that multiply, the totals, and the warnings."""
+        head = ("node", "output", "MACs", "bytes", "route", "why")
+        rows = [
+            (n.title, n.output, f"{n.macs:,}", f"{n.bytes:,}", n.route, n.reason)
+            for n in self.nodes
+            if n.macs
+        ]
+        total = ("all nodes", "", f"{self.macs:,}", f"{self.bytes:,}", "", "")
+        lines = _table([head, *rows, total])
+        lines.append(f"at most {self.peak_bytes:,} bytes of tensors at a time")
+        return "\n".join([*lines, *(f"warning: {w}" for w in self.warnings)])
+
+
+def cost(graph: Graph, program: str) -> Cost:
+    """The cost of a legal graph of known dimensions.
+
+    Args:
+      graph: its subgraphs count once, however often they run.
+      program: what XLA made of it, for the routes.
+    """
+    routes, slow = _routes(program), _slow_kernels(program)
+    nodes = tuple(
+        _cost_of(node, part, routes, slow)
+        for part in graph.walk()
+        for node in part.ordered_nodes()
+        if node.op not in spec.CONSTANT_OPERATORS
+    )
+    return Cost(nodes, peak_bytes(graph))
+
+
+def peak_bytes(graph: Graph) -> int:
+    """The most bytes of tensors that are alive at a time, constants apart; the main graph's."""
+    nodes = [n for n in graph.ordered_nodes() if n.op not in spec.CONSTANT_OPERATORS]
+    left = Counter(name for node in nodes for name in set(node.inputs))
+    left.update(graph.outputs)
+    alive = {t.name: _bytes_of(t) for t in graph.input_tensors}
+    peak = sum(alive.values())
+    for node in nodes:
+        alive |= {name: _bytes_of(graph.tensors[name]) for name in node.outputs}
+        peak = max(peak, sum(alive.values()))
+        left.subtract(set(node.inputs))
+        alive = {name: size for name, size in alive.items() if left[name] > 0}
+    return peak
+
+
+def _cost_of(
+    node: Node, graph: Graph, routes: dict[str, tuple[str, str]], slow: dict[str, str]
+) -> NodeCost:
+    name = scope_name(node)
+    tensors = [graph.tensors[n] for n in (*node.inputs, *node.outputs)]
+    output = str(graph.tensors[node.outputs[0]]) if node.outputs else ""
+    macs, size = macs_of(node, graph), sum(map(_bytes_of, tensors))
+    kernel = slow.get(name)
+    warning = f"XLA has no fast kernel for this {kernel}" if kernel else ""
+    return NodeCost(node.title, output, macs, size, *routes.get(name, ("", "")), warning)
+
+
+def _bytes_of(tensor: Tensor) -> int:
+    if tensor.dtype is DType.SHAPE:
+        return 0
+    return math.prod(tensor.shape or ()) * tensor.dtype.storage.itemsize
+
+
+def _routes(program: str) -> dict[str, tuple[str, str]]:
+    """The route and its reason, by the scope of the node."""
+    found = {}
+    for name in _op_names(program):
+        route, scope = _route.find(name), _scope_of(name)
+        if route and scope:
+            found[scope] = route
+    return found
+
+
+def _slow_kernels(program: str) -> dict[str, str]:
+    """Each "dot" or "convolution" of integers that XLA:CPU has no kernel for, by scope."""
+    fast = set(_FAST.findall(program))
+    found, inside = {}, ""
+    for line in program.splitlines():
+        if start := _COMPUTATION.match(line):
+            inside = start[1]
+        kernel = _PLAIN.search(line)
+        if kernel and inside not in fast:
+            found |= {scope: kernel[1] for name in _op_names(line) if (scope := _scope_of(name))}
+    return found
+
+
+def _op_names(text: str) -> Iterator[str]:
+    for found in _OP_NAME.findall(text):
+        yield found.replace("\\'", "'").replace('\\"', '"')
+
+
+def _scope_of(op_name: str) -> str | None:
+    """The innermost node in the name of a step."""
+    scopes = _SCOPE.findall(op_name.partition("route ")[0])
+    return scopes[-1] if scopes else None
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
