@@ -16,11 +16,11 @@ from tosajax.ops import _route
 from tosajax.summary import macs_of
 
 # In the text of a compiled program: the name of a step, where a computation starts, one that is a
-# fast kernel of XLA:CPU, and a step on integers that may not be.
+# fast kernel of XLA:CPU, and a step that may not be.
 _OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?(\S+) .*\{$")
 _FAST = re.compile(r'calls=%?([\w.\-]+).*"kind":"__ynn_fusion"')
-_PLAIN = re.compile(r"= [su]\d+\S+ (dot|convolution)\(")
+_PLAIN = re.compile(r"= ([a-z]+)\d+\S* (dot|convolution)\(")
 # A node in the name of a step, as `scope_name` writes it.
 _SCOPE = re.compile(r"""([A-Z][A-Z0-9_]* (?:'[^']*'|"[^"]*"))""")
 
@@ -130,15 +130,20 @@ def _routes(program: str) -> dict[str, tuple[str, str]]:
 
 
 def _slow_kernels(program: str) -> dict[str, str]:
-    """Each "dot" or "convolution" of integers that XLA:CPU has no kernel for, by scope."""
+    """Each "dot" or "convolution" that XLA:CPU has no fast kernel for, by scope.
+
+    That is any of integers, and of floats a convolution in a loop.
+    """
     fast = set(_FAST.findall(program))
-    found, inside = {}, ""
+    found, inside, in_main = {}, "", False
     for line in program.splitlines():
         if start := _COMPUTATION.match(line):
-            inside = start[1]
+            inside, in_main = start[1], line.startswith("ENTRY")
         kernel = _PLAIN.search(line)
-        if kernel and inside not in fast:
-            found |= {scope: kernel[1] for name in _op_names(line) if (scope := _scope_of(name))}
+        if not kernel or inside in fast:
+            continue
+        if kernel[1] in ("s", "u") or (kernel[2] == "convolution" and not in_main):
+            found |= {scope: kernel[2] for name in _op_names(line) if (scope := _scope_of(name))}
     return found
 
 

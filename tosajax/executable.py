@@ -13,8 +13,9 @@ import numpy as np
 from tosajax.batching import Devices, carries_batch, side_by_side
 from tosajax.bind import bind
 from tosajax.compiled import compiler_options, trace
-from tosajax.cost import Cost, cost
+from tosajax.cost import Cost, cost, peak_bytes
 from tosajax.dtypes import DType
+from tosajax.examples import one_example
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.lower import CustomOps, Params, Program, build, to_device
 from tosajax.report import Report
@@ -24,6 +25,9 @@ from tosajax.variables import State, Variable, initial_state
 
 # Types that NumPy files and other tools use for the bits of one of ours.
 _LOOKALIKES = {DType.INT8: np.uint8, DType.INT16: np.uint16, DType.BF16: np.uint16}
+
+# Tensors of a micro-batch that are alive at a time and stay in a core's share of the cache.
+_CACHE_BYTES = 2**22
 
 
 class Executable:
@@ -51,11 +55,10 @@ class Executable:
     ):
         if batch is not None and batch < 1:
             raise ValueError(f"batch is {batch}, expected at least 1")
-        self.graph = bind(graph, batch=batch) if batch is not None else graph
         self.target = target or Target.everything()
-        # A graph of one fixed example runs `batch` of them side by side.
-        self.examples = batch if batch is not None and not graph.is_dynamic else None
-        self.micro_batch, self.devices = micro_batch, tuple(devices)
+        self.graph, self.examples = _with_batch(graph, self.target, batch)
+        self.devices = tuple(devices)
+        self.micro_batch = _micro_batch(self.graph, self.examples, micro_batch, self.devices)
         self.state: MutableMapping[str, Variable] = {} if state is None else state
         self._custom_ops, self._reports = custom_ops, report_unpredictable
         self._programs: dict[tuple, tuple[Program, Params]] = {}
@@ -154,9 +157,8 @@ class Executable:
             )
             self._add_variables(graph)
             if self.examples is not None:
-                fn = side_by_side(
-                    fn, graph, self.examples, self.micro_batch or self.examples, self.devices
-                )
+                count = self.micro_batch or self.examples
+                fn = side_by_side(fn, graph, self.examples, count, self.devices)
             self._programs[shapes] = fn, params
         return self._programs[shapes]
 
@@ -230,6 +232,42 @@ def compile(
         custom_ops=custom_ops,
         report_unpredictable=report_unpredictable,
     )
+
+
+def _with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, int | None]:
+    """The graph to run, and of how many examples side by side if it is a graph of one."""
+    if batch is None:
+        return graph, None
+    if not graph.is_dynamic:
+        return graph, batch
+    bound = bind(graph, batch=batch)
+    one = one_example(graph)
+    if one is None:
+        return bound, None
+    validate(bound, target).raise_errors()
+    return one, batch
+
+
+def _micro_batch(
+    graph: Graph, examples: int | None, wanted: int | None, devices: Devices
+) -> int | None:
+    """How many examples run at a time."""
+    if examples is None:
+        if wanted is not None or devices:
+            raise ValueError(
+                f"graph {graph.name!r} runs as a whole: micro_batch and devices need `batch` and "
+                "a graph of examples that do not depend on each other"
+            )
+        return None
+    if wanted is not None:
+        if wanted < 1:
+            raise ValueError(f"micro_batch is {wanted}, expected at least 1")
+        return min(wanted, examples)
+    # XLA:CPU convolves floats in a loop 15 times slower than outside.
+    floats = any(t.dtype.is_float for part in graph.walk() for t in part.tensors.values())
+    if floats or graph.is_dynamic or jax.default_backend() != "cpu":
+        return examples
+    return min(examples, max(1, _CACHE_BYTES // max(1, peak_bytes(graph))))
 
 
 def _described(x: jax.Array) -> str:
