@@ -20,6 +20,7 @@ from tosajax.io import save
 from tosajax.lower import lower
 from tosajax.report import Finding, FormatError, Report, TosaError, UnsupportedError, Verdict
 from tosajax.run_op import run_op
+from tosajax.saved import SavedExecutable, load_executable
 from tosajax.target import Target
 from tosajax.validate import validate
 from tosajax.variables import Variable, initial_state
@@ -55,6 +56,7 @@ __all__ = [
     "Graph",
     "Node",
     "Report",
+    "SavedExecutable",
     "Source",
     "Target",
     "Tensor",
@@ -66,6 +68,7 @@ __all__ = [
     "compile",
     "initial_state",
     "load",
+    "load_executable",
     "lower",
     "ops",
     "run_op",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax import saved
 from tosajax.batching import Devices, carries_batch, side_by_side
 from tosajax.bind import bind
 from tosajax.compiled import compiler_options, trace
@@ -17,14 +19,12 @@ from tosajax.cost import Cost, cost, peak_bytes
 from tosajax.dtypes import DType
 from tosajax.examples import one_example
 from tosajax.graph import DYNAMIC, Graph, Tensor
+from tosajax.inputs import accept
 from tosajax.lower import CustomOps, Params, Program, build, to_device
-from tosajax.report import Report
+from tosajax.report import Report, UnsupportedError
 from tosajax.target import Target
 from tosajax.validate import check_form, validate
 from tosajax.variables import State, Variable, initial_state
-
-# Types that NumPy files and other tools use for the bits of one of ours.
-_LOOKALIKES = {DType.INT8: np.uint8, DType.INT16: np.uint16, DType.BF16: np.uint16}
 
 # Tensors of a micro-batch that are alive at a time and stay in a core's share of the cache.
 _CACHE_BYTES = 2**22
@@ -79,14 +79,7 @@ class Executable:
           TypeError: the number of inputs or an element type is wrong.
           ValueError: a shape is wrong, or an int4 or int48 value is out of range.
         """
-        tensors = self.graph.input_tensors
-        if len(inputs) != len(tensors):
-            names = ", ".join(t.name for t in tensors)
-            raise TypeError(f"{len(inputs)} inputs, expected {len(tensors)} ({names})")
-        arrays = [
-            _accept(tensor, wanted, value)
-            for tensor, wanted, value in zip(tensors, self._wanted, inputs, strict=True)
-        ]
+        arrays = accept(self.graph.input_tensors, self._wanted, inputs)
         compiled, constants = self._compile(arrays)
         state, flags, outputs = compiled(constants, self._own_state(), *arrays)
         self.state.update(state)
@@ -98,11 +91,7 @@ class Executable:
         Raises:
           ValueError: the shapes of the inputs are not known.
         """
-        zeros = []
-        for tensor, shape in zip(self.graph.input_tensors, self._wanted, strict=True):
-            if shape is None or DYNAMIC in shape:
-                raise ValueError(f"input {tensor.name!r} has open dimensions: {tensor}")
-            zeros.append(to_device(np.zeros(shape, tensor.dtype.storage), tensor.dtype))
+        zeros = self._zeros()
         compiled, constants = self._compile(zeros)
         return compiled.lower(constants, self._own_state(), *zeros).compile().as_text()
 
@@ -114,6 +103,52 @@ class Executable:
         """
         return cost(self.graph, self.hlo())
 
+    def explain(self) -> str:
+        """A table of the operators that multiply: how each is computed, why, and warnings.
+
+        Raises:
+          ValueError: the shapes of the inputs are not known.
+        """
+        return str(self.cost())
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        open_batch: bool = False,
+        platforms: Sequence[str] | None = None,
+    ) -> None:
+        """Writes the executable to a file that `tosajax.load_executable` runs.
+
+        The file holds the program and its constants, and needs neither the graph nor a second
+        tracing; XLA compiles it where it is loaded. Micro-batches are kept, devices are not.
+
+        Args:
+          path: of the file; it appears when it is complete.
+          open_batch: leave open how many examples a call takes; they then run all at once.
+          platforms: where it is to run: "cpu", "cuda", "rocm", "tpu"; by default, this one.
+
+        Raises:
+          ValueError: the shapes of the inputs are not known, or the examples cannot be left open.
+        """
+        inputs = self._symbolic_inputs() if open_batch else self._zeros()
+        if open_batch:
+            program, params = self._build(self.graph)
+            count = next(x.shape[0] for x in inputs if not isinstance(x.shape[0], int))
+            program = side_by_side(program, self.graph, count, count)
+        else:
+            program, params = self._program(tuple(x.shape for x in inputs))
+        saved.write(
+            path,
+            functools.partial(program, params),
+            self.graph.input_tensors,
+            self.graph.output_tensors,
+            self._own_state(),
+            inputs,
+            platforms=platforms,
+            reports=self._reports,
+        )
+
     def __repr__(self) -> str:
         batch = f", batch={self.examples}" if self.examples else ""
         return f"Executable({self.graph!r}{batch})"
@@ -124,6 +159,31 @@ class Executable:
         for _, params in self._programs.values():
             return params
         return {}
+
+    def _zeros(self) -> list[jax.Array]:
+        """Inputs to trace with."""
+        zeros = []
+        for tensor, shape in zip(self.graph.input_tensors, self._wanted, strict=True):
+            if shape is None or DYNAMIC in shape:
+                raise ValueError(f"input {tensor.name!r} has open dimensions: {tensor}")
+            zeros.append(to_device(np.zeros(shape, tensor.dtype.storage), tensor.dtype))
+        return zeros
+
+    def _symbolic_inputs(self) -> list[jax.ShapeDtypeStruct]:
+        """Inputs to trace with, of any number of examples."""
+        if self.examples is None or self._variables:
+            raise ValueError(
+                f"graph {self.graph.name!r} cannot leave its batch open: that needs `batch`, no "
+                "variables, and examples that do not depend on each other"
+            )
+        (count,) = jax.export.symbolic_shape("examples")
+        inputs = []
+        for tensor, shape in zip(self.graph.input_tensors, self._wanted, strict=True):
+            if tensor.dtype is DType.INT48:
+                raise UnsupportedError(f"input {tensor.name!r} of int48 in an open batch")
+            size = (count, *(shape or ())[1:]) if carries_batch(tensor) else shape
+            inputs.append(jax.ShapeDtypeStruct(size, tensor.dtype.storage))
+        return inputs
 
     def _own_state(self) -> State:
         return {name: self.state[name] for name in self._variables}
@@ -149,18 +209,21 @@ class Executable:
                 graph = bind(graph, shapes=known)
             self.report = validate(graph, self.target)
             self.report.raise_errors()
-            fn, params = build(
-                graph,
-                custom_ops=self._custom_ops,
-                report_unpredictable=self._reports,
-                prepare=True,
-            )
+            program, params = self._build(graph)
             self._add_variables(graph)
             if self.examples is not None:
                 count = self.micro_batch or self.examples
-                fn = side_by_side(fn, graph, self.examples, count, self.devices)
-            self._programs[shapes] = fn, params
+                program = side_by_side(program, graph, self.examples, count, self.devices)
+            self._programs[shapes] = program, params
         return self._programs[shapes]
+
+    def _build(self, graph: Graph) -> tuple[Program, Params]:
+        return build(
+            graph,
+            custom_ops=self._custom_ops,
+            report_unpredictable=self._reports,
+            prepare=True,
+        )
 
     def _add_variables(self, graph: Graph) -> None:
         """Gives each variable that has no value yet its initial value, one for each example."""
@@ -272,41 +335,3 @@ def _micro_batch(
 
 def _described(x: jax.Array) -> str:
     return f"{x.dtype}[{','.join(map(str, x.shape))}]"
-
-
-def _accept(
-    tensor: Tensor, wanted: Sequence[int] | None, value: jax.Array | np.ndarray
-) -> jax.Array:
-    """An input as a JAX array of the right type and shape, or an error that names it."""
-    if not isinstance(value, jax.Array):
-        value = np.asarray(value)
-    storage = tensor.dtype.storage
-    if value.dtype != storage:
-        hint = ""
-        if value.dtype == _LOOKALIKES.get(tensor.dtype):
-            hint = f"; use .view({storage.name}) if it holds the same bits"
-        raise TypeError(
-            f"input {tensor.name!r} has type {value.dtype}, expected {storage} "
-            f"({tensor.dtype.name}){hint}"
-        )
-    if wanted is not None and not (
-        value.ndim == len(wanted)
-        and all(w in (DYNAMIC, s) for w, s in zip(wanted, value.shape, strict=True))
-    ):
-        found = f"input {tensor.name!r} has shape {value.shape}, expected {tuple(wanted)}"
-        same = wanted[1:] == value.shape[1:] and wanted[:1] == (1,)
-        raise ValueError(found + (f"; compile with batch={len(value)}" if same else ""))
-    if isinstance(value, jax.Array):
-        return value
-    if tensor.dtype in (DType.INT4, DType.INT48):
-        _check_range(tensor, value)
-    return to_device(value, tensor.dtype)
-
-
-def _check_range(tensor: Tensor, value: np.ndarray) -> None:
-    low, high = tensor.dtype.minimum, tensor.dtype.maximum
-    if value.size and (value.min() < low or value.max() > high):
-        raise ValueError(
-            f"input {tensor.name!r} has values in [{value.min()}, {value.max()}], "
-            f"{tensor.dtype.name} holds [{low}, {high}]"
-        )

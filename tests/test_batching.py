@@ -1,0 +1,137 @@
+"""Batches in micro-batches and on several devices: the bits of the examples alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from test_examples import APART, inputs_of
+
+import tosajax
+from tosajax import Builder, DType
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def digits(data):
+    graph = tosajax.load(data / "et_digits_cnn_a8w8" / "model.tosa")
+    return graph, np.load(data / "et_digits_cnn_a8w8" / "inputs_0.npy").reshape(-1, 8, 8, 1)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7, 12])
+@pytest.mark.parametrize("micro_batch", [1, 3, 7, 100])
+def test_micro_batches(data, batch, micro_batch):
+    graph, images = digits(data)
+    whole = tosajax.compile(graph, batch=12, micro_batch=12)(images[:12])[0]
+    run = tosajax.compile(graph, batch=batch, micro_batch=micro_batch)
+    assert run.micro_batch == min(batch, micro_batch)
+    np.testing.assert_array_equal(run(images[:batch])[0], whole[:batch])
+
+
+def test_state_and_flags_have_one_entry_for_each_example():
+    b = Builder()
+    x = b.input("x", DType.INT32, (1, 2))
+    graph = b.graph([b.op("ADD", x, x, name="sum")])
+    run = tosajax.compile(graph, batch=5, micro_batch=2, report_unpredictable=True)
+    x = np.array([[0, 1], [2**30, 1], [1, 1], [1, 1], [2**31 - 1, 0]], np.int32)
+    (y,), flags = run(x)
+    assert y.shape == (5, 2)
+    assert np.asarray(flags["ADD 'sum'", "add.r1"]).tolist() == [False, True, False, False, True]
+
+
+def test_variables_of_examples_in_micro_batches():
+    b = Builder()
+    x = b.input("x", DType.FP32, (1,))
+    b.variable("total", DType.FP32, (1,), initial_value=[0])
+    b.write("total", b.op("ADD", b.read("total", DType.FP32, (1,)), x))
+    run = tosajax.compile(b.graph([b.op("IDENTITY", x)]), batch=5, micro_batch=2)
+    for _ in range(2):
+        run(np.arange(5, dtype=np.float32))
+    assert np.asarray(run.state["total"].value).tolist() == [[0], [2], [4], [6], [8]]
+
+
+def test_micro_batches_are_chosen_to_fit_the_cache():
+    b = Builder()
+    x = b.input("x", DType.INT8, (-1, 64, 64, 16))
+    graph = b.graph([b.op("MAX_POOL2D", x, kernel=(2, 2), stride=(2, 2), pad=(0, 0, 0, 0))])
+    assert tosajax.compile(graph, batch=2).micro_batch == 2
+    if jax.default_backend() == "cpu":
+        assert 16 <= (tosajax.compile(graph, batch=1000).micro_batch or 0) <= 128
+
+
+@pytest.mark.parametrize("micro_batch", [0, -1])
+def test_sizes_that_are_none(data, micro_batch):
+    with pytest.raises(ValueError, match=r"micro_batch is .*, expected at least 1"):
+        tosajax.compile(digits(data)[0], batch=2, micro_batch=micro_batch)
+
+
+def test_no_batch_no_micro_batch(data):
+    with pytest.raises(ValueError, match="runs as a whole"):
+        tosajax.compile(digits(data)[0], micro_batch=2)
+
+
+_ON_DEVICES = """
+import sys
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+sys.path.insert(0, "tests")
+import numpy as np
+import tosajax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from test_batching import digits
+from test_examples import APART, inputs_of
+
+devices = jax.devices()
+assert len(devices) == 2
+graph, images = digits(__import__("pathlib").Path("tests/data"))
+for run_graph, inputs in [(graph, [images[:9]]), *((g, inputs_of(g, 9)) for g in APART.values())]:
+    expected = tosajax.compile(run_graph, batch=9)(*inputs)
+    for micro_batch in (1, 2, None):
+        run = tosajax.compile(run_graph, batch=9, micro_batch=micro_batch, devices=devices)
+        for y, want in zip(run(*inputs), expected, strict=True):
+            np.testing.assert_array_equal(y, want)
+
+run = tosajax.compile(graph, batch=8, devices=devices)
+(y,) = run(images[:8])
+assert y.sharding.device_set == set(devices), y.sharding
+assert "while" not in run.hlo() or run.micro_batch
+
+# The user's own shardings: RESCALE, the convolutions and everything between compile for them.
+fn, params = tosajax.lower(graph)
+mesh = Mesh(np.asarray(devices), ("b",))
+x = jax.device_put(images[:8, None], NamedSharding(mesh, PartitionSpec("b")))
+(y,) = jax.jit(jax.vmap(fn, in_axes=(None, 0)))(params, x)
+want = tosajax.compile(graph, batch=8)(images[:8])[0]
+np.testing.assert_array_equal(np.asarray(y).reshape(want.shape), want)
+print("all equal")
+"""
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="makes two devices of a CPU")
+def test_two_devices():
+    """In a process of its own: the number of CPU devices is fixed when JAX starts."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", _ON_DEVICES],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "all equal" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["binary", "two outputs"])
+def test_one_device_given_by_hand(name):
+    inputs = inputs_of(APART[name], 3)
+    run = tosajax.compile(APART[name], batch=3, devices=jax.devices()[:1])
+    for y, want in zip(run(*inputs), tosajax.compile(APART[name], batch=3)(*inputs), strict=True):
+        np.testing.assert_array_equal(y, want)

@@ -1,0 +1,176 @@
+"""Graphs of open batch: which of them compute each example by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import tosajax
+from tosajax import Builder, DType, Graph, Tensor
+from tosajax.examples import one_example
+from tosajax.spec.enums import RoundingMode
+
+INT8, INT32 = DType.INT8, DType.INT32
+
+
+def graph_of(make: Callable[[Builder, Tensor], Any], dtype: DType = INT32, shape=(-1, 4)) -> Graph:
+    b = Builder()
+    made = make(b, b.input("x", dtype, shape))
+    return b.graph(list(made) if isinstance(made, tuple) else [made])
+
+
+def values(b: Builder, shape: tuple[int, ...], dtype: DType = INT32, first: int = -3) -> Tensor:
+    return b.const(np.arange(first, first + np.prod(shape)).reshape(shape), dtype)
+
+
+def zero(b: Builder, dtype: DType = INT8) -> Tensor:
+    return b.const([0], dtype)
+
+
+def conv(b: Builder, x: Tensor) -> Tensor:
+    weight = values(b, (3, 2, 2, 4), INT8)
+    bias = values(b, (3,), INT32)
+    return b.op(
+        "CONV2D", x, weight, bias, zero(b), zero(b),
+        pad=(1, 0, 1, 0), stride=(1, 1), dilation=(1, 1), acc_type=DType.INT32,
+    )  # fmt: skip
+
+
+def shape_of(b: Builder, *sizes: int) -> Tensor:
+    return b.const_shape(sizes)
+
+
+APART = {
+    "unary": graph_of(lambda b, x: b.op("ABS", x)),
+    "binary": graph_of(lambda b, x: b.op("ADD", x, x)),
+    "a row for all": graph_of(lambda b, x: b.op("SUB", values(b, (1, 4)), x)),
+    "product": graph_of(lambda b, x: b.op("MUL", x, values(b, (1, 4)), zero(b))),
+    "table": graph_of(lambda b, x: b.op("TABLE", x, values(b, (256,), INT8, -128)), INT8),
+    "chosen": graph_of(lambda b, x: b.op("SELECT", b.op("GREATER", x, values(b, (1, 4))), x, x)),
+    "convolution": graph_of(conv, INT8, (-1, 5, 5, 4)),
+    "pool": graph_of(
+        lambda b, x: b.op("MAX_POOL2D", x, kernel=(2, 2), stride=(1, 1), pad=(0, 0, 0, 0)),
+        INT8,
+        (-1, 5, 5, 4),
+    ),
+    "matmul": graph_of(lambda b, x: b.op("MATMUL", x, x, zero(b), zero(b)), INT8, (-1, 4, 4)),
+    "sum": graph_of(lambda b, x: b.op("REDUCE_SUM", x, axis=1)),
+    "argmax": graph_of(lambda b, x: b.op("ARGMAX", x, axis=1), INT8),
+    "concatenation": graph_of(lambda b, x: b.op("CONCAT", x, x, axis=1)),
+    "reversed": graph_of(lambda b, x: b.op("REVERSE", x, axis=1)),
+    "flat": graph_of(
+        lambda b, x: b.op("RESHAPE", x, shape_of(b, -1, 4), shape=(-1, 4)), INT32, (-1, 2, 2)
+    ),
+    "padded": graph_of(lambda b, x: b.op("PAD", x, shape_of(b, 0, 0, 1, 2), b.const([7], INT32))),
+    "part": graph_of(
+        lambda b, x: b.op("SLICE", x, shape_of(b, 0, 1), shape_of(b, -1, 2), shape=(-1, 2))
+    ),
+    "tiled": graph_of(lambda b, x: b.op("TILE", x, shape_of(b, 1, 3))),
+    "transposed": graph_of(lambda b, x: b.op("TRANSPOSE", x, perms=(0, 2, 1)), INT32, (-1, 2, 3)),
+    "two outputs": graph_of(lambda b, x: (b.op("ABS", x), b.op("REDUCE_MAX", x, axis=1))),
+}  # fmt: skip
+TOGETHER = {
+    "sum over the batch": graph_of(lambda b, x: b.op("REDUCE_SUM", x, axis=0)),
+    "reversed batch": graph_of(lambda b, x: b.op("REVERSE", x, axis=0)),
+    "batch twice": graph_of(lambda b, x: b.op("CONCAT", x, x, axis=0, shape=(-1, 4))),
+    "one more": graph_of(lambda b, x: b.op("CONCAT", x, values(b, (1, 4)), axis=0, shape=(-1, 4))),
+    "tiled batch": graph_of(lambda b, x: b.op("TILE", x, shape_of(b, 2, 1), shape=(-1, 4))),
+    "transposed batch": graph_of(lambda b, x: b.op("TRANSPOSE", x, perms=(1, 0))),
+    "padded batch": graph_of(
+        lambda b, x: b.op("PAD", x, shape_of(b, 1, 0, 0, 0), b.const([7], INT32), shape=(-1, 4))
+    ),
+    "examples of two rows": graph_of(
+        lambda b, x: b.op("RESHAPE", x, shape_of(b, -1, 2), shape=(-1, 2))
+    ),
+    "argmax of the batch": graph_of(lambda b, x: b.op("ARGMAX", x, axis=0), INT8),
+    "first of all": graph_of(
+        lambda b, x: b.op("SLICE", x, shape_of(b, 0, 0), shape_of(b, 1, 4), shape=(1, 4))
+    ),
+    "an output without examples": graph_of(
+        lambda b, x: (b.op("ABS", x), b.op("ABS", values(b, (1, 4))))
+    ),
+    "per channel of the batch": graph_of(
+        lambda b, x: b.op(
+            "RESCALE", x, b.const([2**30], INT32), b.const([30], INT8), zero(b), zero(b),
+            scale32=True, rounding_mode=RoundingMode.SINGLE_ROUND, per_channel=True,
+            input_unsigned=False, output_unsigned=False,
+        ),
+        INT8,
+        (-1,),
+    ),
+}  # fmt: skip
+
+
+def inputs_of(graph: Graph, batch: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(5)
+    return [
+        rng.integers(-128, 128, (batch, *(t.shape or ())[1:])).astype(t.dtype.storage)
+        for t in graph.input_tensors
+    ]
+
+
+@pytest.mark.parametrize("micro_batch", [None, 1, 2, 3])
+@pytest.mark.parametrize("name", APART)
+def test_examples_apart(name, micro_batch):
+    graph = APART[name]
+    assert one_example(graph) is not None
+    inputs = inputs_of(graph, 5)
+    bound, params = tosajax.lower(tosajax.bind(graph, batch=5))
+    run = tosajax.compile(graph, batch=5, micro_batch=micro_batch)
+    assert run.examples == 5
+    for found, expected in zip(run(*inputs), bound(params, *inputs), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_examples_together(name):
+    graph = TOGETHER[name]
+    assert one_example(graph) is None
+    batch = 1 if name == "per channel of the batch" else 3
+    inputs = inputs_of(graph, batch)
+    run = tosajax.compile(graph, batch=batch)
+    assert run.examples is None
+    bound, params = tosajax.lower(tosajax.bind(graph, batch=batch))
+    for found, expected in zip(run(*inputs), bound(params, *inputs), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="runs as a whole"):
+        tosajax.compile(graph, batch=batch, micro_batch=2)
+    with pytest.raises(ValueError, match="runs as a whole"):
+        tosajax.compile(graph, batch=batch, devices=jax.devices())
+
+
+def test_a_fixed_first_dimension_of_one_is_not_taken_for_the_batch():
+    b = Builder()
+    x, y = b.input("x", INT32, (-1, 4)), b.input("y", INT32, (1, 4))
+    graph = b.graph([b.op("ADD", x, y)])
+    assert one_example(graph) is None
+    run = tosajax.compile(graph, batch=3)
+    (z,) = run(np.ones((3, 4), np.int32), np.full((1, 4), 2, np.int32))
+    np.testing.assert_array_equal(z, np.full((3, 4), 3))
+
+
+def test_a_shared_input():
+    b = Builder()
+    x, y = b.input("x", INT32, (-1, 2, 4)), b.input("y", INT32, (2, 4))
+    b_y = b.op("RESHAPE", y, b.const_shape((1, 2, 4)), shape=(1, 2, 4))
+    graph = b.graph([b.op("ADD", x, b_y)])
+    assert one_example(graph) is not None
+    run = tosajax.compile(graph, batch=3, micro_batch=2)
+    x, y = (
+        np.arange(24, dtype=np.int32).reshape(3, 2, 4),
+        np.arange(8, dtype=np.int32).reshape(2, 4),
+    )
+    np.testing.assert_array_equal(run(x, y)[0], x + y)
+
+
+def test_graphs_with_variables_run_as_a_whole():
+    b = Builder()
+    x = b.input("x", INT32, (-1, 4))
+    b.variable("total", INT32, (1, 4), initial_value=np.zeros((1, 4)))
+    graph = b.graph([b.op("ADD", x, b.read("total", INT32, (1, 4)))])
+    assert one_example(graph) is None

@@ -1,0 +1,222 @@
+"""Executables in files: the same results, and clear words on files that are none."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+
+import jax
+import numpy as np
+import pytest
+
+import tosajax
+from tosajax import Builder, DType, FormatError, UnsupportedError
+
+
+def digits(data):
+    graph = tosajax.load(data / "et_digits_cnn_a8w8" / "model.tosa")
+    return graph, np.load(data / "et_digits_cnn_a8w8" / "inputs_0.npy").reshape(-1, 8, 8, 1)
+
+
+def counter() -> tosajax.Graph:
+    b = Builder()
+    x = b.input("x", DType.FP32, (1,))
+    b.variable("total", DType.FP32, (1,), initial_value=[5])
+    total = b.op("ADD", b.read("total", DType.FP32, (1,)), x)
+    b.write("total", total)
+    return b.graph([total])
+
+
+def changed(path, member: str, content: bytes) -> None:
+    """Replaces one part of a file."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, old in parts.items():
+            archive.writestr(name, content if name == member else old)
+
+
+@pytest.fixture
+def saved(data, tmp_path):
+    graph, images = digits(data)
+    path = tmp_path / "digits.tjx"
+    tosajax.compile(graph, batch=4).save(path)
+    return path, images[:4]
+
+
+@pytest.mark.parametrize("micro_batch", [2, None])
+def test_fixed_batch(data, tmp_path, micro_batch):
+    graph, images = digits(data)
+    run = tosajax.compile(graph, batch=7, micro_batch=micro_batch)
+    run.save(tmp_path / "a.tjx")
+    again = tosajax.load_executable(tmp_path / "a.tjx")
+    assert [t.name for t in again.inputs] == list(graph.inputs)
+    assert [t.shape for t in again.outputs] == [(7, 10)]
+    np.testing.assert_array_equal(again(images[:7])[0], run(images[:7])[0])
+    with pytest.raises(ValueError, match=r"shape \(3, 8, 8, 1\), expected \(7, 8, 8, 1\)"):
+        again(images[:3])
+    with pytest.raises(TypeError, match="type float32, expected int8"):
+        again(images[:7].astype(np.float32))
+
+
+def test_open_batch_for_several_platforms(data, tmp_path):
+    graph, images = digits(data)
+    run = tosajax.compile(graph, batch=5)
+    run.save(tmp_path / "a.tjx", open_batch=True, platforms=("cpu", "cuda", "tpu"))
+    again = tosajax.load_executable(tmp_path / "a.tjx")
+    expected = np.asarray(run(images[:5])[0])
+    for count in (1, 2, 5):
+        np.testing.assert_array_equal(again(images[:count])[0], expected[:count])
+
+
+@pytest.mark.parametrize("dtype", [DType.INT48, DType.BF16, DType.FP8E4M3, DType.INT4, DType.BOOL])
+def test_element_types(dtype, tmp_path):
+    b = Builder()
+    values = np.array([[0, 1, 1, 0, 1] * 9]).astype(dtype.storage)
+    x = b.input("x", dtype, values.shape)
+    constant = b.op("IDENTITY", b.const(values[:, ::-1], dtype))
+    run = tosajax.compile(b.graph([b.op("IDENTITY", x), constant]))
+    run.save(tmp_path / "a.tjx")
+    for y, expected in zip(
+        tosajax.load_executable(tmp_path / "a.tjx")(values), (values, values[:, ::-1]), strict=True
+    ):
+        assert y.dtype == dtype.storage
+        assert np.asarray(y).tobytes() == expected.tobytes()
+
+
+def test_int48_is_not_narrowed(tmp_path):
+    b = Builder()
+    x = b.input("x", DType.INT48, (2,))
+    constant = b.op("IDENTITY", b.const([2**40, -(2**40)], DType.INT48))
+    tosajax.compile(b.graph([b.op("IDENTITY", x), constant])).save(tmp_path / "a.tjx")
+    y, z = tosajax.load_executable(tmp_path / "a.tjx")(np.array([2**47 - 1, -(2**47)]))
+    assert np.asarray(y).tolist() == [2**47 - 1, -(2**47)]
+    assert np.asarray(z).tolist() == [2**40, -(2**40)]
+
+
+def test_variables_go_on_where_they_were(tmp_path):
+    run = tosajax.compile(counter())
+    run(np.ones(1, np.float32))
+    run.save(tmp_path / "a.tjx")
+    again = tosajax.load_executable(tmp_path / "a.tjx")
+    assert [int(again(np.ones(1, np.float32))[0][0]) for _ in range(3)] == [7, 8, 9]
+    assert int(run.state["total"].value[0]) == 6
+    assert int(again.state["total"].value[0]) == 9
+
+
+def test_flags(tmp_path):
+    b = Builder()
+    x = b.input("x", DType.INT32, (2,))
+    run = tosajax.compile(b.graph([b.op("ADD", x, x, name="sum")]), report_unpredictable=True)
+    run.save(tmp_path / "a.tjx")
+    again = tosajax.load_executable(tmp_path / "a.tjx")
+    for value in (1, 2**31 - 1):
+        x = np.array([value, 0], np.int32)
+        (found, flags), (expected, wanted) = again(x), run(x)
+        np.testing.assert_array_equal(found[0], expected[0])
+        assert {k: bool(v) for k, v in flags.items()} == {k: bool(v) for k, v in wanted.items()}
+    assert any(map(bool, flags.values()))
+
+
+def test_what_cannot_be_saved(data, tmp_path):
+    graph, _ = digits(data)
+    with pytest.raises(ValueError, match="cannot leave its batch open"):
+        tosajax.compile(graph).save(tmp_path / "a.tjx", open_batch=True)
+    with pytest.raises(ValueError, match="cannot leave its batch open"):
+        tosajax.compile(counter(), batch=2).save(tmp_path / "a.tjx", open_batch=True)
+    b = Builder()
+    x = b.input("x", DType.INT48, (-1, 3))
+    run = tosajax.compile(b.graph([b.op("IDENTITY", x)]), batch=2)
+    with pytest.raises(UnsupportedError, match="int48"):
+        run.save(tmp_path / "a.tjx", open_batch=True)
+    with pytest.raises(ValueError, match="open dimensions"):
+        tosajax.compile(b.graph([x])).save(tmp_path / "a.tjx")
+    with pytest.raises(FileNotFoundError):
+        tosajax.compile(graph).save(tmp_path / "no folder" / "a.tjx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failure_leaves_the_old_file(saved, monkeypatch, data):
+    path, _ = saved
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", fail)
+    with pytest.raises(OSError, match="disk full"):
+        tosajax.compile(digits(data)[0], batch=4).save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_truncated_and_changed_files(saved):
+    path, images = saved
+    whole = path.read_bytes()
+    expected = np.asarray(tosajax.load_executable(path)(images)[0])
+    rng = np.random.default_rng(1)
+    for cut in (0, 1, 3, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(FormatError, match="is no tosajax executable"):
+            tosajax.load_executable(path)
+    for at in rng.integers(0, len(whole), 60):
+        broken = bytearray(whole)
+        broken[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(broken)
+        try:
+            again = tosajax.load_executable(path)
+        except (FormatError, UnsupportedError):
+            continue
+        # A flag or a date of the archive, which nothing depends on.
+        np.testing.assert_array_equal(again(images)[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"kind": "something else"}, FormatError),
+        ({"version": 2}, UnsupportedError),
+        ({"inputs": [{"name": "x"}]}, FormatError),
+        ({"inputs": [{"name": "x", "dtype": "INT7", "shape": [1]}]}, FormatError),
+        ({"arrays": [["int8", [3]]]}, FormatError),
+        ({"arrays": 5}, FormatError),
+        ({"variables": 5}, FormatError),
+        ({"flags": None, "variables": ["x"] * 1000}, FormatError),
+    ],
+)
+def test_a_manifest_that_does_not_fit(saved, change, error):
+    path, _ = saved
+    with zipfile.ZipFile(path) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    changed(path, "manifest.json", json.dumps(manifest | change).encode())
+    with pytest.raises(error):
+        tosajax.load_executable(path)
+
+
+def test_members_that_do_not_fit(saved):
+    path, _ = saved
+    changed(path, "program.bin", b"no program")
+    with pytest.raises(FormatError, match="cannot read the program"):
+        tosajax.load_executable(path)
+    changed(path, "manifest.json", b"[1, 2")
+    with pytest.raises(FormatError, match="damaged"):
+        tosajax.load_executable(path)
+    data = io.BytesIO()
+    np.savez(data, np.array([object()], object))
+    changed(path, "arrays.npz", data.getvalue())
+    with pytest.raises(FormatError, match="damaged"):
+        tosajax.load_executable(path)
+
+
+def test_another_platform(data, tmp_path):
+    graph, _ = digits(data)
+    tosajax.compile(graph, batch=2).save(tmp_path / "a.tjx", platforms=("tpu",))
+    if jax.default_backend() != "tpu":
+        with pytest.raises(UnsupportedError, match="is for tpu, and this is"):
+            tosajax.load_executable(tmp_path / "a.tjx")
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        tosajax.load_executable(tmp_path / "none.tjx")

@@ -1,0 +1,628 @@
+"""Families of integer operators: functions of one example, with examples and exact results.
+
+All examples have boundary values: the first is at the minimum throughout, the second at the
+maximum, and half of each other one are boundaries. Results come from the oracles.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+from oracle import conv_oracle, image_oracle, matmul_oracle, pool_oracle, type_conversion_oracle
+from oracle import data_layout_oracle as layout_oracle
+from oracle import elementwise_oracle as elementwise
+from oracle import reduction_oracle as reduction
+from oracle.matmul_oracle import draw, draw_bias
+
+import tosajax
+from tosajax import Builder, DType, ops
+from tosajax.lower import build
+from tosajax.ops import _exact_conv
+from tosajax.spec.enums import ResizeMode, RoundingMode
+
+EXAMPLES = 4
+INT8, INT16, INT32, INT48, BOOL = DType.INT8, DType.INT16, DType.INT32, DType.INT48, DType.BOOL
+SHIFTS = np.array([2, 31, 32, 33, 62], np.int8)
+MULTIPLIERS = {
+    INT32: np.array([2**30, 2**31 - 1, 1_394_827_001, 2**30 + 1, 0], np.int32),
+    INT16: np.array([2**14, 2**15 - 1, 21_283, 2**14 + 1, 0], np.int16),
+}
+
+Function = Callable[..., Any]
+
+
+class Case(NamedTuple):
+    """An operator with its examples; arrays are stacked on a first axis of EXAMPLES."""
+
+    name: str
+    function: Function
+    inputs: tuple[np.ndarray, ...]
+    expected: np.ndarray
+
+
+def case(
+    name: str, function: Function, definition: Function, *inputs: np.ndarray, out: DType
+) -> Case:
+    """A case whose results are those of `definition`, on int64, for each example."""
+    wide = [x.astype(np.int64) for x in inputs]
+    exact = np.stack([np.asarray(definition(*(x[i] for x in wide))) for i in range(EXAMPLES)])
+    expected = exact.astype(out.storage)
+    np.testing.assert_array_equal(expected, exact)  # else the result would not be defined
+    return Case(name, function, inputs, expected)
+
+
+def examples(rng: np.random.Generator, dtype: DType, shape: Sequence[int]) -> np.ndarray:
+    values = draw(rng, dtype, (EXAMPLES, *shape))
+    values[0], values[1] = dtype.minimum, dtype.maximum
+    return values
+
+
+def points(dtype: DType, *values: int) -> np.ndarray:
+    """A zero point, or another single value, for each example."""
+    return np.resize(np.array(values, dtype.storage), (EXAMPLES, 1))
+
+
+def zero_points(dtype: DType) -> np.ndarray:
+    return points(dtype, *((-128, 127, 3, -1) if dtype is INT8 else (0,)))
+
+
+def constant(value: int) -> np.ndarray:
+    return np.array([value], np.int8)
+
+
+# Convolutions. Weights of the first channel are all at the minimum, of the second at the maximum.
+
+ACCUMULATOR = {INT8: INT32, INT16: INT48}
+# (operator, input, weights, bias, attributes, definition)
+CONVOLUTIONS = {
+    "conv2d": (
+        *(ops.conv2d, (1, 3, 3, 4), (3, 2, 3, 4), 3),
+        {"pad": (1, 0, 1, 0), "stride": (1, 1), "dilation": (1, 1)},
+        conv_oracle.conv,
+    ),
+    "conv2d of one tap": (
+        *(ops.conv2d, (1, 3, 2, 3), (3, 1, 1, 3), 1),
+        {"pad": (0, 0, 1, 0), "stride": (1, 2), "dilation": (1, 1)},
+        conv_oracle.conv,
+    ),
+    "conv3d": (
+        *(ops.conv3d, (1, 2, 3, 2, 3), (2, 2, 2, 1, 3), 2),
+        {"pad": (1, 0, 0, 0, 0, 0), "stride": (1, 1, 1), "dilation": (1, 1, 1)},
+        conv_oracle.conv,
+    ),
+    "transpose_conv2d": (
+        *(ops.transpose_conv2d, (1, 2, 2, 4), (2, 3, 2, 4), 2),
+        {"out_pad": (0, -1, 1, 0), "stride": (2, 1)},
+        conv_oracle.transpose,
+    ),
+    "depthwise_conv2d": (
+        *(ops.depthwise_conv2d, (1, 3, 3, 2), (2, 3, 2, 2), 4),
+        {"pad": (1, 0, 0, 1), "stride": (1, 1), "dilation": (1, 1)},
+        conv_oracle.depthwise,
+    ),
+}
+
+
+# Operator and route, by type and by whether the weights are constant.
+ROUTES = {
+    (INT8, True): {
+        ("conv2d", "patches"),
+        ("conv2d", "convolution"),
+        ("conv2d of one tap", "dot"),
+        ("transpose_conv2d", "convolution"),
+    },
+    (INT8, False): {("conv2d", "loop"), ("conv2d of one tap", "dot"), ("conv3d", "patches")},
+    (INT16, True): {("conv2d", "patches"), ("conv2d of one tap", "dot"), ("conv3d", "convolution")},
+    (INT16, False): {
+        ("conv2d", "loop"),
+        ("conv2d of one tap", "dot"),
+        ("transpose_conv2d", "patches"),
+    },
+}
+
+
+def convolutions(dtype: DType, *, known: bool) -> list[Case]:
+    """Convolutions by each route, weights constant or traced."""
+    rng = np.random.default_rng(dtype.bits + known)
+    pairs = sorted(ROUTES[dtype, known])
+    return [_convolution(rng, dtype, name, route, known=known) for name, route in pairs]
+
+
+def depthwise() -> list[Case]:
+    rng = np.random.default_rng(3)
+    routes = [(INT8, "slices", False), (INT8, "loop", True), (INT16, "slices", True)]
+    return [
+        _convolution(rng, dtype, "depthwise_conv2d", route, known=known)
+        for dtype, route, known in [*routes, (INT16, "loop", False)]
+    ]
+
+
+def _convolution(
+    rng: np.random.Generator, dtype: DType, name: str, route: str, *, known: bool
+) -> Case:
+    operator, x_shape, w_shape, length, attributes, definition = CONVOLUTIONS[name]
+    acc = ACCUMULATOR[dtype]
+    function = _forced(functools.partial(operator, acc_type=acc, **attributes), route)
+    channel = -1 if name.startswith("depthwise") else 0
+    x, zp = examples(rng, dtype, x_shape), zero_points(dtype)
+    bias = np.stack([draw_bias(rng, acc, (length,)) for _ in range(EXAMPLES)])
+    title = f"{name} {dtype.name} {'constant' if known else 'traced'} {route}"
+    if not known:
+        weight = np.stack([_extreme(draw(rng, INT8, w_shape), channel) for _ in range(EXAMPLES)])
+        weight_zp = zero_points(INT8)[::-1]
+        inputs = x, weight, bias, zp, weight_zp
+        return case(title, function, functools.partial(definition, **attributes), *inputs, out=acc)
+    weight = _extreme(draw(rng, INT8, w_shape), channel)
+    # One constant zero point that int8 weights less it still fit, one that is none.
+    weight_zp = constant(-1 if route == "patches" else 0)
+    weight = np.minimum(weight, 127 + weight_zp).astype(np.int8)
+
+    def bound(x: Any, bias: Any, zp: Any) -> Any:
+        return function(x, weight, bias, zp, weight_zp)
+
+    def defined(x: Any, bias: Any, zp: Any) -> Any:
+        return definition(x, weight.astype(np.int64), bias, zp, int(weight_zp[0]), **attributes)
+
+    return case(title, bound, defined, x, bias, zp, out=acc)
+
+
+def _extreme(weight: np.ndarray, channel: int) -> np.ndarray:
+    first, second, *_ = np.moveaxis(weight, channel, 0)
+    first[...], second[...] = -128, 127
+    return weight
+
+
+def _forced(function: Function, route: str) -> Function:
+    """The function with one route for its convolution, whatever would be fastest."""
+    forced: dict[str, Any] = {"choose": lambda *_: _exact_conv.Route(route, "forced")}
+    if route in ("loop", "slices"):
+        forced = {"MAX_TAPS": 2 if route == "loop" else 64}
+
+    def call(*inputs: Any) -> Any:
+        with mock.patch.multiple(_exact_conv, **forced):
+            return function(*inputs)
+
+    return call
+
+
+# The other tensor operators.
+
+
+def matmul() -> list[Case]:
+    rng = np.random.default_rng(4)
+    found = []
+    for dtype, out in ACCUMULATOR.items():
+        for rows in (1, 3):
+            a, b = (examples(rng, dtype, s) for s in ((2, rows, 5), (2, 5, 3)))
+            zps = zero_points(dtype), zero_points(dtype)[::-1]
+            function = functools.partial(ops.matmul, out_type=out)
+            title = f"matmul {dtype.name}, {rows} rows"
+            found.append(case(title, function, _matmul, a, b, *zps, out=out))
+    return found
+
+
+def _matmul(a: Any, b: Any, a_zp: Any, b_zp: Any) -> Any:
+    return matmul_oracle.matmul(a, b, int(a_zp[0]), int(b_zp[0]))
+
+
+def pools() -> list[Case]:
+    rng = np.random.default_rng(5)
+    window = {"kernel": (2, 3), "stride": (1, 1), "pad": (1, 0, 1, 1)}
+    found = []
+    for dtype in (INT8, INT16):
+        x, zp = examples(rng, dtype, (1, 3, 3, 2)), zero_points(dtype)
+        average = functools.partial(ops.avg_pool2d, acc_type=INT32, **window)
+        limits = dtype.minimum, dtype.maximum
+
+        def mean(x: Any, zp: Any, out_zp: Any, limits: tuple[int, int] = limits) -> Any:
+            return pool_oracle.avg_pool_int(x, int(zp[0]), int(out_zp[0]), *limits, **window)
+
+        found.append(case(f"avg_pool {dtype.name}", average, mean, x, zp, zp[::-1], out=dtype))
+        largest = functools.partial(ops.max_pool2d, **window)
+        definition = functools.partial(pool_oracle.max_pool, **window)
+        found.append(case(f"max_pool {dtype.name}", largest, definition, x, out=dtype))
+    return found
+
+
+def resize() -> list[Case]:
+    rng = np.random.default_rng(6)
+    grid = ((4, 2, 6, 2), (-1, 0), (1, 2))
+    found = []
+    for dtype, out in ((INT8, INT32), (INT16, INT48), (INT8, INT8), (INT16, INT16)):
+        bilinear = dtype is not out
+        mode = ResizeMode.BILINEAR if bilinear else ResizeMode.NEAREST_NEIGHBOR
+        x = examples(rng, dtype, (1, 3, 2, 2))
+
+        def function(x: Any, mode: ResizeMode = mode, out: DType = out) -> Any:
+            return ops.resize(x, *grid, mode=mode, out_type=out)
+
+        def definition(x: Any, bilinear: bool = bilinear) -> Any:
+            return image_oracle.resize(x, *grid, bilinear=bilinear).astype(np.int64)
+
+        found.append(case(f"resize {dtype.name} {out.name}", function, definition, x, out=out))
+    return found
+
+
+# RESCALE. One shift for each channel, and values in the range that is defined for it.
+
+
+def rescale() -> list[Case]:
+    double = RoundingMode.DOUBLE_ROUND
+    constant_shift = np.array([33, 34, 47, 61, 62], np.int8)
+    return [
+        _rescale(INT8, INT8),
+        _rescale(INT8, INT32, shift=SHIFTS),
+        _rescale(INT16, INT8, signs=(True, False), rounding=double),
+        _rescale(INT8, INT16, signs=(False, True), scale32=False),
+        _rescale(INT32, INT8, shift=constant_shift),
+        _rescale(INT32, INT16, shift=constant_shift, rounding=double),
+        _rescale(INT32, INT32, rounding=double),
+        _rescale(INT32, INT32, scale32=False),
+    ]
+
+
+def rescale_int48() -> list[Case]:
+    found = [_rescale(INT48, out, scale32=False) for out in (INT8, INT16, INT32)]
+    return [*found, _rescale(INT48, INT32, scale32=False, shift=SHIFTS)]
+
+
+def _rescale(
+    source: DType,
+    target: DType,
+    *,
+    scale32: bool = True,
+    rounding: RoundingMode = RoundingMode.SINGLE_ROUND,
+    signs: tuple[bool, bool] = (False, False),
+    shift: np.ndarray | None = None,
+) -> Case:
+    rng = np.random.default_rng(source.bits * target.bits)
+    shifts = SHIFTS if shift is None else shift
+    limit = 1 << np.minimum(shifts.astype(np.int64) + (-1 if scale32 else 15), 47)
+    in_zp, out_zp = (
+        _numbers(zero_points(t), t, s) for t, s in zip((source, target), signs, strict=True)
+    )
+    if source is INT16 and signs[0]:
+        in_zp = np.resize([0, 32768], in_zp.shape)
+    low = 0 if signs[0] else source.minimum
+    number = np.clip(examples(rng, source, (3, shifts.size)).astype(np.int64), -limit, limit - 1)
+    number = np.clip(number + in_zp[:, None], low, low + (1 << source.bits) - 1)
+    factors = MULTIPLIERS[INT32 if scale32 else INT16]
+    multiplier = np.stack([np.roll(factors, i) for i in range(EXAMPLES)])
+    attributes: dict[str, Any] = {"scale32": scale32, "rounding_mode": rounding}
+    attributes |= {"input_unsigned": signs[0], "output_unsigned": signs[1], "per_channel": True}
+
+    def definition(x: Any, multiplier: Any, in_zp: Any, out_zp: Any, shift: Any = shifts) -> Any:
+        def one(value: int, multiplier: int, shift: int) -> int | None:
+            return type_conversion_oracle.rescale(
+                *(value, multiplier, shift, int(in_zp[0]), int(out_zp[0])),
+                scale32=scale32,
+                double_round=rounding is RoundingMode.DOUBLE_ROUND,
+                bits=target.bits,
+                unsigned=signs[1],
+            )
+
+        grid = np.broadcast_arrays(x, multiplier, shift)
+        results = [one(*map(int, v)) for v in zip(*(g.flat for g in grid), strict=True)]
+        assert None not in results
+        return np.array(results, np.int64).reshape(x.shape)
+
+    title = f"rescale {source.name} {target.name} {attributes}"
+    values = number, multiplier, in_zp, out_zp
+    wanted = np.stack([definition(*(v[i] for v in values)) for i in range(EXAMPLES)])
+    arrays = number.astype(source.storage), in_zp.astype(source.storage)
+    inputs = [arrays[0], multiplier, np.resize(shifts, (EXAMPLES, shifts.size)), arrays[1]]
+    inputs.append(out_zp.astype(target.storage))
+
+    def by_constant(x: Any, multiplier: Any, in_zp: Any, out_zp: Any) -> Any:
+        return ops.rescale(x, multiplier, shifts, in_zp, out_zp, **attributes)  # pyright: ignore
+
+    function = functools.partial(ops.rescale, **attributes)
+    if shift is not None:
+        del inputs[2]
+        function, title = by_constant, f"{title}, constant shift"
+    return Case(title, function, tuple(inputs), wanted.astype(target.storage))
+
+
+def _numbers(values: np.ndarray, dtype: DType, unsigned: bool) -> np.ndarray:
+    wide = values.astype(np.int64)
+    return wide % (1 << dtype.bits) if unsigned else wide
+
+
+# Elementwise operators, tables and reductions.
+
+
+def _elements(name: str, scalar: Function, *inputs: np.ndarray, out: DType, **static: Any) -> Case:
+    """A case of an operator on single elements, from its definition on Python integers."""
+
+    def definition(*arrays: Any) -> Any:
+        flat = [a.ravel() for a in np.broadcast_arrays(*arrays)]
+        results = [int(scalar(*map(int, v))) for v in zip(*flat, strict=True)]
+        return np.array(results, np.int64).reshape(np.broadcast_shapes(*(a.shape for a in arrays)))
+
+    function = functools.partial(getattr(ops, name), **static)
+    return case(f"{name} {inputs[0].dtype}", function, definition, *inputs, out=out)
+
+
+def products() -> list[Case]:
+    """MUL, with shifts, TABLE and CLAMP."""
+    rng = np.random.default_rng(7)
+    found = []
+    for dtype in (INT8, INT16):
+        a, b = examples(rng, dtype, (2, 5)), examples(rng, dtype, (1, 5))
+        found.append(_elements("mul", elementwise.mul, a, b, points(INT8, 0), out=INT32))
+        low, high = dtype.storage.type(-100), dtype.storage.type(99)
+        found.append(
+            _elements("clamp", _clamp, a, out=dtype, min_val=low, max_val=high),
+        )
+    a, b = (examples(rng, INT32, s) for s in ((2, 8), (1, 8)))
+    for shifts in ((33, 62, 62, 32), (0, 31, 63, 33)):
+        shift = points(INT8, *shifts).astype(np.int64)[:, None]
+        product = np.abs(a.astype(np.int64) * b.astype(np.int64))
+        # The result fits 32 bits, and the product with half a unit 64.
+        limit = np.where(shift < 63, 1 << np.minimum(shift + 30, 62), (1 << 62) - 1)
+        fits = (product <= limit) | (shift == 0)
+        x = np.where(fits, a, a % 3 - 1).astype(np.int32)
+        found.append(_elements("mul", elementwise.mul, x, b, points(INT8, *shifts), out=INT32))
+    for dtype, length, out in ((INT8, 256, INT8), (INT16, 513, INT32)):
+        entries = examples(rng, dtype, (length,))
+        if dtype is INT16:  # neighbours less than 2**15 apart
+            entries[2:] //= 2
+        x = examples(rng, dtype, (3, 4))
+
+        def lookup(x: Any, table: Any, narrow: bool = dtype is INT8) -> Any:
+            entries = table.tolist()
+            read = (lambda v: entries[v + 128]) if narrow else None
+            read = read or (lambda v: elementwise.lookup(entries, v))
+            return np.array([read(v) for v in x.ravel().tolist()]).reshape(x.shape)
+
+        found.append(case(f"table {dtype.name}", ops.table, lookup, x, entries, out=out))
+    return found
+
+
+def _clamp(value: int) -> int:
+    return min(max(value, -100), 99)
+
+
+def elementwise_operators() -> list[Case]:
+    rng = np.random.default_rng(8)
+    a, b = (examples(rng, INT32, s) for s in ((2, 5), (2, 1)))
+    b[1] = 1
+    half_a, half_b = a // 2, b // 2
+    found = [
+        _elements("add", lambda x, y: x + y, half_a, half_b, out=INT32),
+        _elements("sub", lambda x, y: x - y, half_a, half_b, out=INT32),
+        _elements("maximum", max, a, b, out=INT32),
+        _elements("minimum", min, a, b, out=INT32),
+        _elements("intdiv", elementwise.intdiv, half_a, half_b | 1, out=INT32),
+        _elements("abs", lambda x: x if x > 0 else -x, half_a, out=INT32),
+        _elements("clz", elementwise.clz, a, out=INT32),
+        _elements("equal", lambda x, y: x == y, a, b, out=BOOL),
+        _elements("greater", lambda x, y: x > y, a, b, out=BOOL),
+        _elements("greater_equal", lambda x, y: x >= y, a, b, out=BOOL),
+    ]
+    for dtype in (INT8, INT16, INT32):
+        x, y = (examples(rng, dtype, (2, 5)) for _ in range(2))
+        bits = dtype.bits
+        amount = rng.integers(0, bits, x.shape).astype(dtype.storage)
+        amount[..., 0], amount[..., 1] = 0, bits - 1
+        condition = draw(rng, INT8, x.shape) > 0
+        found += [
+            _elements("bitwise_and", lambda x, y: x & y, x, y, out=dtype),
+            _elements("bitwise_or", lambda x, y: x | y, x, y, out=dtype),
+            _elements("bitwise_xor", lambda x, y: x ^ y, x, y, out=dtype),
+            _elements("bitwise_not", lambda x: ~x, x, out=dtype),
+            _elements(
+                *(
+                    "logical_left_shift",
+                    functools.partial(elementwise.logical_left_shift, bits=bits),
+                ),
+                *(x, amount),
+                out=dtype,
+            ),
+            _elements(
+                "logical_right_shift",
+                functools.partial(elementwise.logical_right_shift, bits=bits),
+                *(x, amount),
+                out=dtype,
+            ),
+            _elements("select", lambda c, x, y: x if c else y, condition, x, y, out=dtype),
+        ]
+        for round in (False, True):
+            scalar = functools.partial(elementwise.arithmetic_right_shift, round=round)
+            found.append(
+                _elements("arithmetic_right_shift", scalar, x, amount, out=dtype, round=round)
+            )
+        negate = functools.partial(elementwise.negate, bits=bits)
+        zps = zero_points(dtype), zero_points(dtype)[::-1]
+        found.append(_elements("negate", negate, x, *zps, out=dtype))
+        for out in {INT8, INT16, INT32} - {dtype}:
+            wrap = functools.partial(elementwise.wrap, bits=out.bits)
+            found.append(_elements("cast", wrap, x, out=out, out_type=out))
+        found.append(_elements("cast", bool, x, out=BOOL, out_type=BOOL))
+    return found
+
+
+def reductions() -> list[Case]:
+    rng = np.random.default_rng(9)
+    found = []
+    for dtype in (INT8, INT16, INT32):
+        x = examples(rng, dtype, (2, 5, 3))
+        for name, function in (("reduce_max", max), ("reduce_min", min)):
+            found.append(_reduction(name, lambda *v, function=function: function(v), x, dtype))
+        if dtype is not INT32:
+            argmax = functools.partial(ops.argmax, axis=1)
+            wanted = functools.partial(np.argmax, axis=1)
+            found.append(case(f"argmax {dtype.name}", argmax, wanted, x, out=INT32))
+    x = (examples(rng, INT32, (2, 5, 3)) // 8).astype(np.int32)
+    found.append(_reduction("reduce_sum", lambda *v: sum(v), x, INT32))
+    flags = draw(rng, INT8, (EXAMPLES, 2, 5, 3)) > 0
+    found.append(_reduction("reduce_all", lambda *v: all(v), flags, BOOL))
+    found.append(_reduction("reduce_any", lambda *v: any(v), flags, BOOL))
+    return found
+
+
+def _reduction(name: str, scalar: Function, x: np.ndarray, dtype: DType) -> Case:
+    function = functools.partial(getattr(ops, name), axis=1)
+    definition = functools.partial(reduction.over, scalar, axis=1)
+    return case(f"{name} {dtype.name}", function, definition, x, out=dtype)
+
+
+def data_layout() -> list[Case]:
+    rng = np.random.default_rng(10)
+    found = []
+    for dtype in (INT8, INT16, INT32):
+        x, y = examples(rng, dtype, (2, 3, 4)), examples(rng, dtype, (2, 1, 4))
+        value = examples(rng, dtype, (1,))
+        # (name, operator, definition, inputs)
+        rows: list[tuple[str, Function, Function, tuple[np.ndarray, ...]]] = [
+            (
+                "concat",
+                lambda x, y: ops.concat([x, y], axis=1),
+                lambda x, y: layout_oracle.concat([x, y], 1),
+                (x, y),
+            ),
+            (
+                "pad",
+                lambda x, v: ops.pad(x, (1, 0, 0, 2, 1, 1), v),
+                lambda x, v: layout_oracle.pad(x, (1, 0, 0, 2, 1, 1), int(v[0])),
+                (x, value),
+            ),
+            *(
+                (
+                    name,
+                    functools.partial(_fixed, getattr(ops, name), given),
+                    functools.partial(_fixed, getattr(layout_oracle, name), given),
+                    (x,),
+                )
+                for name, given in (
+                    ("reshape", [(4, 6)]),
+                    ("slice", [(1, 0, 1), (1, 3, 2)]),
+                    ("tile", [(1, 2, 3)]),
+                )
+            ),
+            (
+                "reverse",
+                functools.partial(ops.reverse, axis=1),
+                functools.partial(layout_oracle.reverse, axis=1),
+                (x,),
+            ),
+            (
+                "transpose",
+                functools.partial(ops.transpose, perms=(2, 0, 1)),
+                functools.partial(layout_oracle.transpose, perms=(2, 0, 1)),
+                (x,),
+            ),
+        ]
+        order = np.stack([rng.permutation(3)[:2] for _ in range(2 * EXAMPLES)])
+        indices = order.reshape(EXAMPLES, 2, 2).astype(np.int32)
+        updates = examples(rng, dtype, (2, 2, 4))
+        rows += [
+            ("gather", ops.gather, layout_oracle.gather, (x, indices)),
+            ("scatter", ops.scatter, layout_oracle.scatter, (x, indices, updates)),
+        ]
+        found += [case(f"{n} {dtype.name}", f, d, *i, out=dtype) for n, f, d, i in rows]
+    x = examples(rng, INT48, (2, 5))
+    found.append(case("identity INT48", ops.identity, lambda x: x, x, out=INT48))
+    return found
+
+
+def _fixed(function: Function, given: Sequence[Any], x: Any) -> Any:
+    return function(x, *given)
+
+
+# Whole graphs, in which int48 goes from operator to operator, and through control flow.
+
+
+def graphs() -> list[Case]:
+    rng = np.random.default_rng(11)
+    weight = _extreme(draw(rng, INT8, (2, 2, 1, 3)), 0)
+    bias = draw_bias(rng, INT48, (2,))
+    attributes = {"pad": (1, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
+    graph = _graph(weight, bias, attributes)
+    x, flag = examples(rng, INT16, (1, 2, 3, 3)), points(BOOL, 0, 1, 1, 0)
+    wide = [v.astype(np.int64) for v in (x, weight, bias)]
+    sums = np.stack([conv_oracle.conv(v, *wide[1:], **attributes) for v in wide[0]])
+    chosen = np.where(flag.reshape(-1, 1, 1, 1, 1), sums, sums.dtype.type(DType.INT48.minimum))
+    rule = functools.partial(
+        type_conversion_oracle.rescale, scale32=False, double_round=False, bits=16, unsigned=False
+    )
+    scaled = [rule(int(v), 21_283, 33, 0, 0) for v in chosen.flat]
+    assert None not in scaled
+    outputs = chosen, np.array(scaled).reshape(chosen.shape)
+
+    def flat(function: Function) -> Function:
+        return lambda x, flag: tuple(y.reshape(-1) for y in function(x, flag))
+
+    fn, params = tosajax.lower(graph)
+    program, same = build(graph, prepare=True)
+    found = []
+    for name, run in {
+        "lowered": functools.partial(fn, params),
+        "compiled": lambda *inputs: program(same, {}, *inputs)[2],
+    }.items():
+        for position, dtype in enumerate((INT48, INT16)):
+            wanted = outputs[position].astype(dtype.storage)
+
+            def function(x: Any, flag: Any, run: Any = run, position: int = position) -> Any:
+                return run(x, flag)[position]
+
+            found.append(Case(f"graph, {name}, {dtype.name}", function, (x, flag), wanted))
+    return found
+
+
+def _graph(weight: np.ndarray, bias: np.ndarray, attributes: dict[str, Any]) -> tosajax.Graph:
+    """CONV2D to int48, COND_IF of it or a constant, then RESCALE."""
+    b = Builder()
+    x, flag = b.input("x", INT16, (1, 2, 3, 3)), b.input("flag", BOOL, (1,))
+    zero16, zero8 = b.const([0], INT16), b.const([0], INT8)
+    sums = b.op(
+        *("CONV2D", x, b.const(weight, INT8), b.const(bias, INT48), zero16, zero8),
+        acc_type=INT48,
+        **attributes,
+    )
+    shape = sums.shape or ()
+    for name in ("sums", "least"):
+        part = Builder(name)
+        value = part.input("x", INT48, shape)
+        least = part.const(np.full(shape, INT48.minimum), INT48)
+        b.subgraph(part.graph([part.op("IDENTITY", value if name == "sums" else least)]))
+    chosen = b.op("COND_IF", flag, sums, then_graph="sums", else_graph="least")
+    scaled = b.op(
+        *("RESCALE", chosen, b.const([21_283], INT16), b.const([33], INT8)),
+        *(b.const([0], INT48), zero16),
+        scale32=False,
+        rounding_mode=RoundingMode.SINGLE_ROUND,
+        per_channel=False,
+        input_unsigned=False,
+        output_unsigned=False,
+        dtype=INT16,
+    )
+    return b.graph([chosen, scaled])
+
+
+FAMILIES: dict[str, Callable[[], list[Case]]] = {
+    "convolutions, int8, constant": functools.partial(convolutions, INT8, known=True),
+    "convolutions, int8, traced": functools.partial(convolutions, INT8, known=False),
+    "convolutions, int16, constant": functools.partial(convolutions, INT16, known=True),
+    "convolutions, int16, traced": functools.partial(convolutions, INT16, known=False),
+    "depthwise": depthwise,
+    "matmul": matmul,
+    "pools": pools,
+    "resize": resize,
+    "rescale": rescale,
+    "rescale, int48": rescale_int48,
+    "products": products,
+    "elementwise": elementwise_operators,
+    "reductions": reductions,
+    "data layout": data_layout,
+    "graphs": graphs,
+}
+
+
+def families() -> Iterator[tuple[str, list[Case]]]:
+    for name, make in FAMILIES.items():
+        yield name, make()
