@@ -204,3 +204,17 @@ def test_as_a_process(model):
     installed = Path(sys.executable).with_name("tosajax")
     version = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
     assert version.stdout == f"tosajax {tosajax.__version__}\n"
+
+
+def test_explain(model, tmp_path, capsys):
+    assert main(["explain", model, "--batch", "4"]) == 0
+    out = capsys.readouterr().out
+    for text in ("convolution", "slices", "constant weights", "108,864", "bytes of tensors"):
+        assert text in out
+    # No input can carry a batch: it is explained as it stands.
+    b = Builder()
+    x = b.input("x", DType.INT8, (2, 8, 8))
+    zero = b.const([0], DType.INT8)
+    tosajax.save(b.graph([b.op("MATMUL", x, x, zero, zero)]), tmp_path / "graph.tosa")
+    assert main(["explain", str(tmp_path / "graph.tosa")]) == 0
+    assert "1,024" in capsys.readouterr().out

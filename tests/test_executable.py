@@ -14,6 +14,7 @@ from oracle.wide import operations_of_64_bits
 
 import tosajax
 from tosajax import Builder, DType, Graph, TosaError
+from tosajax.compiled import persistent_cache
 
 
 def add_graph(dtype: DType = DType.INT32, shape: tuple[int, ...] = (1, 3)) -> Graph:
@@ -239,3 +240,30 @@ def test_integer_graph_has_64_bit_types_in_products_only(data):
     fn, params = tosajax.lower(graph)
     text = jax.jit(fn).lower(params, jnp.zeros((1, 8, 8, 1), jnp.int8)).as_text()
     assert not operations_of_64_bits(text)
+
+
+OPTIONS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+
+
+def test_programs_are_kept_in_a_folder(tmp_path, data):
+    graph = tosajax.load(data / "et_digits_cnn_a8w8" / "model.tosa")
+    before = [getattr(jax.config, name) for name in OPTIONS]
+    images = np.zeros((3, 8, 8, 1), np.int8)
+    expected = tosajax.compile(graph, batch=3)(images)[0]
+    found = []
+    for _ in range(2):
+        run = tosajax.compile(graph, batch=3, cache_dir=tmp_path)
+        for _ in range(2):
+            np.testing.assert_array_equal(run(images)[0], expected)
+        found.append(sorted(p.name for p in tmp_path.iterdir() if p.name.endswith("-cache")))
+    assert len(found[0]) >= 1
+    assert found[1] == found[0]
+    assert [getattr(jax.config, name) for name in OPTIONS] == before
+
+
+def test_the_users_options_come_back_after_an_error(tmp_path):
+    before = [getattr(jax.config, name) for name in OPTIONS]
+    with pytest.raises(RuntimeError), persistent_cache(tmp_path):  # noqa: PT012
+        assert getattr(jax.config, OPTIONS[0]) == str(tmp_path)
+        raise RuntimeError
+    assert [getattr(jax.config, name) for name in OPTIONS] == before

@@ -24,14 +24,17 @@ def test_snippets_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     snippets = blocks("python")
-    assert len(snippets) == 6
+    assert len(snippets) == 7
     for snippet in snippets:
         exec(compile(snippet, "README.md", "exec"), names)
-    assert capsys.readouterr().out == "VALID\n"
+    first, table = capsys.readouterr().out.split("\n", 1)
+    assert first == "VALID"
+    assert table.startswith("node ")
     expected = np.load(ROOT / "tests/data/et_digits_cnn_a8w8/expected_ref_0.npy")
     np.testing.assert_array_equal(names["scores"], expected)
     np.testing.assert_array_equal(np.asarray(names["y"].shape), (-1, 4))
     assert (tmp_path / "reversed.tosa").exists()
+    np.testing.assert_array_equal(names["first"], expected.reshape(-1, 10)[:5])
     np.testing.assert_array_equal(names["total"], expected.sum(axis=1, keepdims=True))
     assert names["reason"] in README
 

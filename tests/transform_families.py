@@ -195,13 +195,13 @@ def _forced(function: Function, route: str) -> Function:
 def matmul() -> list[Case]:
     rng = np.random.default_rng(4)
     found = []
-    for dtype, out in ACCUMULATOR.items():
-        for rows in (1, 3):
-            a, b = (examples(rng, dtype, s) for s in ((2, rows, 5), (2, 5, 3)))
-            zps = zero_points(dtype), zero_points(dtype)[::-1]
-            function = functools.partial(ops.matmul, out_type=out)
-            title = f"matmul {dtype.name}, {rows} rows"
-            found.append(case(title, function, _matmul, a, b, *zps, out=out))
+    for dtype, rows in ((INT8, 1), (INT8, 3), (INT16, 2)):
+        out = ACCUMULATOR[dtype]
+        a, b = (examples(rng, dtype, s) for s in ((2, rows, 5), (2, 5, 3)))
+        zps = zero_points(dtype), zero_points(dtype)[::-1]
+        function = functools.partial(ops.matmul, out_type=out)
+        title = f"matmul {dtype.name}, {rows} rows"
+        found.append(case(title, function, _matmul, a, b, *zps, out=out))
     return found
 
 
@@ -388,11 +388,20 @@ def _clamp(value: int) -> int:
 
 
 def elementwise_operators() -> list[Case]:
+    """Each operator with one type; `test_every_row.py` has all of them."""
     rng = np.random.default_rng(8)
-    a, b = (examples(rng, INT32, s) for s in ((2, 5), (2, 1)))
-    b[1] = 1
+    (a8, b8), (a16, b16), (a, b) = (
+        [examples(rng, dtype, s) for s in ((2, 5), (2, 1))] for dtype in (INT8, INT16, INT32)
+    )
     half_a, half_b = a // 2, b // 2
-    found = [
+    by8, by16 = np.array([0, 1, 4, 6, 7], np.int8), np.array([0, 1, 8, 14, 15], np.int16)
+    by8, by16 = (np.resize(by, (EXAMPLES, 1, 5)) for by in (by8, by16))
+    to_left = functools.partial(elementwise.logical_left_shift, bits=16)
+    to_right = functools.partial(elementwise.logical_right_shift, bits=8)
+    rounded = functools.partial(elementwise.arithmetic_right_shift, round=True)
+    negate = functools.partial(elementwise.negate, bits=8)
+    zps = zero_points(INT8), zero_points(INT8)[::-1]
+    return [
         _elements("add", lambda x, y: x + y, half_a, half_b, out=INT32),
         _elements("sub", lambda x, y: x - y, half_a, half_b, out=INT32),
         _elements("maximum", max, a, b, out=INT32),
@@ -403,66 +412,34 @@ def elementwise_operators() -> list[Case]:
         _elements("equal", lambda x, y: x == y, a, b, out=BOOL),
         _elements("greater", lambda x, y: x > y, a, b, out=BOOL),
         _elements("greater_equal", lambda x, y: x >= y, a, b, out=BOOL),
+        _elements("bitwise_and", lambda x, y: x & y, a8, b8, out=INT8),
+        _elements("bitwise_or", lambda x, y: x | y, a16, b16, out=INT16),
+        _elements("bitwise_xor", lambda x, y: x ^ y, a, b, out=INT32),
+        _elements("bitwise_not", lambda x: ~x, a8, out=INT8),
+        _elements("logical_left_shift", to_left, a16, by16, out=INT16),
+        _elements("logical_right_shift", to_right, a8, by8, out=INT8),
+        _elements("arithmetic_right_shift", rounded, a16, by16, out=INT16, round=True),
+        _elements("select", lambda c, x, y: x if c else y, a8 > 0, a8, b8, out=INT8),
+        _elements("negate", negate, a8, *zps, out=INT8),
+        _elements("cast", lambda x: elementwise.wrap(x, 8), a, out=INT8, out_type=INT8),
+        _elements("cast", bool, a16, out=BOOL, out_type=BOOL),
     ]
-    for dtype in (INT8, INT16, INT32):
-        x, y = (examples(rng, dtype, (2, 5)) for _ in range(2))
-        bits = dtype.bits
-        amount = rng.integers(0, bits, x.shape).astype(dtype.storage)
-        amount[..., 0], amount[..., 1] = 0, bits - 1
-        condition = draw(rng, INT8, x.shape) > 0
-        found += [
-            _elements("bitwise_and", lambda x, y: x & y, x, y, out=dtype),
-            _elements("bitwise_or", lambda x, y: x | y, x, y, out=dtype),
-            _elements("bitwise_xor", lambda x, y: x ^ y, x, y, out=dtype),
-            _elements("bitwise_not", lambda x: ~x, x, out=dtype),
-            _elements(
-                *(
-                    "logical_left_shift",
-                    functools.partial(elementwise.logical_left_shift, bits=bits),
-                ),
-                *(x, amount),
-                out=dtype,
-            ),
-            _elements(
-                "logical_right_shift",
-                functools.partial(elementwise.logical_right_shift, bits=bits),
-                *(x, amount),
-                out=dtype,
-            ),
-            _elements("select", lambda c, x, y: x if c else y, condition, x, y, out=dtype),
-        ]
-        for round in (False, True):
-            scalar = functools.partial(elementwise.arithmetic_right_shift, round=round)
-            found.append(
-                _elements("arithmetic_right_shift", scalar, x, amount, out=dtype, round=round)
-            )
-        negate = functools.partial(elementwise.negate, bits=bits)
-        zps = zero_points(dtype), zero_points(dtype)[::-1]
-        found.append(_elements("negate", negate, x, *zps, out=dtype))
-        for out in {INT8, INT16, INT32} - {dtype}:
-            wrap = functools.partial(elementwise.wrap, bits=out.bits)
-            found.append(_elements("cast", wrap, x, out=out, out_type=out))
-        found.append(_elements("cast", bool, x, out=BOOL, out_type=BOOL))
-    return found
 
 
 def reductions() -> list[Case]:
     rng = np.random.default_rng(9)
-    found = []
-    for dtype in (INT8, INT16, INT32):
-        x = examples(rng, dtype, (2, 5, 3))
-        for name, function in (("reduce_max", max), ("reduce_min", min)):
-            found.append(_reduction(name, lambda *v, function=function: function(v), x, dtype))
-        if dtype is not INT32:
-            argmax = functools.partial(ops.argmax, axis=1)
-            wanted = functools.partial(np.argmax, axis=1)
-            found.append(case(f"argmax {dtype.name}", argmax, wanted, x, out=INT32))
-    x = (examples(rng, INT32, (2, 5, 3)) // 8).astype(np.int32)
-    found.append(_reduction("reduce_sum", lambda *v: sum(v), x, INT32))
-    flags = draw(rng, INT8, (EXAMPLES, 2, 5, 3)) > 0
-    found.append(_reduction("reduce_all", lambda *v: all(v), flags, BOOL))
-    found.append(_reduction("reduce_any", lambda *v: any(v), flags, BOOL))
-    return found
+    x8, x16, x = (examples(rng, dtype, (2, 5, 3)) for dtype in (INT8, INT16, INT32))
+    argmax = functools.partial(ops.argmax, axis=1)
+    wanted = functools.partial(np.argmax, axis=1)
+    return [
+        _reduction("reduce_max", lambda *v: max(v), x8, INT8),
+        _reduction("reduce_min", lambda *v: min(v), x16, INT16),
+        _reduction("reduce_sum", lambda *v: sum(v), (x // 8).astype(np.int32), INT32),
+        _reduction("reduce_all", lambda *v: all(v), x8 > 0, BOOL),
+        _reduction("reduce_any", lambda *v: any(v), x8 > 126, BOOL),
+        case("argmax INT8", argmax, wanted, x8, out=INT32),
+        case("argmax INT16", argmax, wanted, x16, out=INT32),
+    ]
 
 
 def _reduction(name: str, scalar: Function, x: np.ndarray, dtype: DType) -> Case:
@@ -472,66 +449,60 @@ def _reduction(name: str, scalar: Function, x: np.ndarray, dtype: DType) -> Case
 
 
 def data_layout() -> list[Case]:
+    """Each operator with one type, and int48 where there is one."""
     rng = np.random.default_rng(10)
-    found = []
-    for dtype in (INT8, INT16, INT32):
-        x, y = examples(rng, dtype, (2, 3, 4)), examples(rng, dtype, (2, 1, 4))
-        value = examples(rng, dtype, (1,))
-        # (name, operator, definition, inputs)
-        rows: list[tuple[str, Function, Function, tuple[np.ndarray, ...]]] = [
-            (
-                "concat",
-                lambda x, y: ops.concat([x, y], axis=1),
-                lambda x, y: layout_oracle.concat([x, y], 1),
-                (x, y),
-            ),
-            (
-                "pad",
-                lambda x, v: ops.pad(x, (1, 0, 0, 2, 1, 1), v),
-                lambda x, v: layout_oracle.pad(x, (1, 0, 0, 2, 1, 1), int(v[0])),
-                (x, value),
-            ),
-            *(
-                (
-                    name,
-                    functools.partial(_fixed, getattr(ops, name), given),
-                    functools.partial(_fixed, getattr(layout_oracle, name), given),
-                    (x,),
-                )
-                for name, given in (
-                    ("reshape", [(4, 6)]),
-                    ("slice", [(1, 0, 1), (1, 3, 2)]),
-                    ("tile", [(1, 2, 3)]),
-                )
-            ),
-            (
-                "reverse",
-                functools.partial(ops.reverse, axis=1),
-                functools.partial(layout_oracle.reverse, axis=1),
-                (x,),
-            ),
-            (
-                "transpose",
-                functools.partial(ops.transpose, perms=(2, 0, 1)),
-                functools.partial(layout_oracle.transpose, perms=(2, 0, 1)),
-                (x,),
-            ),
-        ]
-        order = np.stack([rng.permutation(3)[:2] for _ in range(2 * EXAMPLES)])
-        indices = order.reshape(EXAMPLES, 2, 2).astype(np.int32)
-        updates = examples(rng, dtype, (2, 2, 4))
-        rows += [
-            ("gather", ops.gather, layout_oracle.gather, (x, indices)),
-            ("scatter", ops.scatter, layout_oracle.scatter, (x, indices, updates)),
-        ]
-        found += [case(f"{n} {dtype.name}", f, d, *i, out=dtype) for n, f, d, i in rows]
-    x = examples(rng, INT48, (2, 5))
-    found.append(case("identity INT48", ops.identity, lambda x: x, x, out=INT48))
-    return found
+    x8, x16, x32 = (examples(rng, dtype, (2, 3, 4)) for dtype in (INT8, INT16, INT32))
+    more, value = examples(rng, INT16, (2, 1, 4)), examples(rng, INT8, (1,))
+    order = np.stack([rng.permutation(3)[:2] for _ in range(2 * EXAMPLES)])
+    indices = order.reshape(EXAMPLES, 2, 2).astype(np.int32)
+    updates, wide = examples(rng, INT32, (2, 2, 4)), examples(rng, INT48, (2, 5))
+    padding = (1, 0, 0, 2, 1, 1)
 
+    def layout(name: str, *inputs: np.ndarray, out: DType, given: Sequence[Any] = ()) -> Case:
+        def function(*arrays: Any) -> Any:
+            return getattr(ops, name)(*arrays, *given)
 
-def _fixed(function: Function, given: Sequence[Any], x: Any) -> Any:
-    return function(x, *given)
+        def definition(*arrays: Any) -> Any:
+            return getattr(layout_oracle, name)(*arrays, *given)
+
+        return case(f"{name} {out.name}", function, definition, *inputs, out=out)
+
+    return [
+        layout("reshape", x8, out=INT8, given=[(4, 6)]),
+        layout("slice", x16, out=INT16, given=[(1, 0, 1), (1, 3, 2)]),
+        layout("tile", x32, out=INT32, given=[(1, 2, 3)]),
+        layout("gather", x8, indices, out=INT8),
+        layout("scatter", x32, indices, updates, out=INT32),
+        case(
+            "concat INT16",
+            lambda x, y: ops.concat([x, y], axis=1),
+            lambda x, y: layout_oracle.concat([x, y], 1),
+            *(x16, more),
+            out=INT16,
+        ),
+        case(
+            "pad INT8",
+            lambda x, v: ops.pad(x, padding, v),
+            lambda x, v: layout_oracle.pad(x, padding, int(v[0])),
+            *(x8, value),
+            out=INT8,
+        ),
+        case(
+            "reverse INT32",
+            functools.partial(ops.reverse, axis=1),
+            functools.partial(layout_oracle.reverse, axis=1),
+            x32,
+            out=INT32,
+        ),
+        case(
+            "transpose INT16",
+            functools.partial(ops.transpose, perms=(2, 0, 1)),
+            functools.partial(layout_oracle.transpose, perms=(2, 0, 1)),
+            x16,
+            out=INT16,
+        ),
+        case("identity INT48", ops.identity, lambda x: x, wide, out=INT48),
+    ]
 
 
 # Whole graphs, in which int48 goes from operator to operator, and through control flow.
@@ -539,24 +510,22 @@ def _fixed(function: Function, given: Sequence[Any], x: Any) -> Any:
 
 def graphs() -> list[Case]:
     rng = np.random.default_rng(11)
-    weight = _extreme(draw(rng, INT8, (2, 2, 1, 3)), 0)
-    bias = draw_bias(rng, INT48, (2,))
+    weight, bias = _extreme(draw(rng, INT8, (2, 2, 1, 3)), 0), draw_bias(rng, INT48, (2,))
     attributes = {"pad": (1, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
     graph = _graph(weight, bias, attributes)
     x, flag = examples(rng, INT16, (1, 2, 3, 3)), points(BOOL, 0, 1, 1, 0)
-    wide = [v.astype(np.int64) for v in (x, weight, bias)]
-    sums = np.stack([conv_oracle.conv(v, *wide[1:], **attributes) for v in wide[0]])
-    chosen = np.where(flag.reshape(-1, 1, 1, 1, 1), sums, sums.dtype.type(DType.INT48.minimum))
+    sums = [
+        conv_oracle.conv(
+            (v if first else ~v).astype(np.int64), weight.astype(np.int64), bias, **attributes
+        )
+        for v, first in zip(x, flag.ravel(), strict=True)
+    ]
     rule = functools.partial(
         type_conversion_oracle.rescale, scale32=False, double_round=False, bits=16, unsigned=False
     )
-    scaled = [rule(int(v), 21_283, 33, 0, 0) for v in chosen.flat]
+    scaled = [rule(int(v), 21_283, 33, 0, 0) for v in np.stack(sums).flat]
     assert None not in scaled
-    outputs = chosen, np.array(scaled).reshape(chosen.shape)
-
-    def flat(function: Function) -> Function:
-        return lambda x, flag: tuple(y.reshape(-1) for y in function(x, flag))
-
+    wanted = np.stack(sums), np.array(scaled, np.int16).reshape(np.shape(sums))
     fn, params = tosajax.lower(graph)
     program, same = build(graph, prepare=True)
     found = []
@@ -564,33 +533,30 @@ def graphs() -> list[Case]:
         "lowered": functools.partial(fn, params),
         "compiled": lambda *inputs: program(same, {}, *inputs)[2],
     }.items():
-        for position, dtype in enumerate((INT48, INT16)):
-            wanted = outputs[position].astype(dtype.storage)
+        for position, expected in enumerate(wanted):
 
             def function(x: Any, flag: Any, run: Any = run, position: int = position) -> Any:
                 return run(x, flag)[position]
 
-            found.append(Case(f"graph, {name}, {dtype.name}", function, (x, flag), wanted))
+            found.append(Case(f"graph, {name}, {expected.dtype}", function, (x, flag), expected))
     return found
 
 
 def _graph(weight: np.ndarray, bias: np.ndarray, attributes: dict[str, Any]) -> tosajax.Graph:
-    """CONV2D to int48, COND_IF of it or a constant, then RESCALE."""
+    """CONV2D of x and of ~x to int48, COND_IF that takes one of them, then RESCALE."""
     b = Builder()
     x, flag = b.input("x", INT16, (1, 2, 3, 3)), b.input("flag", BOOL, (1,))
-    zero16, zero8 = b.const([0], INT16), b.const([0], INT8)
-    sums = b.op(
-        *("CONV2D", x, b.const(weight, INT8), b.const(bias, INT48), zero16, zero8),
-        acc_type=INT48,
-        **attributes,
+    zero16, zero8, kernel = b.const([0], INT16), b.const([0], INT8), b.const(weight, INT8)
+    rest = b.const(bias, INT48), zero16, zero8
+    first, second = (
+        b.op("CONV2D", v, kernel, *rest, acc_type=INT48, **attributes)
+        for v in (x, b.op("BITWISE_NOT", x))
     )
-    shape = sums.shape or ()
-    for name in ("sums", "least"):
+    for name in ("first", "second"):
         part = Builder(name)
-        value = part.input("x", INT48, shape)
-        least = part.const(np.full(shape, INT48.minimum), INT48)
-        b.subgraph(part.graph([part.op("IDENTITY", value if name == "sums" else least)]))
-    chosen = b.op("COND_IF", flag, sums, then_graph="sums", else_graph="least")
+        values = {t: part.input(t, INT48, first.shape or ()) for t in ("first", "second")}
+        b.subgraph(part.graph([part.op("IDENTITY", values[name])]))
+    chosen = b.op("COND_IF", flag, first, second, then_graph="first", else_graph="second")
     scaled = b.op(
         *("RESCALE", chosen, b.const([21_283], INT16), b.const([33], INT8)),
         *(b.const([0], INT48), zero16),

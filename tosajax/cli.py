@@ -1,4 +1,4 @@
-"""The `tosajax` command: info, check, run."""
+"""The `tosajax` command: info, check, explain, run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import tosajax
+from tosajax.batching import carries_batch
 from tosajax.dataset import Dataset
 from tosajax.graph import Graph, declared_variables
 from tosajax.summary import summarize
@@ -58,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
         type=_target,
         help='profiles, extensions and level, "PRO-INT+EXT-INT16@8K"; everything by default',
     )
+
+    explain = _command(commands, "explain", _explain, "show how each operator will be computed")
+    explain.add_argument("--batch", type=_positive, default=32, help="examples in one call (32)")
 
     run = _command(commands, "run", _run, "run a graph over a data set")
     run.add_argument(
@@ -154,6 +158,17 @@ def _check(arguments: argparse.Namespace) -> int:
     summary = f"{len(report.errors)} errors, {others} unpredictable"
     print(f"{arguments.model}: {report.verdict.name} ({summary})")
     return 1 if report.errors else 0
+
+
+# explain
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    graph = tosajax.load(arguments.model)
+    fits = graph.is_dynamic or any(carries_batch(t) for t in graph.input_tensors)
+    executable = tosajax.compile(graph, batch=arguments.batch if fits else None)
+    print(executable.explain())
+    return 0
 
 
 # run

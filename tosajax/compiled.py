@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 from jax.extend import core
 
 # Constants up to this size stay in the program.
@@ -42,6 +45,34 @@ def trace(program: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., A
 
     taken_out = zip(large, closed.consts, strict=True)
     return function, [jnp.asarray(np.asarray(value)) for out, value in taken_out if out]
+
+
+@contextlib.contextmanager
+def persistent_cache(folder: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Keeps what XLA compiles meanwhile in a folder, and takes it from there the next time.
+
+    Sets JAX's own options for as long as it lasts, for all threads. None changes nothing.
+    """
+    if folder is None:
+        yield
+        return
+    options = {
+        "jax_compilation_cache_dir": os.fspath(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in options}
+    try:
+        _set_cache(options)
+        yield
+    finally:
+        _set_cache(before)
+
+
+def _set_cache(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()  # which else keeps to the folder it was first used with
 
 
 def compiler_options(platform: str) -> dict[str, str] | None:

@@ -14,7 +14,7 @@ import numpy as np
 from tosajax import saved
 from tosajax.batching import Devices, carries_batch, side_by_side
 from tosajax.bind import bind
-from tosajax.compiled import compiler_options, trace
+from tosajax.compiled import compiler_options, persistent_cache, trace
 from tosajax.cost import Cost, cost, peak_bytes
 from tosajax.dtypes import DType
 from tosajax.examples import one_example
@@ -52,6 +52,7 @@ class Executable:
         state: MutableMapping[str, Variable] | None = None,
         custom_ops: CustomOps | None = None,
         report_unpredictable: bool = False,
+        cache_dir: str | os.PathLike[str] | None = None,
     ):
         if batch is not None and batch < 1:
             raise ValueError(f"batch is {batch}, expected at least 1")
@@ -61,6 +62,7 @@ class Executable:
         self.micro_batch = _micro_batch(self.graph, self.examples, micro_batch, self.devices)
         self.state: MutableMapping[str, Variable] = {} if state is None else state
         self._custom_ops, self._reports = custom_ops, report_unpredictable
+        self._cache_dir = cache_dir
         self._programs: dict[tuple, tuple[Program, Params]] = {}
         self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
         self._variables: tuple[str, ...] = ()
@@ -80,8 +82,11 @@ class Executable:
           ValueError: a shape is wrong, or an int4 or int48 value is out of range.
         """
         arrays = accept(self.graph.input_tensors, self._wanted, inputs)
+        known = len(self._compiled)
         compiled, constants = self._compile(arrays)
-        state, flags, outputs = compiled(constants, self._own_state(), *arrays)
+        is_new = len(self._compiled) > known
+        with persistent_cache(self._cache_dir if is_new else None):
+            state, flags, outputs = compiled(constants, self._own_state(), *arrays)
         self.state.update(state)
         return (outputs, flags) if self._reports else outputs
 
@@ -254,6 +259,7 @@ def compile(
     state: MutableMapping[str, Variable] | None = None,
     custom_ops: CustomOps | None = None,
     report_unpredictable: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> Executable:
     """Compiles a graph for repeated calls.
 
@@ -265,17 +271,22 @@ def compile(
         inputs whose first dimension is 1 take `batch` there, others are shared by all examples;
         outputs are put together on their first dimension where that is 1, else on a new one.
         Without it, the shapes are the graph's own, and each -1 takes its size from the inputs.
+      micro_batch: how many examples run at a time, where they do not depend on each other; by
+        default, on CPU, as many integer ones as the cache holds.
+      devices: share the examples among these, such as `jax.devices()`.
       state: variables by name, shared with other executables: give them one dictionary, such as
         the `state` of another. New variables are added to it, and each call updates it. Examples
         that run side by side have variables of their own, on a new first dimension.
       custom_ops: the functions of CUSTOM nodes; see `tosajax.lower`.
       report_unpredictable: calls also return flags of broken REQUIRE rules; see `tosajax.lower`.
         Examples that run side by side have flags of their own.
+      cache_dir: a folder where compiled programs are kept from one process to the next.
 
     Raises:
       TosaError: the graph is illegal or the target does not support it.
       UnsupportedError: a CUSTOM is not in custom_ops, or what a variable holds is undefined.
-      ValueError: no input can carry the batch, or the state does not fit.
+      ValueError: no input can carry the batch, the state does not fit, or micro_batch or devices
+        are given and examples depend on each other.
     """
     check_form(graph)
     if (
@@ -294,6 +305,7 @@ def compile(
         state=state,
         custom_ops=custom_ops,
         report_unpredictable=report_unpredictable,
+        cache_dir=cache_dir,
     )
 
 

@@ -103,7 +103,7 @@ def test_apply_scale_32_constant_shift_beyond_the_defined_range(shift, double_ro
     value = jnp.asarray([INT32.min, INT32.min + 1, -1, 0, 1, INT32.max - 1, INT32.max], jnp.int32)
     multiplier, amount = (
         jnp.asarray([[0], [1], [2**30], [2**31 - 1]], jnp.int32),
-        np.int8([[shift]]),
+        np.array([[shift]], np.int8),
     )
     scale = functools.partial(apply_scale_32, value[None], multiplier, double_round=double_round)
     np.testing.assert_array_equal(scale(shift=amount), scale(shift=jnp.asarray(amount)))

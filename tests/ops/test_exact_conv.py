@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import jax
@@ -215,11 +216,13 @@ def test_every_route_takes_the_fast_path(case, constant, dtype, rng):
     chosen = _exact_conv.choose(x, weight.shape, weight if constant else None, window)
     assert chosen.name == (name if constant or name == "dot" else "patches")
 
-    def call(x, *rest):
-        return _exact_conv.convolution(x, *(rest or (weight, *zps)), window)
-
-    arguments = (x,) if constant else (x, jnp.asarray(weight), *map(jnp.asarray, zps))
-    text = str(jax.jit(call).lower(*arguments).compile().as_text())
+    call = functools.partial(_exact_conv.convolution, shape=window)
+    if constant:
+        weight_and_zps = {"weight": weight, "x_zp": zps[0], "weight_zp": zps[1]}
+        lowered = jax.jit(functools.partial(call, **weight_and_zps)).lower(x)
+    else:
+        lowered = jax.jit(call).lower(x, *map(jnp.asarray, (weight, *zps)))
+    text = str(lowered.compile().as_text())
     assert "ynn_fusion" in text
     program = text[text.index("ENTRY") :]
     assert not re.search(r"\b(dot|convolution)\(", program), "a slow kernel"

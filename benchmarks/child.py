@@ -1,0 +1,72 @@
+"""Start to first result, in a process of its own: time, and peak memory.
+
+    python -m benchmarks.child NETWORK_FILE BATCH CONTENDER
+
+Prints one line of JSON when the first result is there; `measure` starts it and takes the time.
+Every contender's process imports JAX, as the benchmarks do; NOTHING does only that.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import contenders, machine, works
+from benchmarks.layers import Network
+
+NOTHING = "imports only"
+
+
+def measure(network: Network, batch: int, names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Seconds from start to the first result, and peak memory in MiB, for each contender."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.pickle"
+        path.write_bytes(pickle.dumps(network))
+        return {name: _start(path, batch, name) for name in (NOTHING, *names)}
+
+
+def _start(path: Path, batch: int, name: str) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.child", str(path), str(batch), name]
+    started = time.perf_counter()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=works.ROOT
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        seconds = time.perf_counter() - started
+    if process.returncode or not line:
+        raise RuntimeError(f"the process of {name} ended with status {process.returncode}")
+    return {"seconds": seconds, **json.loads(line)}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """What the process does."""
+    path, batch, name = arguments
+    work = works.network_work(pickle.loads(Path(path).read_bytes()), "child", int(batch))
+    for contender in contenders.everyone():
+        if contender.name == name:
+            contender.prepare(work)()
+    print(json.dumps({"peak_mib": _peak_mib()}), flush=True)
+
+
+def _peak_mib() -> float | None:
+    """The most memory this process had, without that of the one that started it; Linux only."""
+    path = Path("/proc/self/status")
+    if not path.exists():
+        return None
+    fields: dict[str, Any] = dict(
+        line.split(":", 1) for line in path.read_text().splitlines() if ":" in line
+    )
+    return int(fields["VmHWM"].split()[0]) / 1024
+
+
+if __name__ == "__main__":
+    machine.offer_all_cores()
+    main(sys.argv[1:])

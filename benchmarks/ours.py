@@ -1,0 +1,43 @@
+"""Contender: tosajax."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+import tosajax
+from benchmarks.work import DoesNotApply, Run, Work
+
+
+class Setting(NamedTuple):
+    """A way to call tosajax.compile.
+
+    Args:
+      options: gives what is passed beside graph and batch.
+      least_batch: works of fewer examples do without this setting.
+    """
+
+    options: Callable[[], Mapping[str, Any]] = dict
+    least_batch: int = 0
+
+
+# Ratios are relative to the first.
+SETTINGS = {"tosajax": Setting()}
+FIRST = next(iter(SETTINGS))
+
+
+def prepare(work: Work, setting: Setting = SETTINGS[FIRST]) -> Run:
+    """The work by `tosajax.compile`."""
+    if (work.batch or 0) < setting.least_batch:
+        raise DoesNotApply(f"a batch of {work.batch}")
+    compiled = tosajax.compile(work.graph, batch=work.batch, **setting.options())
+    inputs = [jax.device_put(x) for x in work.inputs]
+    return lambda: jax.block_until_ready(compiled(*inputs))
+
+
+def contenders() -> dict[str, Callable[[Work], Run]]:
+    """One for each setting."""
+    return {name: functools.partial(prepare, setting=s) for name, s in SETTINGS.items()}

@@ -1,0 +1,138 @@
+"""What tosajax holds itself to, set on a 2-core processor with AVX-512 and AMX."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarks import ours
+
+Results = Mapping[str, Any]  # as `run` writes them
+
+
+class Status(enum.Enum):
+    """How a target stands."""
+
+    GOAL = "goal"
+    PASS = "pass"
+    MISS = "miss"
+    NOT_MEASURED = "not measured"
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A number that results hold, and what it should be.
+
+    Args:
+      name: what the number is.
+      find: the number, None where it was not measured.
+      limit: the least it must be, or the most where `at_most`.
+      goal: what we should like it to be.
+      unit: that it is printed with.
+    """
+
+    name: str
+    find: Callable[[Results], float | None]
+    limit: float
+    goal: float | None = None
+    unit: str = "x"
+    at_most: bool = False
+
+    def judge(self, results: Results) -> Verdict:
+        found = self.find(results)
+        if found is None:
+            return Verdict(self, None, Status.NOT_MEASURED)
+        if not self._reaches(found, self.limit):
+            return Verdict(self, found, Status.MISS)
+        reached = self.goal is not None and self._reaches(found, self.goal)
+        return Verdict(self, found, Status.GOAL if reached else Status.PASS)
+
+    @property
+    def wanted(self) -> str:
+        goal = "" if self.goal is None else f", goal {self.goal:g} {self.unit}"
+        return f"at {'most' if self.at_most else 'least'} {self.limit:g} {self.unit}{goal}"
+
+    def _reaches(self, found: float, wanted: float) -> bool:
+        return found <= wanted if self.at_most else found >= wanted
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """A target, and what was found."""
+
+    target: Target
+    found: float | None
+    status: Status
+
+    def __str__(self) -> str:
+        found = "" if self.found is None else f"{self.found:.2f} {self.target.unit}, "
+        return f"{self.status.value:<13}{self.target.name}: {found}wanted {self.target.wanted}"
+
+
+def judge(results: Results) -> list[Verdict]:
+    """Every target, in the order of the table."""
+    return [target.judge(results) for target in TARGETS]
+
+
+def exit_status(verdicts: list[Verdict]) -> int:
+    """1 when a target is missed; else 2 when one was not measured; else 0."""
+    found = {verdict.status for verdict in verdicts}
+    if Status.MISS in found:
+        return 1
+    return 2 if Status.NOT_MEASURED in found else 0
+
+
+def _faster(
+    work: str, against: str, limit: float, goal: float | None = None, *, best: bool = False
+) -> Target:
+    """How many times quicker than a contender; `best` takes our quickest setting."""
+
+    def find(results: Results) -> float | None:
+        found = results["works"].get(work, {}).get("contenders", {})
+        if against not in found:
+            return None
+        own = [name for name in ours.SETTINGS if name in found] if best else [ours.FIRST]
+        return found[against]["ratio"][1] / min(found[name]["ratio"][1] for name in own)
+
+    return Target(f"{work} against {against}", find, limit, goal)
+
+
+def _seconds(results: Results, work: str, name: str) -> float | None:
+    found = results["works"].get(work, {}).get("contenders", {}).get(name)
+    return None if found is None else found["seconds"]
+
+
+def _growth(results: Results) -> float | None:
+    """Time of a convolution among 65 over that of one among 17."""
+    deep, flat = (_seconds(results, f"residual-{n}-b8", ours.FIRST) for n in (65, 17))
+    return None if deep is None or flat is None else (deep / 65) / (flat / 17)
+
+
+def _compile_seconds(results: Results) -> float | None:
+    found = results["works"].get("residual-65-b8")
+    return None if found is None else found["contenders"][ours.FIRST]["compile"]
+
+
+def _compilations(results: Results) -> float | None:
+    return results.get("sweep", {}).get("compilations_more")
+
+
+TARGETS = (
+    _faster("resnet8-b32", "JAX f32", 2.2),
+    _faster("resnet8-b32", "IREE", 2.2),
+    _faster("resnet8-b32", "Arm", 90),
+    _faster("resnet8-b32", "LiteRT 2 threads", 0.65),
+    _faster("mobilenet-b32", "JAX f32", 1.4),
+    _faster("mobilenet-b32", "IREE", 1.4),
+    _faster("mobilenet-b32", "Arm", 45),
+    _faster("mobilenet-b32", "LiteRT 2 threads", 0.5),
+    _faster("resnet8-b256", "LiteRT 2 threads", 1.0, 1.2, best=True),
+    _faster("mobilenet-b256", "LiteRT 2 threads", 0.75, 1.0, best=True),
+    _faster("matmul-1024", "JAX f32", 5),
+    _faster("matmul-1024", "onnxruntime", 0.9),
+    Target("a convolution of residual-65 against one of residual-17", _growth, 1.3, at_most=True),
+    Target("residual-65-b8, compiled", _compile_seconds, 1.5, unit="s", at_most=True),
+    Target("one more setting of a sweep", _compilations, 0, unit="compilations", at_most=True),
+)

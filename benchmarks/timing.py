@@ -1,0 +1,108 @@
+"""Times contenders beside each other: rounds A B C, C B A, in one process.
+
+What else the machine does slows all contenders of a round alike, so ratios within a round say more
+than times do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import resource
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from benchmarks.work import Run
+
+# Threads of some contenders go on spinning for a while after a call.
+_REST = 0.003
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Args:
+      rounds: for contenders that are quick enough.
+      visit: seconds that a contender runs in a round, by as many calls as fit, at least one.
+      budget: seconds after which a slow contender leaves, but for its first 3 rounds.
+    """
+
+    rounds: int
+    visit: float
+    budget: float
+
+
+FULL = Effort(rounds=11, visit=0.05, budget=2.0)
+QUICK = Effort(rounds=5, visit=0.02, budget=0.6)
+_LEAST_ROUNDS = 3
+
+
+class Sample(NamedTuple):
+    """Seconds of one call, as a mean over a visit: on the clock, and of processors."""
+
+    wall: float
+    cpu: float
+
+
+def measure(runs: Mapping[str, Run], effort: Effort) -> dict[str, list[Sample]]:
+    """The samples of each contender by round; slow ones have fewer. All have run before."""
+    samples: dict[str, list[Sample]] = {name: [] for name in runs}
+    calls = {name: _calls(run, effort) for name, run in runs.items()}
+    gc.collect()
+    for number in range(effort.rounds):
+        names = list(runs)
+        for name in names if number % 2 == 0 else reversed(names):
+            spent = calls[name] * sum(s.wall for s in samples[name])
+            if number < _LEAST_ROUNDS or spent < effort.budget:
+                samples[name].append(_visit(runs[name], calls[name]))
+    return samples
+
+
+def summary(samples: list[Sample], first: list[Sample]) -> dict[str, Any]:
+    """Median seconds, and ratios to the first contender, round by round, with quartiles.
+
+    A ratio says how many times longer these calls take than the first contender's.
+    """
+    pairs = list(zip(samples, first, strict=False))
+    return {
+        "seconds": statistics.median(s.wall for s in samples),
+        "ratio": quartiles([a.wall / b.wall for a, b in pairs]),
+        "cpu_ratio": statistics.median(a.cpu / max(b.cpu, 1e-9) for a, b in pairs),
+        "rounds": len(samples),
+    }
+
+
+def quartiles(values: list[float]) -> list[float]:
+    """Lower quartile, median, upper quartile."""
+    if len(values) == 1:
+        return values * 3
+    return statistics.quantiles(values, n=4, method="inclusive")
+
+
+def seconds_of(run: Run, calls: int) -> float:
+    """Median seconds of a call."""
+    return statistics.median(_visit(run, 1).wall for _ in range(calls))
+
+
+def _calls(run: Run, effort: Effort) -> int:
+    return max(1, min(1000, round(effort.visit / max(_visit(run, 1).wall, 1e-6))))
+
+
+def _visit(run: Run, calls: int) -> Sample:
+    time.sleep(_REST)
+    if calls > 1:
+        run()
+    cpu, started = _cpu_seconds(), time.perf_counter()
+    for _ in range(calls):
+        run()
+    wall = time.perf_counter() - started
+    return Sample(wall / calls, (_cpu_seconds() - cpu) / calls)
+
+
+def _cpu_seconds() -> float:
+    """Of this process, all its threads, and the programs it has run."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime

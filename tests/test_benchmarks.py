@@ -1,0 +1,449 @@
+"""The benchmarks measure the same work, notice wrong outputs, and report what they found."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import functools
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tosajax
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import (  # noqa: E402
+    child,
+    contenders,
+    float_jax,
+    machine,
+    networks,
+    operators,
+    ours,
+    plain,
+    report,
+    run,
+    sweep,
+    targets,
+    timing,
+    tosa_form,
+    works,
+)
+from benchmarks.layers import Network  # noqa: E402
+from benchmarks.peers import litert, ort  # noqa: E402
+from benchmarks.work import Disagreement, Work  # noqa: E402
+from tosajax.spec import ResizeMode  # noqa: E402
+
+BATCH = 3
+INTEGERS = tosajax.Target(profiles=frozenset({"PRO-INT"}), extensions=frozenset())
+
+
+@pytest.fixture(scope="module")
+def tiny() -> dict[str, Network]:
+    return {
+        "resnet8": networks.resnet8(8),
+        "mobilenet": networks.mobilenet(16, ((16, 1), (32, 2))),
+        "residual": networks.residual(1, size=6, channels=4),
+        "transformer": networks.transformer(6, 2, 8),
+    }
+
+
+@pytest.fixture(scope="module")
+def outputs_of(tiny) -> Callable[[str], tuple[Work, list[np.ndarray]]]:
+    """By name of a network: the work with every int8 tensor as an output, and our outputs."""
+
+    @functools.cache
+    def compute(name: str) -> tuple[Work, list[np.ndarray]]:
+        work = all_values(works.network_work(tiny[name], name, BATCH))
+        return work, [np.asarray(y) for y in ours.prepare(work)()]
+
+    return compute
+
+
+TINY = ("resnet8", "mobilenet", "residual", "transformer")
+
+
+def all_values(work: Work) -> Work:
+    """The work with every int8 tensor as an output too."""
+    tensors = work.graph.tensors
+    names = [
+        name
+        for node in work.graph.nodes
+        for name in node.outputs
+        if node.inputs and tensors[name].dtype is tosajax.DType.INT8
+    ]
+    graph = dataclasses.replace(work.graph, outputs=tuple(names))
+    return dataclasses.replace(work, graph=graph)
+
+
+# Generated networks.
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_network_is_legal_and_plain_agrees(outputs_of, name):
+    work, found = outputs_of(name)
+    assert not tosajax.validate(work.whole_graph, INTEGERS).findings
+    for values, wanted in zip(found, plain.prepare(work)(), strict=True):
+        np.testing.assert_array_equal(values, wanted)
+    for name, values in zip(work.graph.outputs, found, strict=True):
+        assert (values == 127).mean() < 0.2, f"{name} saturates"
+        assert values.size < 500 or len(np.unique(values)) > 40, f"{name} is all but constant"
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_float_network_is_the_same_network(outputs_of, name):
+    work, outputs = outputs_of(name)
+    (real,) = float_jax.reals(work, outputs[-1:])
+    (found,) = float_jax.prepare(work)()
+    assert np.corrcoef(real.ravel(), np.asarray(found).ravel())[0, 1] > 0.98
+
+
+def test_depthwise_forms_are_one(tiny):
+    work = works.network_work(tiny["mobilenet"], "mobilenet", BATCH)
+    shifted, grouped = (float_jax.prepare(work, grouped=g)()[0] for g in (False, True))
+    np.testing.assert_allclose(shifted, grouped, rtol=1e-4, atol=1e-5)
+
+
+def test_zero_points_are_not_zero(tiny):
+    for network in tiny.values():
+        assert all(quant.zero_point for quant in network.quants)
+        rectified = [layer for layer in network.layers if getattr(layer, "relu", False)]
+        assert all(layer.out.zero_point == -128 for layer in rectified)
+
+
+def test_macs():
+    int8 = tosajax.DType.INT8
+    for work, macs in (
+        (works.network_work(networks.resnet8(), "resnet8", 2), 2 * 12_501_632),
+        (operators.matmul("matmul", 2, 3, 5), 2 * 3 * 5),
+        (operators.conv("conv", (1, 6, 6, 2), 5, (3, 3), stride=2), 3 * 3 * 5 * 9 * 2),
+        (operators.conv("conv3d", (1, 2, 3, 4, 5), 6, (1, 3, 3)), 2 * 3 * 4 * 6 * 9 * 5),
+        (operators.depthwise("depthwise", (2, 4, 5, 3), 3), 2 * 4 * 5 * 3 * 9),
+        (operators.transpose_conv("transpose", (1, 4, 5, 2), 3, 4, 2), 4 * 5 * 2 * 3 * 16),
+        (operators.table("table", (4,), int8), 0),
+    ):
+        assert work.macs == macs, work.name
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.75, 2.0**-30, 1 - 2.0**-40, 100.0])
+def test_multiplier(scale):
+    multiplier, shift = tosa_form.multiplier_of(scale)
+    assert 1 << 30 <= multiplier < 1 << 31
+    assert 2 <= shift <= 62
+    assert abs(multiplier / 2**shift - scale) <= scale * 2.0**-31
+
+
+def test_plain_operators_agree():
+    """Of each kernel that no network has."""
+    nearest, bilinear = ResizeMode
+    int16 = tosajax.DType.INT16
+    shape = (2, 6, 5, 3)
+    for work in (
+        operators.conv("conv3d", (1, 3, 4, 5, 2), 3, (3, 1, 3)),
+        operators.conv("stride", (1, 6, 6, 3), 3, (3, 3), stride=2, dtype=int16),
+        operators.transpose_conv("transpose", shape, 4, 3, 2),
+        operators.pool("max", "MAX_POOL2D", shape, 3, 1),
+        operators.pool("avg", "AVG_POOL2D", shape, 3, 1),
+        operators.table("table", shape, int16),
+        operators.resize("nearest", shape, 2, nearest),
+        operators.resize("bilinear", shape, 3, bilinear),
+        operators.reduction("argmax", "ARGMAX", shape, tosajax.DType.INT8),
+    ):
+        for found, wanted in zip(ours.prepare(work)(), plain.prepare(work)(), strict=True):
+            np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted), work.name)
+
+
+# Contenders.
+
+
+def exact_contender() -> contenders.Contender:
+    return next(c for c in contenders.everyone() if c.name == "plain")
+
+
+def test_one_wrong_bit_is_a_disagreement():
+    work = operators.matmul("product", 2, 8, 3)
+    (wanted,) = (np.asarray(y) for y in ours.prepare(work)())
+    assert contenders.agreement(work, exact_contender(), [wanted], [wanted]) == "same bits"
+    wrong = wanted.copy()
+    wrong[0, 1, 2] ^= 1
+    with pytest.raises(Disagreement, match=r"plain and tosajax differ in 1 of 6 .*\(0, 1, 2\)"):
+        contenders.agreement(work, exact_contender(), [wrong], [wanted])
+
+
+def test_other_shape_is_a_disagreement():
+    work = operators.matmul("product", 2, 8, 3)
+    (wanted,) = (np.asarray(y) for y in ours.prepare(work)())
+    with pytest.raises(Disagreement, match="shape"):
+        contenders.agreement(work, exact_contender(), [wanted[:, :1]], [wanted])
+
+
+def test_examples_that_run_alone_are_compared_as_a_batch():
+    x, table = np.arange(6, dtype=np.int8).reshape(3, 2), np.arange(-128, 128)
+    builder = tosajax.Builder()
+    source = builder.input("x", tosajax.DType.INT8, (1, 2))
+    y = builder.op("TABLE", source, builder.const(table, tosajax.DType.INT8))
+    work = Work("alone", "files", builder.graph([y]), (x,), batch=3)
+    (wanted,) = (np.asarray(y) for y in ours.prepare(work)())
+    found = plain.prepare(work)()
+    assert found[0].shape != wanted.shape
+    assert contenders.agreement(work, exact_contender(), found, [wanted]) == "same bits"
+
+
+def test_closeness_is_relative():
+    work = operators.depthwise("floats", (1, 4, 4, 2), 3, dtype=tosajax.DType.FP32)
+    (wanted,) = (np.asarray(y) for y in ours.prepare(work)())
+    found = contenders.agreement(work, exact_contender(), [wanted[0] * 1.25], [wanted])
+    assert found == "error 2.5e-01"
+
+
+def test_disagreement_ends_the_run(monkeypatch, capsys):
+    wrong = contenders.Contender(
+        "plain", lambda _: lambda: (np.zeros((1, 1, 1000), np.int32),), contenders.Kind.EXACT
+    )
+    first = contenders.everyone()[0]
+    monkeypatch.setattr(contenders, "everyone", lambda: [first, wrong])
+    monkeypatch.setattr(machine, "limits", dict)
+    assert run.main(["--quick", "--only", "matmul-m1"]) == 3
+    assert "plain and tosajax differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["resnet8", "mobilenet", "residual"])
+@pytest.mark.parametrize(
+    ("module", "prepare"),
+    [
+        ("ai_edge_litert", lambda work: litert.prepare(work, threads=1)),
+        ("onnxruntime", ort.prepare),
+    ],
+    ids=["litert", "onnxruntime"],
+)
+def test_peers_run_the_same_network(outputs_of, name, module, prepare):
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed")
+    work, outputs = outputs_of(name)
+    wanted = outputs[-1].astype(np.int32)
+    (found,) = (np.asarray(y, np.int32) for y in prepare(work)())
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= 4
+
+
+def test_works_that_are_not_there():
+    with pytest.raises(ValueError, match="no work is named 'conv-9x9'; there are matmul-1024"):
+        works.select(quick=False, only=["conv-9x9"])
+    assert set(works.select(quick=True, only=())) < set(works.everything())
+    assert set(works.select(quick=True, only=["table-*"])) == {"table-int8", "table-int16"}
+
+
+# Times.
+
+
+def test_slow_contenders_have_fewer_rounds():
+    effort = timing.Effort(rounds=6, visit=0.002, budget=0.01)
+    runs = {"quick": lambda: (), "slow": lambda: (time.sleep(0.005),)}
+    samples = timing.measure(runs, effort)
+    assert len(samples["quick"]) == 6
+    assert len(samples["slow"]) == 3
+    found = timing.summary(samples["slow"], samples["quick"])
+    low, middle, high = found["ratio"]
+    assert 1 < low <= middle <= high
+    assert found["rounds"] == 3
+
+
+def test_ratios_are_of_one_round():
+    slow = [timing.Sample(wall, 1.0) for wall in (2.0, 40.0, 6.0)]
+    first = [timing.Sample(wall, 0.5) for wall in (1.0, 10.0, 2.0, 99.0)]
+    found = timing.summary(slow, first)
+    assert found["ratio"] == [2.5, 3.0, 3.5]
+    assert found["seconds"] == 6.0
+    assert found["cpu_ratio"] == 2.0
+
+
+def test_another_setting_compiles_nothing(tiny):
+    found = sweep.measure(tiny["residual"])
+    assert found["compilations_first"] >= 1
+    assert found["compilations_more"] == 0
+    assert found["changed"]
+
+
+# Targets and the page.
+
+
+def timed(seconds: float, **more: Any) -> dict[str, Any]:
+    return {
+        "seconds": seconds,
+        "ratio": [seconds * 0.9, seconds, seconds * 1.1],
+        "cpu_ratio": 1.0,
+        "rounds": 5,
+        "compile": 1.0,
+        "agreement": "same bits",
+        **more,
+    }
+
+
+@pytest.fixture
+def results() -> dict[str, Any]:
+    """Results that meet every target, ours taking 1 s."""
+    peers = {"JAX f32": 9.0, "IREE": 9.0, "Arm": 99.0, "LiteRT 2 threads": 2.0, "onnxruntime": 2.0}
+    names = ["resnet8-b32", "mobilenet-b32", "resnet8-b256", "mobilenet-b256", "matmul-1024"]
+    work = {
+        "group": "networks",
+        "batch": 32,
+        "macs": 64,
+        "bytes": 32,
+        "is_exact": True,
+        "left_out": {},
+        "contenders": {"tosajax": timed(1.0)} | {n: timed(s) for n, s in peers.items()},
+    }
+    found = {name: copy.deepcopy(work) for name in names}
+    for count in (17, 65):
+        found[f"residual-{count}-b8"] = {**work, "contenders": {"tosajax": timed(count * 1e-3)}}
+    return {
+        "date": "2026-01-02",
+        "quick": False,
+        "interrupted": False,
+        "missing": [],
+        "left_out": {},
+        "machine": {
+            "cpu": "A processor",
+            "cores": 2,
+            "flags": ["avx2"],
+            "memory_gib": 4.0,
+            "system": "Linux",
+            "python": "3.11",
+            "backend": "cpu",
+            "packages": {"jax": "1"},
+        },
+        "limits": {"int8": 1e12, "float32": 1e11, "copy": 1e10},
+        "works": found,
+        "sweep": {"compilations_more": 0},
+        "starts": {"resnet8-b32": {"tosajax": {"seconds": 2.0, "peak_mib": 300.0}}},
+    }
+
+
+def status_of(results: dict[str, Any], tmp_path: Path) -> int:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(results))
+    return run.main(["--check", "--from", str(path), "-o", str(tmp_path / "page.md")])
+
+
+def test_targets_met(results, tmp_path):
+    assert status_of(results, tmp_path) == 0
+    assert {v.status for v in targets.judge(results)} == {targets.Status.GOAL, targets.Status.PASS}
+
+
+def test_target_missed(results, tmp_path, capsys):
+    results["works"]["resnet8-b32"]["contenders"]["JAX f32"] = timed(2.19)
+    results["works"]["matmul-1024"]["contenders"].pop("onnxruntime")
+    assert status_of(results, tmp_path) == 1
+    lines = capsys.readouterr().out.splitlines()
+    (missed,) = (line for line in lines if line.startswith("miss"))
+    assert "resnet8-b32 against JAX f32: 2.19 x, wanted at least 2.2 x" in missed
+
+
+def test_goal_missed_is_a_pass(results):
+    results["works"]["resnet8-b256"]["contenders"]["LiteRT 2 threads"] = timed(1.1)
+    status = {v.target.name: v.status for v in targets.judge(results)}
+    assert status["resnet8-b256 against LiteRT 2 threads"] is targets.Status.PASS
+    assert status["mobilenet-b256 against LiteRT 2 threads"] is targets.Status.GOAL
+
+
+def test_peer_that_is_not_installed(results, tmp_path, capsys):
+    for work in results["works"].values():
+        work["contenders"].pop("IREE", None)
+    assert status_of(results, tmp_path) == 2
+    assert capsys.readouterr().out.count("not measured") == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda r: r["sweep"].update(compilations_more=1), "one more setting of a sweep"),
+        (lambda r: _deep(r).update(compile=1.6), "residual-65-b8, compiled"),
+        (lambda r: _deep(r).update(seconds=0.1), "a convolution of residual-65 against one"),
+    ],
+    ids=["sweep", "compile", "depth"],
+)
+def test_limits_from_above(results, change, name):
+    change(results)
+    (missed,) = (v for v in targets.judge(results) if v.status is targets.Status.MISS)
+    assert missed.target.name.startswith(name)
+
+
+def _deep(results: dict[str, Any]) -> dict[str, Any]:
+    results["works"]["residual-65-b8"]["contenders"]["tosajax"] = timed(65e-3)
+    return results["works"]["residual-65-b8"]["contenders"]["tosajax"]
+
+
+def test_page_follows_from_results(results):
+    page = report.page(results)
+    assert page == report.page(json.loads(json.dumps(results)))
+    assert "no AMX" in page
+    assert "| resnet8-b32 | tosajax | 1 s | 32/s | 0.0% of dot |" in page
+    assert "| resnet8-b32 against JAX f32 | 9.00 x | at least 2.2 x | pass |" in page
+    assert "9.00 (8.10-9.90)" in page
+    results["machine"]["flags"].append("amx_int8")
+    assert "no AMX" not in report.page(results)
+
+
+def test_page_of_nothing(results):
+    results.update(works={}, sweep={}, starts={}, limits={}, interrupted=True)
+    page = report.page(results)
+    assert "broken off" in page
+    assert page.count("not measured") == len(targets.TARGETS)
+
+
+def test_machine_is_described_and_not_named():
+    text = json.dumps(machine.describe())
+    assert "cores" in text
+    assert str(ROOT) not in text
+
+
+# The program.
+
+
+def test_interrupted_run_keeps_what_it_has(monkeypatch, tmp_path):
+    measured: list[str] = []
+
+    def measure(work: Work, effort: timing.Effort) -> dict[str, Any]:
+        measured.append(work.name)
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        return {"group": work.group, "contenders": {}, "left_out": {}}
+
+    monkeypatch.setattr(run, "measure", measure)
+    monkeypatch.setattr(machine, "limits", dict)
+    path = tmp_path / "results.json"
+    options = argparse.Namespace(quick=True, only=["matmul-m1", "argmax"], json=path)
+    assert run.collect(options)["interrupted"]
+    stored = json.loads(path.read_text())
+    assert list(stored["works"]) == ["matmul-m1"]
+    assert stored["interrupted"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_child_measures_a_start(tiny):
+    found = child.measure(tiny["residual"], 2, [ours.FIRST])
+    assert list(found) == [child.NOTHING, ours.FIRST]
+    assert found[ours.FIRST]["seconds"] > 0
+
+
+def test_program(tmp_path):
+    files = ["--json", str(tmp_path / "r.json"), "-o", str(tmp_path / "p.md")]
+    command = [sys.executable, "-m", "benchmarks.run", "--quick", "--check", *files]
+    done = subprocess.run(
+        [*command, "--only", "matmul-m1"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 2, done.stderr  # nothing that targets are about was measured
+    results = json.loads((tmp_path / "r.json").read_text())
+    assert results["works"]["matmul-m1"]["contenders"]["plain"]["agreement"] == "same bits"
+    assert (tmp_path / "p.md").read_text() == report.page(results)
