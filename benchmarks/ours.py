@@ -25,7 +25,10 @@ class Setting(NamedTuple):
 
 
 # Ratios are relative to the first.
-SETTINGS = {"tosajax": Setting()}
+SETTINGS = {
+    "tosajax": Setting(),
+    "tosajax, all cores": Setting(lambda: {"devices": jax.devices()}, least_batch=32),
+}
 FIRST = next(iter(SETTINGS))
 
 
@@ -33,7 +36,10 @@ def prepare(work: Work, setting: Setting = SETTINGS[FIRST]) -> Run:
     """The work by `tosajax.compile`."""
     if (work.batch or 0) < setting.least_batch:
         raise DoesNotApply(f"a batch of {work.batch}")
-    compiled = tosajax.compile(work.graph, batch=work.batch, **setting.options())
+    options = setting.options()
+    if options and tosajax.compile(work.graph, batch=work.batch).examples is None:
+        raise DoesNotApply("its examples are not known to be independent")
+    compiled = tosajax.compile(work.graph, batch=work.batch, **options)
     inputs = [jax.device_put(x) for x in work.inputs]
     return lambda: jax.block_until_ready(compiled(*inputs))
 

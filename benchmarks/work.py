@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +11,10 @@ import numpy as np
 import tosajax
 from benchmarks.layers import Network
 from tosajax import Graph, Node
+from tosajax.summary import summarize
 
 # Does the work once on inputs that are in place; returns the outputs when they are finished.
 Run = Callable[[], tuple[Any, ...]]
-
-
-_CONVOLUTIONS = ("CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")
 
 
 class DoesNotApply(Exception):
@@ -81,9 +78,7 @@ class Work:
     def macs(self) -> int:
         """Multiply-accumulates of a call; 0 where nothing is multiplied and summed."""
         graph = self.graph if self.is_side_by_side else self.whole_graph
-        return sum(_macs(n, graph) for n in graph.nodes) * (
-            self.batch or 1 if self.is_side_by_side else 1
-        )
+        return summarize(graph).macs * (self.batch or 1 if self.is_side_by_side else 1)
 
     @property
     def bytes(self) -> int:
@@ -97,21 +92,6 @@ class Work:
         """The values of all constants of the graph, by tensor name."""
         tensors = self.graph.tensors.values()
         return {t.name: t.values for t in tensors if t.values is not None}
-
-
-def _macs(node: Node, graph: Graph) -> int:
-    if node.op not in ("MATMUL", *_CONVOLUTIONS):
-        return 0
-    x, y = (math.prod(graph.tensors[n].shape or ()) for n in (node.inputs[0], node.outputs[0]))
-    weight = tuple(graph.tensors[node.inputs[1]].shape or (0,))
-    match node.op:
-        case "MATMUL":
-            return y * weight[1]
-        case "DEPTHWISE_CONV2D":
-            return y * math.prod(weight[:2])
-        case "TRANSPOSE_CONV2D":
-            return x * math.prod(weight[:3])
-    return y * math.prod(weight[1:])
 
 
 def output_shapes(work: Work) -> list[tuple[int, ...]]:

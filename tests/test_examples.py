@@ -44,6 +44,10 @@ def shape_of(b: Builder, *sizes: int) -> Tensor:
     return b.const_shape(sizes)
 
 
+def rows(b: Builder, x: Tensor) -> Tensor:
+    return b.op("RESHAPE", x, shape_of(b, -1, 2), shape=(-1, 2))
+
+
 APART = {
     "unary": graph_of(lambda b, x: b.op("ABS", x)),
     "binary": graph_of(lambda b, x: b.op("ADD", x, x)),
@@ -71,6 +75,11 @@ APART = {
     ),
     "tiled": graph_of(lambda b, x: b.op("TILE", x, shape_of(b, 1, 3))),
     "transposed": graph_of(lambda b, x: b.op("TRANSPOSE", x, perms=(0, 2, 1)), INT32, (-1, 2, 3)),
+    "rows of examples": graph_of(
+        lambda b, x: b.op(
+            "RESHAPE", b.op("REVERSE", rows(b, x), axis=1), shape_of(b, -1, 4), shape=(-1, 4)
+        )
+    ),
     "two outputs": graph_of(lambda b, x: (b.op("ABS", x), b.op("REDUCE_MAX", x, axis=1))),
 }  # fmt: skip
 TOGETHER = {

@@ -68,13 +68,14 @@ def one_example(graph: Graph) -> Graph | None:
         if not _keeps_examples(node, two, own):
             return None
         own.update(node.outputs)
-    return one if own.issuperset(graph.outputs) else None
+    apart = all(t.name in own and t.shape and t.shape[0] == 1 for t in one.output_tensors)
+    return one if apart else None
 
 
 def _grows(one: Tensor, two: Tensor) -> bool:
-    """Whether the first dimension is the batch, and no other depends on it."""
+    """Whether the first dimension is the batch or a multiple, and no other depends on it."""
     small, large = one.shape or (0,), two.shape or (0,)
-    return (small[0], large[0]) == (1, 2) and small[1:] == large[1:]
+    return 2 * small[0] == large[0] > 0 and small[1:] == large[1:]
 
 
 def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
@@ -100,9 +101,9 @@ def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
         case "PAD":
             return tuple(call.padding[:2]) == (0, 0)
         case "RESHAPE":
-            return True  # the first dimension is the batch before and after
+            return True  # examples come first, before and after
         case "SLICE":
-            return call.start[0] == 0
+            return call.size[0] == call.input1.shape[0]
         case "TILE":
             return call.multiples[0] == 1
         case "TRANSPOSE":
