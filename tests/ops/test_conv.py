@@ -221,6 +221,21 @@ def test_vmap_is_a_loop(name, dtype, rng):
         _assert_vmap(compiled, inputs, batched, jax.jit)
 
 
+@pytest.mark.parametrize(
+    ("name", "case", "dtype"),
+    [(name, case, dtype) for name in NAMES for case in CASES[name] for dtype in INTEGERS],
+)
+def test_constant_operands(name, case, dtype, rng):
+    """NumPy arrays, as compiled graphs pass constants, give what traced arrays give."""
+    function, (x, weight, bias, *_) = _small(name, INTEGERS[dtype], rng, case)
+    traced = jax.jit(function)
+    for x_zp, weight_zp in ((-128, 0), (127, -128)):
+        zps = point(dtype, x_zp if dtype is DType.INT8 else 0), point(DType.INT8, weight_zp)
+        constants = [np.asarray(weight), *map(np.asarray, zps)]
+        found = jax.jit(lambda x, bias, c=constants: function(x, c[0], bias, *c[1:]))(x, bias)
+        np.testing.assert_array_equal(found, traced(x, weight, bias, *zps))
+
+
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
 @pytest.mark.parametrize("name", ["CONV2D", "DEPTHWISE_CONV2D"])
 def test_loops_under_transforms(name, dtype, monkeypatch, rng):

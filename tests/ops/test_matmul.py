@@ -47,6 +47,21 @@ def test_integers(name, types, shape, rng):
     assert function._cache_size() == 1
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("name", "types"), integer_rows("MATMUL"))
+def test_constant_operands(name, types, shape, rng):
+    """NumPy arrays, as compiled graphs pass constants, give what traced arrays give."""
+    dtype, out = types["in_t"], types["out_t"]
+    a, b = operands(rng, dtype, shape)
+    for a_zp in oracle.zero_points(dtype):
+        for b_zp in oracle.zero_points(dtype):
+            constants = b, *(np.full(1, zp, dtype.storage) for zp in (a_zp, b_zp))
+            expected = oracle.matmul(a.astype(np.int64), b.astype(np.int64), a_zp, b_zp)
+            result = jax.jit(lambda a, c=constants: matmul(a, *c, out_type=out))(jnp.asarray(a))
+            assert result.dtype == out.storage
+            np.testing.assert_array_equal(np.asarray(result), expected)
+
+
 @pytest.mark.parametrize(("name", "types"), integer_rows("MATMUL"))
 @pytest.mark.parametrize("low_a", [True, False])
 @pytest.mark.parametrize("low_b", [True, False])
