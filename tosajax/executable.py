@@ -160,7 +160,7 @@ class Executable:
 
     @property
     def params(self) -> Params:
-        """The constants that compiled code is called with, by tensor name."""
+        """The values of the graph's constants, by tensor name."""
         for _, params in self._programs.values():
             return params
         return {}
@@ -200,7 +200,8 @@ class Executable:
         if shapes not in self._compiled:
             bound = functools.partial(program, params)
             function, constants = trace(bound, self._own_state(), *inputs)
-            options = compiler_options(jax.default_backend())
+            platform = self.devices[0].platform if self.devices else jax.default_backend()
+            options = compiler_options(platform)
             self._compiled[shapes] = jax.jit(function, compiler_options=options), constants
         return self._compiled[shapes]
 

@@ -35,7 +35,7 @@ def matmul(
             return _exact.dot_zp(a, b, a_zp, b_zp)
     if a.dtype == np.int16:
         with route("dots of bytes", "int16"):
-            return _exact.dot_int16(a, b)
+            return _exact.dot_int16(a, jnp.asarray(b))
     with route("float dot", "float32"):
         product = lax.dot_general(
             a.astype(jnp.float32),
