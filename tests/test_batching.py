@@ -89,7 +89,8 @@ from test_examples import APART, inputs_of
 devices = jax.devices()
 assert len(devices) == 2
 graph, images = digits(__import__("pathlib").Path("tests/data"))
-for run_graph, inputs in [(graph, [images[:9]]), *((g, inputs_of(g, 9)) for g in APART.values())]:
+some = [APART[name] for name in ("a row for all", "convolution", "rows of examples", "two outputs")]
+for run_graph, inputs in [(graph, [images[:9]]), *((g, inputs_of(g, 9)) for g in some)]:
     expected = tosajax.compile(run_graph, batch=9)(*inputs)
     for micro_batch in (1, 2, None):
         run = tosajax.compile(run_graph, batch=9, micro_batch=micro_batch, devices=devices)

@@ -261,7 +261,6 @@ def _by_patches(
             [part * dilation for part, dilation in zip(block, shape.dilation, strict=True)],
             _weight_blocks(jnp.asarray(weight), counts, block),
             term,
-            (x.shape[0] * math.prod(out), oc),
             np.int64 if x.dtype == np.int16 else np.int32,
         )
     return result.reshape(x.shape[0], *out, oc)
@@ -279,7 +278,6 @@ def sum_over(
     steps: Sequence[int],
     weights: jax.Array,
     term: Callable[[list[jax.Array], jax.Array], jax.Array],
-    shape: Sequence[int],
     dtype: type,
 ) -> jax.Array:
     """Adds up `term(start, weight)` in a loop over a grid of starts and the rows of `weights`.
@@ -296,7 +294,9 @@ def sum_over(
         return total + term(start, weight), None
 
     with _exact.scope_of(dtype):
-        total = lax.full(shape, dtype(0), dtype)
+        # Like a term, so that it varies among the devices of `jax.shard_map` where terms do.
+        starts = [lax.full((), 0, np.int32) for _ in counts]
+        total = lax.full_like(jax.eval_shape(term, starts, weights[0]), 0)
         return lax.scan(add, total, (lax.iota(np.int32, math.prod(counts)), weights))[0]
 
 

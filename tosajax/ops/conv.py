@@ -287,9 +287,8 @@ def _depthwise(
             total = by_slices()
     else:
         with route("loop", f"{count} taps are too many to lay out at once"):
-            whole = (x.shape[0], *out, *weight.shape[1:])
             steps = shape.dilation
-            total = _exact_conv.sum_over(shape.size, steps, weight, term, whole, total_type)
+            total = _exact_conv.sum_over(shape.size, steps, weight, term, total_type)
     return total.reshape(*total.shape[:3], -1)
 
 

@@ -13,7 +13,7 @@ from tosajax.ops._route import route
 
 
 def matmul(
-    a: jax.Array, b: jax.Array | np.ndarray, a_zp: jax.Array, b_zp: jax.Array, *, out_type: DType
+    a: jax.Array, b: jax.Array, a_zp: jax.Array, b_zp: jax.Array, *, out_type: DType
 ) -> jax.Array:
     """Multiplies matrices, batch by batch (TOSA 1.0.1, "MATMUL").
 
