@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import chex
 import jax
@@ -240,6 +241,24 @@ def test_integer_graph_has_64_bit_types_in_products_only(data):
     fn, params = tosajax.lower(graph)
     text = jax.jit(fn).lower(params, jnp.zeros((1, 8, 8, 1), jnp.int8)).as_text()
     assert not operations_of_64_bits(text)
+
+
+def test_xla_computes_nothing_of_constants_while_it_compiles():
+    """It gets some of it wrong: bits of floats, and the leading zeros of negative numbers."""
+    b = Builder()
+    zeros = b.op("CLZ", b.const(np.int32(-5), DType.INT32))
+    tiny = np.array([1e-45, -1e-45, 1e-40], np.float32)
+    floats = [
+        b.op(op, b.const(values, DType.FP32))
+        for op in ("EXP", "TANH", "ERF", "SIN", "RSQRT")
+        for values in (tiny, np.linspace(0.1, 3, 40), np.float32(0.7))
+    ]
+    graph = b.graph([zeros, *floats])
+    program = tosajax.compile(graph).hlo()
+    assert not re.search(r"= \S+ constant\((-32|\{.*\.)", program)
+    fn, params = tosajax.lower(graph)
+    for found, expected in zip(tosajax.compile(graph)(), jax.jit(fn)(params), strict=True):
+        assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()
 
 
 OPTIONS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")

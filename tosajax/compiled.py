@@ -13,38 +13,50 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.extend import core
 
-# Constants up to this size stay in the program.
+# What kernels prepare from constants stays in the program up to this size.
 _SMALL = 64
 
 
-def trace(program: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """Traces a program, and takes its large constants out of it.
+def trace(
+    program: Callable[..., Any], params: Any, *arguments: Any
+) -> tuple[Callable[..., Any], list[Any]]:
+    """Traces a program, and makes arguments of its parameters and its large constants.
 
-    As constants XLA would try to compute with them while it compiles, for seconds; as arguments
-    they run as fast.
+    Of constants XLA would compute while it compiles: for seconds, and not always to the same bits
+    (it keeps subnormal floats, and counts leading zeros of a negative number wrongly).
 
     Args:
-      program: pure, of any arguments.
+      program: pure, (params, *arguments).
+      params: a pytree of arrays.
       *arguments: pytrees of arrays or of `jax.ShapeDtypeStruct`.
 
     Returns:
       function: (constants, *arguments) -> what `program` returns.
-      constants: its first argument.
+      constants: its first argument: the parameters that the program reads, and the rest.
     """
-    closed, result = jax.make_jaxpr(program, return_shape=True)(*arguments)
-    tree = jax.tree.structure(result)
-    large = [_is_large(value) for value in closed.consts]
+    closed, result = jax.make_jaxpr(program, return_shape=True)(params, *arguments)
+    tree, leaves = jax.tree.structure(result), jax.tree.leaves(params)
+    values = [*leaves, *closed.consts]
+    is_read = _read_variables(closed.jaxpr)
+    taken = [
+        *(v in is_read for v in closed.jaxpr.invars[: len(leaves)]),
+        *map(_is_large, closed.consts),
+    ]
 
     def function(constants: list[Any], *arguments: Any) -> Any:
-        taken = iter(constants)
-        values = [
-            next(taken) if out else value for out, value in zip(large, closed.consts, strict=True)
-        ]
-        run = core.jaxpr_as_fun(core.ClosedJaxpr(closed.jaxpr, values))
-        return jax.tree.unflatten(tree, run(*jax.tree.leaves(arguments)))
+        given = iter(constants)
+        known = [next(given) if t else v for t, v in zip(taken, values, strict=True)]
+        consts = known[len(leaves) :]
+        run = core.jaxpr_as_fun(core.ClosedJaxpr(closed.jaxpr, consts))
+        return jax.tree.unflatten(tree, run(*known[: len(leaves)], *jax.tree.leaves(arguments)))
 
-    taken_out = zip(large, closed.consts, strict=True)
-    return function, [jnp.asarray(np.asarray(value)) for out, value in taken_out if out]
+    chosen = [value for value, t in zip(values, taken, strict=True) if t]
+    return function, [x if isinstance(x, jax.Array) else jnp.asarray(np.asarray(x)) for x in chosen]
+
+
+def _read_variables(jaxpr: core.Jaxpr) -> set[Any]:
+    read = {v for step in jaxpr.eqns for v in step.invars if isinstance(v, core.Var)}
+    return read | {v for v in jaxpr.outvars if isinstance(v, core.Var)}
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import MutableMapping, Sequence
 from typing import Any
@@ -145,7 +144,8 @@ class Executable:
             program, params = self._program(tuple(x.shape for x in inputs))
         saved.write(
             path,
-            functools.partial(program, params),
+            program,
+            params,
             self.graph.input_tensors,
             self.graph.output_tensors,
             self._own_state(),
@@ -198,8 +198,7 @@ class Executable:
         shapes = tuple(x.shape for x in inputs)
         program, params = self._program(shapes)
         if shapes not in self._compiled:
-            bound = functools.partial(program, params)
-            function, constants = trace(bound, self._own_state(), *inputs)
+            function, constants = trace(program, params, self._own_state(), *inputs)
             platform = self.devices[0].platform if self.devices else jax.default_backend()
             options = compiler_options(platform)
             self._compiled[shapes] = jax.jit(function, compiler_options=options), constants

@@ -72,6 +72,7 @@ class SavedExecutable:
 def write(
     path: str | os.PathLike[str],
     program: Callable[..., Any],
+    params: Any,
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     state: State,
@@ -84,7 +85,8 @@ def write(
 
     Args:
       path: of the file.
-      program: (state, *inputs) -> (state, flags, outputs).
+      program: (params, state, *inputs) -> (state, flags, outputs).
+      params: its first argument.
       inputs: what the graph calls them.
       outputs: likewise.
       state: the variables as they are.
@@ -92,7 +94,7 @@ def write(
       platforms: as for `jax.export`; None for the one at hand.
       reports: whether the caller is given the flags.
     """
-    function, constants = trace(program, state, *examples)
+    function, constants = trace(program, params, state, *examples)
     names: list[tuple[str, str]] = []
 
     def flat(constants: list[jax.Array], state: list[jax.Array], *inputs: jax.Array):

@@ -144,3 +144,11 @@ def test_gradients_are_those_of_the_formulas(name, slope, dtype):
     gradient = jax.grad(getattr(ops, name.lower()))(jnp.asarray(0.5, dtype))
     assert gradient.dtype == dtype
     np.testing.assert_allclose(gradient.astype(jnp.float32), slope, rtol=1e-2)
+
+
+def test_clz_of_a_constant():
+    """XLA itself counts -32 for a negative number that it knows when it compiles."""
+    values = np.array([-(2**31), -5, -1, 0, 1, 2**31 - 1], np.int32)
+    expected = [0, 0, 0, 32, 31, 1]
+    np.testing.assert_array_equal(jax.jit(lambda: ops.clz(jnp.asarray(values)))(), expected)
+    assert [int(jax.jit(lambda v=v: ops.clz(jnp.int32(v)))()) for v in values] == expected

@@ -64,7 +64,8 @@ def clz(input1: jax.Array) -> jax.Array:
     Returns:
       int32 in [0, 32], the shape of `input1`.
     """
-    return lax.clz(input1)
+    # XLA counts -32 where it folds a constant that is negative.
+    return jnp.where(input1 < 0, jnp.int32(0), lax.clz(input1))
 
 
 def cos(input1: jax.Array) -> jax.Array:
