@@ -110,6 +110,8 @@ def _execute(folder: Path, precise: bool) -> tuple[Status, str]:
     except subprocess.TimeoutExpired:
         return Status.CRASH, f"no end within {_SECONDS} s"
     message = _shorten(done.stderr)
+    if done.returncode == Status.UNPREDICTABLE and "ERROR_IF() fails" in done.stderr:
+        return Status.ERROR, message  # the status is that of the first check that failed
     if done.returncode < 0 and "REQUIRE() fails" in message:
         return Status.UNPREDICTABLE, message  # some operators abort where others go on
     known = done.returncode in tuple(Status)[:3]

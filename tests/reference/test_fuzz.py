@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from reference import arm, edits, judge, known, trial
 from reference.growth import OPERATORS, Case, Growth, grow
-from tosajax import DType, Graph, Node, validate
+from tosajax import Builder, DType, Graph, Node, validate
+from tosajax.spec.enums import ResizeMode
 
 pytestmark = pytest.mark.skipif(not arm.is_installed(), reason="tosa-tools is not installed")
 
@@ -125,3 +126,13 @@ def test_the_model_tells_what_is_unpredictable():
     total = growth.builder.op("ADD", x.tensor, x.tensor)
     outcome = arm.run(growth.builder.graph([total]), growth.inputs)
     assert outcome.status is arm.Status.UNPREDICTABLE
+
+
+def test_an_error_outweighs_a_broken_level():
+    """Arm's model ends with the status of what it checks first."""
+    b = Builder()
+    x = b.input("x", DType.INT8, (1, 2, 2, 1))
+    shapes = [b.const_shape(v) for v in ((2048, 1, 1, 1), (0, 0), (0, 0))]
+    y = b.op("RESIZE", x, *shapes, mode=ResizeMode.BILINEAR, dtype=DType.INT32, shape=(1, 4, 2, 1))
+    zeros = {"x": np.zeros((1, 2, 2, 1), np.int8)}
+    assert arm.run(b.graph([y]), zeros).status is arm.Status.ERROR
