@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import MutableMapping, Sequence
 from typing import Any
@@ -27,6 +28,8 @@ from tosajax.variables import State, Variable, initial_state
 
 # Tensors of a micro-batch that are alive at a time and stay in a core's share of the cache.
 _CACHE_BYTES = 2**22
+
+Shapes = tuple[tuple[int, ...] | None, ...]  # of inputs; None where the rank is not known
 
 
 class Executable:
@@ -81,10 +84,9 @@ class Executable:
           ValueError: a shape is wrong, or an int4 or int48 value is out of range.
         """
         arrays = accept(self.graph.input_tensors, self._wanted, inputs)
-        known = len(self._compiled)
+        is_new = _shapes(arrays) not in self._compiled
         compiled, constants = self._compile(arrays)
-        is_new = len(self._compiled) > known
-        with persistent_cache(self._cache_dir if is_new else None):
+        with persistent_cache(self._cache_dir) if is_new else contextlib.nullcontext():
             state, flags, outputs = compiled(constants, self._own_state(), *arrays)
         self.state.update(state)
         return (outputs, flags) if self._reports else outputs
@@ -135,13 +137,13 @@ class Executable:
         Raises:
           ValueError: the shapes of the inputs are not known, or the examples cannot be left open.
         """
-        inputs = self._symbolic_inputs() if open_batch else self._zeros()
         if open_batch:
+            count, inputs = self._symbolic_inputs()
             program, params = self._build(self.graph)
-            count = next(x.shape[0] for x in inputs if not isinstance(x.shape[0], int))
             program = side_by_side(program, self.graph, count, count)
         else:
-            program, params = self._program(tuple(x.shape for x in inputs))
+            inputs = self._zeros()
+            program, params = self._batched(_shapes(inputs), devices=())
         saved.write(
             path,
             program,
@@ -174,8 +176,8 @@ class Executable:
             zeros.append(to_device(np.zeros(shape, tensor.dtype.storage), tensor.dtype))
         return zeros
 
-    def _symbolic_inputs(self) -> list[jax.ShapeDtypeStruct]:
-        """Inputs to trace with, of any number of examples."""
+    def _symbolic_inputs(self) -> tuple[Any, list[jax.ShapeDtypeStruct]]:
+        """A number of examples that is left open, and inputs of so many to trace with."""
         if self.examples is None or self._variables:
             raise ValueError(
                 f"graph {self.graph.name!r} cannot leave its batch open: that needs `batch`, no "
@@ -188,24 +190,32 @@ class Executable:
                 raise UnsupportedError(f"input {tensor.name!r} of int48 in an open batch")
             size = (count, *(shape or ())[1:]) if carries_batch(tensor) else shape
             inputs.append(jax.ShapeDtypeStruct(size, tensor.dtype.storage))
-        return inputs
+        return count, inputs
 
     def _own_state(self) -> State:
         return {name: self.state[name] for name in self._variables}
 
     def _compile(self, inputs: Sequence[jax.Array]) -> tuple[Any, list[jax.Array]]:
         """The jitted (constants, state, *inputs) for inputs like these, and its constants."""
-        shapes = tuple(x.shape for x in inputs)
-        program, params = self._program(shapes)
+        shapes = _shapes(inputs)
         if shapes not in self._compiled:
+            program, params = self._batched(shapes, self.devices)
             function, constants = trace(program, params, self._own_state(), *inputs)
-            platform = self.devices[0].platform if self.devices else jax.default_backend()
-            options = compiler_options(platform)
+            backend = self.devices[0].platform if self.devices else jax.default_backend()
+            options = compiler_options(backend)
             self._compiled[shapes] = jax.jit(function, compiler_options=options), constants
         return self._compiled[shapes]
 
-    def _program(self, shapes: tuple[tuple[int, ...] | None, ...]) -> tuple[Program, Params]:
-        """The program and its parameters for these input shapes."""
+    def _batched(self, shapes: Shapes, devices: Devices) -> tuple[Program, Params]:
+        """The program of all examples of a call, and its parameters, for these input shapes."""
+        program, params = self._program(shapes)
+        if self.examples is None:
+            return program, params
+        count = self.micro_batch or self.examples
+        return side_by_side(program, self.graph, self.examples, count, devices), params
+
+    def _program(self, shapes: Shapes) -> tuple[Program, Params]:
+        """The program of the graph and its parameters for these input shapes."""
         if shapes not in self._programs:
             names = self.graph.inputs
             graph = self.graph
@@ -216,9 +226,6 @@ class Executable:
             self.report.raise_errors()
             program, params = self._build(graph)
             self._add_variables(graph)
-            if self.examples is not None:
-                count = self.micro_batch or self.examples
-                program = side_by_side(program, graph, self.examples, count, self.devices)
             self._programs[shapes] = program, params
         return self._programs[shapes]
 
@@ -272,7 +279,8 @@ def compile(
         outputs are put together on their first dimension where that is 1, else on a new one.
         Without it, the shapes are the graph's own, and each -1 takes its size from the inputs.
       micro_batch: how many examples run at a time, where they do not depend on each other; by
-        default, on CPU, as many integer ones as the cache holds.
+        default, on CPU, as many integer ones as the cache holds. Of float graphs, on CPU, it
+        changes last bits, and costs time: XLA has no fast convolution inside a loop.
       devices: share the examples among these, such as `jax.devices()`.
       state: variables by name, shared with other executables: give them one dictionary, such as
         the `state` of another. New variables are added to it, and each call updates it. Examples
@@ -307,6 +315,10 @@ def compile(
         report_unpredictable=report_unpredictable,
         cache_dir=cache_dir,
     )
+
+
+def _shapes(inputs: Sequence[jax.Array]) -> Shapes:
+    return tuple(x.shape for x in inputs)
 
 
 def _with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, int | None]:

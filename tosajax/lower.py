@@ -29,6 +29,8 @@ Flags = dict[tuple[str, str], jax.Array]
 CustomOps = Mapping[tuple[str, str], Callable[..., Any]]
 # Arguments that operators make more of when they are constants, which then are NumPy arrays.
 _PREPARED = frozenset({"weight", "weight_zp", "input_zp", "b", "a_zp", "b_zp", "shift"})
+# Chapters whose operators only move elements.
+_MOVING = ("data_layout", "scatter_gather")
 # A graph, ready to run: (params, state, *inputs) -> (state, flags, outputs).
 Program = Callable[..., tuple[State, Flags, tuple[jax.Array, ...]]]
 
@@ -86,8 +88,9 @@ def build(
 
     Args:
       graph: as for `lower`; so are custom_ops and report_unpredictable.
-      prepare: operators take constant weights, zero points and shifts from the graph, not from
-        the parameters, so that they can prepare them.
+      prepare: for a program that is compiled once, with `compiled.compiler_options`, and not
+        differentiated. Operators take constant weights, zero points and shifts from the graph,
+        not from the parameters, so that they can prepare them; and bfloat16 moves by its bits.
 
     Returns:
       program: (params, state, *inputs) -> (state, flags, outputs).
@@ -242,6 +245,8 @@ def _operator(node: Node, tensors: Mapping[str, Tensor], context: _Context) -> _
         else:
             names.append(name)
     kernel = _with_fixed(getattr(ops, node.op.lower()), fixed, static)
+    if context.prepare and operator.chapter in _MOVING:
+        kernel = _by_bits(kernel)
     require = RULES[node.op].require if context.report_unpredictable else None
     broken = _with_fixed(require, fixed, static) if require else None
 
@@ -254,6 +259,26 @@ def _operator(node: Node, tensors: Mapping[str, Tensor], context: _Context) -> _
             run.flags.update({(node.title, f"{label}.{rule}"): flag for rule, flag in found})
 
     return step
+
+
+def _by_bits(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Moves bfloat16 as integers.
+
+    An element that XLA:CPU reads once and writes more than once is in a register meanwhile, and
+    x86 instructions for bfloat16 make zero of a subnormal there, in some shapes and not in others.
+    """
+
+    def to_bits(x: jax.Array) -> jax.Array:
+        return lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == jnp.bfloat16 else x
+
+    def move(*inputs: Any) -> jax.Array:
+        bits = kernel(*jax.tree.map(to_bits, inputs))
+        if bits.dtype != jnp.uint16:
+            return bits
+        # Without the barrier XLA would write bfloat16 in the loop that moves.
+        return lax.bitcast_convert_type(lax.optimization_barrier(bits), jnp.bfloat16)
+
+    return move
 
 
 def _store(run: _Run, node: Node, result: Any) -> None:
