@@ -12,7 +12,7 @@ import pytest
 import tosajax
 from tosajax import Builder, DType, Graph, Tensor
 from tosajax.examples import one_example
-from tosajax.spec.enums import RoundingMode
+from tosajax.spec.enums import ResizeMode, RoundingMode
 
 INT8, INT32 = DType.INT8, DType.INT32
 
@@ -40,6 +40,35 @@ def conv(b: Builder, x: Tensor) -> Tensor:
     )  # fmt: skip
 
 
+def depthwise(b: Builder, x: Tensor) -> Tensor:
+    weight = values(b, (2, 2, 4, 2), INT8)
+    bias = values(b, (8,), INT32)
+    return b.op(
+        "DEPTHWISE_CONV2D", x, weight, bias, zero(b), zero(b),
+        pad=(1, 0, 1, 0), stride=(1, 1), dilation=(1, 1), acc_type=DType.INT32,
+    )  # fmt: skip
+
+
+def resize(b: Builder, x: Tensor) -> Tensor:
+    scale, offset, border = shape_of(b, 4, 2, 4, 2), shape_of(b, 0, 0), shape_of(b, 0, 2)
+    return b.op(
+        "RESIZE", x, scale, offset, border,
+        mode=ResizeMode.BILINEAR, dtype=INT32, shape=(-1, 7, 8, 4),
+    )  # fmt: skip
+
+
+def largest(b: Builder, x: Tensor) -> Tensor:
+    return b.op("GATHER", x, b.op("ARGMAX", x, axis=1))
+
+
+def replaced(b: Builder, x: Tensor) -> Tensor:
+    index = b.op(
+        "SLICE", b.op("ARGMAX", x, axis=1), shape_of(b, 0, 0), shape_of(b, -1, 1), shape=(-1, 1)
+    )
+    row = b.op("SLICE", x, shape_of(b, 0, 0, 0), shape_of(b, -1, 1, 3), shape=(-1, 1, 3))
+    return b.op("SCATTER", x, index, row)
+
+
 def shape_of(b: Builder, *sizes: int) -> Tensor:
     return b.const_shape(sizes)
 
@@ -56,6 +85,10 @@ APART = {
     "table": graph_of(lambda b, x: b.op("TABLE", x, values(b, (256,), INT8, -128)), INT8),
     "chosen": graph_of(lambda b, x: b.op("SELECT", b.op("GREATER", x, values(b, (1, 4))), x, x)),
     "convolution": graph_of(conv, INT8, (-1, 5, 5, 4)),
+    "depthwise": graph_of(depthwise, INT8, (-1, 5, 5, 4)),
+    "resized": graph_of(resize, INT8, (-1, 4, 4, 4)),
+    "gathered": graph_of(largest, INT8, (-1, 4, 3)),
+    "scattered": graph_of(replaced, INT8, (-1, 4, 3)),
     "pool": graph_of(
         lambda b, x: b.op("MAX_POOL2D", x, kernel=(2, 2), stride=(1, 1), pad=(0, 0, 0, 0)),
         INT8,

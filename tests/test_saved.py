@@ -70,6 +70,21 @@ def test_open_batch_for_several_platforms(data, tmp_path):
         np.testing.assert_array_equal(again(images[:count])[0], expected[:count])
 
 
+def test_an_open_batch_of_several_inputs(tmp_path):
+    """Those of one example more than once, and one of rank 0 for all."""
+    b = Builder()
+    x, y = b.input("x", DType.INT32, (1, 3)), b.input("y", DType.INT32, (1, 3))
+    shared = b.op("RESHAPE", b.input("shared", DType.INT32, ()), b.const_shape((1, 1)))
+    run = tosajax.compile(b.graph([b.op("ADD", b.op("SUB", x, y), shared)]), batch=2)
+    run.save(tmp_path / "a.tjx", open_batch=True)
+    again = tosajax.load_executable(tmp_path / "a.tjx")
+    rows = np.arange(12, dtype=np.int32).reshape(4, 3)
+    (found,) = again(rows, rows[::-1], np.array(7, np.int32))
+    np.testing.assert_array_equal(found, rows - rows[::-1] + 7)
+    with pytest.raises(ValueError, match="input 'y' holds 3 examples, expected 4 as in input 'x'"):
+        again(rows, rows[:3], np.array(7, np.int32))
+
+
 @pytest.mark.parametrize("dtype", [DType.INT48, DType.BF16, DType.FP8E4M3, DType.INT4, DType.BOOL])
 def test_element_types(dtype, tmp_path):
     b = Builder()

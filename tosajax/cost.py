@@ -22,7 +22,7 @@ _COMPUTATION = re.compile(r"^(?:ENTRY )?%?(\S+) .*\{$")
 _FAST = re.compile(r'calls=%?([\w.\-]+).*"kind":"__ynn_fusion"')
 _PLAIN = re.compile(r"= ([a-z]+)\d+\S* (dot|convolution)\(")
 # A node in the name of a step, as `scope_name` writes it.
-_SCOPE = re.compile(r"""([A-Z][A-Z0-9_]* (?:'[^']*'|"[^"]*"))""")
+_SCOPE = re.compile(r"""[A-Z][A-Z0-9_]* (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 
 
 class NodeCost(NamedTuple):
@@ -123,9 +123,9 @@ def _routes(program: str) -> dict[str, tuple[str, str]]:
     """The route and its reason, by the scope of the node."""
     found = {}
     for name in _op_names(program):
-        route, scope = _route.find(name), _scope_of(name)
-        if route and scope:
-            found[scope] = route
+        scope = _scope_of(name)
+        if scope and (route := _route.find(name[scope.end() :])):
+            found[scope[0]] = route
     return found
 
 
@@ -143,19 +143,19 @@ def _slow_kernels(program: str) -> dict[str, str]:
         if not kernel or inside in fast:
             continue
         if kernel[1] in ("s", "u") or (kernel[2] == "convolution" and not in_main):
-            found |= {scope: kernel[2] for name in _op_names(line) if (scope := _scope_of(name))}
+            scopes = map(_scope_of, _op_names(line))
+            found |= {scope[0]: kernel[2] for scope in scopes if scope}
     return found
 
 
 def _op_names(text: str) -> Iterator[str]:
     for found in _OP_NAME.findall(text):
-        yield found.replace("\\'", "'").replace('\\"', '"')
+        yield re.sub(r"\\(.)", r"\1", found)
 
 
-def _scope_of(op_name: str) -> str | None:
+def _scope_of(op_name: str) -> re.Match[str] | None:
     """The innermost node in the name of a step."""
-    scopes = _SCOPE.findall(op_name.partition("route ")[0])
-    return scopes[-1] if scopes else None
+    return max(_SCOPE.finditer(op_name), key=re.Match.start, default=None)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from tosajax import spec
 from tosajax.bind import bind
 from tosajax.checks import Call
-from tosajax.graph import DYNAMIC, Graph, Node, Tensor, declared_variables
+from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments, declared_variables
 from tosajax.report import TosaError
+from tosajax.spec import Kind
 
 # Operators of these chapters compute each element from the elements at its place.
 _ELEMENTWISE = {
@@ -23,21 +24,6 @@ _ELEMENTWISE = {
     "elementwise_ternary",
     "comparison",
     "type_conversion",
-}
-# The first dimension of some arguments is a batch by definition.
-_BATCHED = {
-    "CONV2D": ("input",),
-    "CONV3D": ("input",),
-    "DEPTHWISE_CONV2D": ("input",),
-    "TRANSPOSE_CONV2D": ("input",),
-    "AVG_POOL2D": ("input",),
-    "MAX_POOL2D": ("input",),
-    "MATMUL": ("a", "b"),
-    "FFT2D": ("input_real", "input_imag"),
-    "RFFT2D": ("input_real",),
-    "RESIZE": ("input",),
-    "GATHER": ("values", "indices"),
-    "SCATTER": ("values_in", "indices", "input"),
 }
 
 
@@ -90,9 +76,8 @@ def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
         return _broadcasts(others, call.output)
     if chapter == "reduction":
         return call.axis != 0
-    if node.op in _BATCHED:
-        names = {getattr(call, argument).name for argument in _BATCHED[node.op]}
-        return names <= own and own.isdisjoint(set(node.inputs) - names)
+    if batched := _batched(node):
+        return batched <= own and own.isdisjoint(set(node.inputs) - batched)
     match node.op:
         case "ARGMAX" | "REVERSE":
             return call.axis != 0
@@ -110,6 +95,13 @@ def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
             return call.perms[0] == 0
         case _:
             return False
+
+
+def _batched(node: Node) -> set[str]:
+    """The inputs whose first dimension is a batch by definition."""
+    operator = spec.OPERATORS[node.op]
+    found = arguments(operator, node.inputs, Kind.INPUT)
+    return {found[a.name] for a in operator.inputs if a.shape.startswith("[N,")}
 
 
 def _broadcasts(others: Sequence[Tensor], output: Tensor) -> bool:

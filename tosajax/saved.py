@@ -57,12 +57,28 @@ class SavedExecutable:
     def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
         """Runs it; results and errors are those of `Executable`."""
         arrays = accept(self.inputs, [t.shape for t in self.inputs], inputs)
+        self._check_examples(arrays)
         state, flags, outputs = self._call(self._constants, _leaves(self.state), *arrays)
         self.state = _variables(list(self.state), state)
         if self._flags is None:
             return tuple(outputs)
         names = [tuple(name) for name in self._flags]
         return tuple(outputs), dict(zip(names, flags, strict=True))
+
+    def _check_examples(self, arrays: Sequence[jax.Array]) -> None:
+        """In an open batch all inputs hold as many examples."""
+        open_inputs = [
+            (t, x.shape[0])
+            for t, x in zip(self.inputs, arrays, strict=True)
+            if (t.shape or ())[:1] == (DYNAMIC,)
+        ]
+        for tensor, count in open_inputs:
+            first, wanted = open_inputs[0]
+            if count != wanted:
+                raise ValueError(
+                    f"input {tensor.name!r} holds {count} examples, expected {wanted} as in "
+                    f"input {first.name!r}"
+                )
 
     def __repr__(self) -> str:
         ins, outs = (", ".join(f"{t.name}: {t}" for t in ts) for ts in (self.inputs, self.outputs))

@@ -27,7 +27,7 @@ def apply_scale_32(
       value: int32, any shape; |value| < 2**(shift - 1), else the result is unpredictable.
       multiplier: int32, broadcastable; Q1.30 in [0, 2**31).
       shift: int8, broadcastable; bits, in [2, 62]. In a NumPy array, as a constant, shifts above
-        32 take less than half the time.
+        32 are faster.
       double_round: rounds twice, as frameworks with two-stage rounding do.
 
     Returns:

@@ -30,7 +30,7 @@ def matmul(
     """
     if a.dtype == np.int8:
         with route("dot", "int8"):
-            if isinstance(b, np.ndarray):  # few rows take a third of the time then
+            if isinstance(b, np.ndarray):  # [N, K], which is faster for few rows
                 return _exact.dot_zp(a, b.swapaxes(1, 2).copy(), a_zp, b_zp, b_axis=-1)
             return _exact.dot_zp(a, b, a_zp, b_zp)
     if a.dtype == np.int16:
