@@ -9,6 +9,7 @@ import network_bounds
 import networks
 import numpy as np
 import pytest
+from oracle import forced
 
 import tosajax
 from tosajax import UnsupportedError
@@ -59,6 +60,31 @@ def test_our_networks(name):
 @theirs
 def test_third_party_networks(name):
     check(THEIRS[name])
+
+
+@pytest.mark.parametrize("route", forced.ROUTES)
+@pytest.mark.parametrize("name", ["et_digits_cnn_a8w8", "et_digits_cnn_a16w8"])
+def test_our_integer_convolutions_by_each_route(name, route):
+    check_route(OURS[name], route)
+
+
+@pytest.mark.parametrize("route", forced.ROUTES)
+@theirs
+def test_third_party_networks_by_each_route(name, route):
+    """Those without integer convolutions too: to tell them apart, all would have to be loaded."""
+    check_route(THEIRS[name], route)
+
+
+def check_route(network: networks.Network, route: str) -> None:
+    graph = tosajax.load(network.model)
+    with forced.route(route):
+        results = networks.run_batch(network, graph, network.count)
+    expected = networks.typed(network.expected, graph.output_tensors)
+    for result, want in zip(results, expected, strict=True):
+        if is_float(graph):
+            assert networks.ulps(result, want) <= networks.FLOAT_LIMIT
+        else:
+            np.testing.assert_array_equal(result, want)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
-from unittest import mock
 
 import numpy as np
-from oracle import conv_oracle, image_oracle, matmul_oracle, pool_oracle, type_conversion_oracle
+from oracle import (
+    conv_oracle,
+    forced,
+    image_oracle,
+    matmul_oracle,
+    pool_oracle,
+    type_conversion_oracle,
+)
 from oracle import data_layout_oracle as layout_oracle
 from oracle import elementwise_oracle as elementwise
 from oracle import reduction_oracle as reduction
@@ -21,7 +27,6 @@ from oracle.matmul_oracle import draw, draw_bias
 import tosajax
 from tosajax import Builder, DType, ops
 from tosajax.lower import build
-from tosajax.ops import _exact_conv
 from tosajax.spec.enums import ResizeMode, RoundingMode
 
 EXAMPLES = 4
@@ -172,13 +177,12 @@ def _extreme(weight: np.ndarray, channel: int) -> np.ndarray:
 
 
 def _forced(function: Function, route: str) -> Function:
-    """The function with one route for its convolution, whatever would be fastest."""
-    forced: dict[str, Any] = {"choose": lambda *_: _exact_conv.Route(route, "forced")}
-    if route in ("loop", "slices"):
-        forced = {"MAX_TAPS": 2 if route == "loop" else 64}
+    """The function with one route for its convolution."""
+    if route not in forced.ROUTES:
+        return function  # one tap is a dot by itself, and a depthwise convolution slices
 
     def call(*inputs: Any) -> Any:
-        with mock.patch.multiple(_exact_conv, **forced):
+        with forced.route(route):
             return function(*inputs)
 
     return call

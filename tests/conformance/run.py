@@ -3,6 +3,7 @@
     python tests/conformance/run.py                  # a stratified selection
     python tests/conformance/run.py --all            # the whole suite
     python tests/conformance/run.py --all --seed 7   # other shapes and data; no ERROR_IF tests
+    python tests/conformance/run.py --route loop     # every integer convolution in a loop
 
 Tests are generated at first use with tosa-tools, below $TOSAJAX_CACHE or ~/.cache/tosajax. Exits
 1 unless every test passes.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import importlib.metadata
 import json
 import os
@@ -22,9 +24,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `oracle`, which other tests share
+
 import suite_generate
 import suite_run
 import suite_tests
+from oracle import forced
 from suite_run import STATUSES, Outcome
 from suite_tests import SuiteTest
 
@@ -62,6 +67,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--test-type", choices=suite_generate.TEST_TYPES, default="both")
     add("--operators", nargs="+", metavar="NAME", type=str.upper, help="only these")
     add("--filter", type=re.compile, metavar="RE", help="only tests whose name has a match")
+    add("--route", choices=forced.ROUTES, help="of all integer convolutions")
     add("-j", "--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     add("--limit", type=float, default=300.0, metavar="SECONDS", help="for one test")
     add("--json", type=Path, metavar="FILE", help="where to write one record for each test")
@@ -117,7 +123,11 @@ def _run(tests: Sequence[SuiteTest], options: argparse.Namespace) -> list[dict[s
     failed = 0
     every = 10 if sys.stdout.isatty() else 100
     start = time.perf_counter()
-    for test, outcome in suite_run.run_all(tests, jobs=options.jobs, limit=options.limit):
+    implementation = suite_run.run_with_tosajax
+    if options.route:
+        implementation = functools.partial(suite_run.run_on_route, route=options.route)
+    outcomes = suite_run.run_all(tests, implementation, jobs=options.jobs, limit=options.limit)
+    for test, outcome in outcomes:
         records.append(record(test, outcome))
         failed += outcome.status != "pass"
         if len(records) % every == 0 or len(records) == len(tests):

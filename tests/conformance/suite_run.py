@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import suite_processes
+from oracle import forced
 from suite_judge import Judge, JudgeError
 from suite_tests import SuiteTest
 
@@ -54,6 +55,12 @@ def run_with_tosajax(test: SuiteTest) -> list[np.ndarray]:
     return [np.asarray(output) for output in run(*inputs)]
 
 
+def run_on_route(test: SuiteTest, *, route: str) -> list[np.ndarray]:
+    """The same, with one route for all integer convolutions."""
+    with forced.route(route):
+        return run_with_tosajax(test)
+
+
 def run_all(
     tests: Sequence[SuiteTest],
     implementation: Implementation = run_with_tosajax,
@@ -65,7 +72,7 @@ def run_all(
 
     Args:
       tests: any order.
-      implementation: a function of a module.
+      implementation: a function of a module, or a partial one.
       jobs: number of processes.
       limit: seconds for one test, its reference included.
     """

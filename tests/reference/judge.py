@@ -190,9 +190,14 @@ def _unequal(graph: Graph, exact: set[str], ours: Arrays, theirs: Arrays) -> Ite
             continue
         for name in exact.intersection(node.outputs) & theirs.keys():
             if not _is_equal(ours[name], theirs[name]):
-                if wrong.isdisjoint(node.inputs):
+                if wrong.isdisjoint(node.inputs) and not _has_negative_shift(node, ours):
                     yield _differs(node, _describe(name, ours[name], theirs[name]))
                 wrong.add(name)
+
+
+def _has_negative_shift(node: Node, values: Arrays) -> bool:
+    """Whether a MUL is unpredictable, which Arm's model notices of large shifts only."""
+    return node.op == "MUL" and bool((values[node.inputs[-1]] < 0).any())
 
 
 def _differs(node: Node | None, why: str) -> Difference:

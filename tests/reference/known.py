@@ -58,6 +58,11 @@ _RULES = (
         r"table\.shape: output ",
         "Arm's model does not compare the shapes of TABLE's input and output",
     ),
+    Rule(
+        Kind.ONLY_TOSAJAX,
+        r"scatter\.shape: values_out ",
+        "Arm's model does not compare the shapes of SCATTER's values_in and values_out",
+    ),
     # Type rows that 1.0 does not have; Arm's model does not ask a file for its version.
     Rule(
         Kind.ONLY_TOSAJAX,
