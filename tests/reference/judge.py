@@ -196,7 +196,7 @@ def _unequal(graph: Graph, exact: set[str], ours: Arrays, theirs: Arrays) -> Ite
 
 
 def _has_negative_shift(node: Node, values: Arrays) -> bool:
-    """Whether a MUL is unpredictable, which Arm's model notices of large shifts only."""
+    """Whether a MUL is unpredictable for a reason that Arm's model does not look at."""
     return node.op == "MUL" and bool((values[node.inputs[-1]] < 0).any())
 
 
