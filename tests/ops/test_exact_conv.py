@@ -190,8 +190,14 @@ FAST = {
         Window((3, 3, 3), (1, 1, 1), (1, 1, 1), ((1, 1),) * 3),
         "convolution",
     ),
-    "few channels": (
+    "filled channels": (
         (4, 8, 8, 16),
+        16,
+        Window((3, 3), (1, 1), (1, 1), ((1, 1), (1, 1))),
+        "convolution",
+    ),
+    "few channels": (
+        (4, 8, 8, 11),
         16,
         Window((3, 3), (1, 1), (1, 1), ((1, 1), (1, 1))),
         "patches",

@@ -25,9 +25,12 @@ from tosajax.ops._window import Window, dynamic_window, pad_spatial, patches_of
 # Taps and bytes of patches that are laid out at once; a larger kernel is summed in a loop.
 MAX_TAPS = 64
 _MAX_PATCH_BYTES = 2**28
-# XLA:CPU convolves int8 fast from this many channels on, either in or out; patches of fewer input
-# channels than the second are laid out faster than it reads them.
+# XLA:CPU convolves int8 fast from this many channels on, either in or out. Results are filled up to
+# a few more, unless there are fewer input channels than the third: patches are faster then, and so
+# they are, whatever the results, below the last.
 _MIN_CHANNELS = 17
+_FILLED_CHANNELS = 20
+_MIN_TO_FILL = 12
 MIN_INPUT_CHANNELS = 8
 # Up to here, correcting the border of the result costs less than padding the input.
 _MAX_BORDER_BYTES = 2**18
@@ -52,7 +55,8 @@ def choose(
     if known is None:
         return Route("patches", "weights not constant")
     channels = ic * (kernel[0] if len(kernel) == 3 else 1)
-    if channels < MIN_INPUT_CHANNELS or max(channels, oc) < _MIN_CHANNELS:
+    enough = MIN_INPUT_CHANNELS if max(channels, oc) >= _MIN_CHANNELS else _MIN_TO_FILL
+    if channels < enough:
         return Route("patches", f"{channels} to {oc} channels are few")
     return Route("convolution", f"constant weights, {channels} to {oc} channels")
 
@@ -193,9 +197,10 @@ def _border(weight: np.ndarray, lengths: Sequence[int], shape: Window) -> np.nda
 
 def _sums(x: jax.Array, weight: np.ndarray, shape: Window, name: str) -> jax.Array:
     """int8 [N, IH, IW, IC] convolved with int8 [OC, KH, KW, IC], padding being 0, in int32."""
+    oc = weight.shape[0]
 
     def by_patches(x: jax.Array, weight: jax.Array | np.ndarray) -> jax.Array:
-        out, oc = shape.out(x.shape), weight.shape[-1]
+        out, weight = shape.out(x.shape), weight[..., :oc]
         padded = pad_spatial(x, shape.pad, jnp.zeros((), jnp.int8))
         total = _exact.dot(patches_of(padded, shape, out), weight.reshape(-1, oc))
         return total.reshape(x.shape[0], *out, oc)
@@ -209,11 +214,13 @@ def _sums(x: jax.Array, weight: np.ndarray, shape: Window, name: str) -> jax.Arr
             rhs_dilation=shape.dilation,
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
             preferred_element_type=jnp.int32,
-        )
+        )[..., :oc]
 
     hwio = np.ascontiguousarray(weight.transpose(1, 2, 3, 0))
     if name != "convolution":
         return by_patches(x, hwio)
+    if max(hwio.shape[-2:]) < _MIN_CHANNELS:
+        hwio = np.pad(hwio, [(0, 0)] * 3 + [(0, _FILLED_CHANNELS - oc)])
     # Only XLA:CPU: others convolve integers slowly, not at all, or (grouped) wrongly.
     return lax.platform_dependent(x, hwio, cpu=directly, default=by_patches)
 

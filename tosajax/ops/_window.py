@@ -49,9 +49,10 @@ def pad_spatial(x: jax.Array, pads: Sequence[tuple[int, int]], value: jax.Array)
     """Pads the spatial axes of [N, ..., C] with a scalar of its type."""
     if not any(map(any, pads)):
         return x
-    padded = lax.pad(x, value, [(0, 0, 0), *((low, high, 0) for low, high in pads), (0, 0, 0)])
-    # Else XLA turns each slice of it into a pad of a slice, and computes `x` again for each.
-    return lax.optimization_barrier(padded)
+    config = [(0, 0, 0), *((low, high, 0) for low, high in pads), (0, 0, 0)]
+    # Else XLA:CPU asks of each element of `x` whether it is inside before it computes it, and makes
+    # a pad of a slice of each slice of the result.
+    return lax.optimization_barrier(lax.pad(lax.optimization_barrier(x), value, config))
 
 
 def tap(
