@@ -27,7 +27,7 @@ from tosajax.validate import check_form, validate
 from tosajax.variables import State, Variable, initial_state
 
 # Tensors of a micro-batch that are alive at a time and stay in a core's share of the cache.
-_CACHE_BYTES = 2**22
+_CACHE_BYTES = 2**23
 
 Shapes = tuple[tuple[int, ...] | None, ...]  # of inputs; None where the rank is not known
 
