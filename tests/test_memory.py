@@ -25,13 +25,13 @@ batch = 1000
 run = tosajax.compile(tosajax.load(sys.argv[1]), batch=batch)
 rng = np.random.default_rng(3)
 sizes, total = [], np.zeros(10, np.int64)
-for _ in range(60):
+for _ in range(400):
     images = rng.integers(-128, 128, (batch, 8, 8, 1)).astype(np.int8)
     total += np.asarray(run(images)[0]).sum(axis=0)
     gc.collect(0)
     sizes.append(resident_bytes())
 assert total.any()
-print(min(sizes[-10:]) - min(sizes[10:20]))
+print(min(sizes[-20:]) - min(sizes[100:120]))
 """
 
 
@@ -48,5 +48,6 @@ def test_many_images_take_no_more_than_the_first(data):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    # The images of the 40 calls between are 2.6 MB, what is between two operators far more.
-    assert int(done.stdout) < 1_600_000
+    # The images of the 280 calls between are 18 MB, what is between two operators far more; the
+    # allocator takes a few in steps.
+    assert int(done.stdout) < 9_000_000
