@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tosajax.graph import Graph, Tensor
 from tosajax.lower import Params, Program
@@ -85,11 +85,20 @@ def _in_parts(function: Callable[[Any], Any], batch: Any, size: int) -> Any:
     return jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:])[:count], results)
 
 
+def on_all(arrays: Any, devices: Devices) -> Any:
+    """Arrays that each of these devices holds, so that no call has to copy them there."""
+    return jax.device_put(arrays, NamedSharding(_mesh(devices), PartitionSpec()))
+
+
+def _mesh(devices: Devices) -> Mesh:
+    return Mesh(np.asarray(devices), ("examples",))
+
+
 def _over_devices(function: Callable[..., Any], devices: Devices) -> Callable[..., Any]:
     examples, everything = PartitionSpec("examples"), PartitionSpec()
     return jax.shard_map(
         function,
-        mesh=Mesh(np.asarray(devices), ("examples",)),
+        mesh=_mesh(devices),
         in_specs=(everything, everything, examples),
         out_specs=examples,
         check_vma=False,

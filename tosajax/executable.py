@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax import saved
-from tosajax.batching import Devices, carries_batch, side_by_side
+from tosajax.batching import Devices, carries_batch, on_all, side_by_side
 from tosajax.bind import bind
 from tosajax.compiled import compiler_options, persistent_cache, trace
 from tosajax.cost import Cost, cost, peak_bytes
@@ -201,6 +201,7 @@ class Executable:
         if shapes not in self._compiled:
             program, params = self._batched(shapes, self.devices)
             function, constants = trace(program, params, self._own_state(), *inputs)
+            constants = on_all(constants, self.devices) if self.devices else constants
             backend = self.devices[0].platform if self.devices else jax.default_backend()
             options = compiler_options(backend)
             self._compiled[shapes] = jax.jit(function, compiler_options=options), constants
