@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 from tosajax.ops import _exact_conv
@@ -24,13 +25,13 @@ def route(name: str) -> Iterator[None]:
         yield
 
 
-def _changes(name: str) -> dict[str, object]:
+def _changes(name: str) -> dict[str, Any]:
     match name:
         case "convolution" | "patches":
             choose = _exact_conv.choose
 
-            def forced(*operands: object) -> _exact_conv.Route:
-                chosen = choose(*operands)  # type: ignore[arg-type]
+            def forced(*operands: Any) -> _exact_conv.Route:
+                chosen = choose(*operands)
                 return chosen if chosen.name == "loop" else _exact_conv.Route(name, "forced")
 
             return {"choose": forced}
