@@ -18,6 +18,7 @@ from tosajax.compiled import compiler_options, persistent_cache, trace
 from tosajax.cost import Cost, cost, peak_bytes
 from tosajax.dtypes import DType
 from tosajax.examples import one_example
+from tosajax.fold import fold
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.inputs import accept
 from tosajax.lower import CustomOps, Params, Program, build, to_device
@@ -232,7 +233,7 @@ class Executable:
 
     def _build(self, graph: Graph) -> tuple[Program, Params]:
         return build(
-            graph,
+            fold(graph, keep_required=self._reports),
             custom_ops=self._custom_ops,
             report_unpredictable=self._reports,
             prepare=True,
