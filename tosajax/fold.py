@@ -12,12 +12,10 @@ from tosajax import spec
 from tosajax.checks import RULES
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
-from tosajax.lower import build
+from tosajax.lower import MOVING, build
 
 # Operators that do, or hold, more than their results say.
 _KEPT = {"COND_IF", "WHILE_LOOP", "CUSTOM", "VARIABLE", "VARIABLE_READ", "VARIABLE_WRITE"}
-# Chapters whose operators move elements, and change no float.
-_MOVING = ("data_layout", "scatter_gather")
 _LARGE = 2**16  # elements
 
 
@@ -60,7 +58,7 @@ def _is_kept(node: Node, keep_required: bool) -> bool:
 def _is_exact(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether the node has the same bits run by itself, outside a compiled graph."""
     types = {tensors[name].dtype for name in (*node.inputs, *node.outputs)}
-    if spec.OPERATORS[node.op].chapter in _MOVING:
+    if spec.OPERATORS[node.op].chapter in MOVING:
         return DType.BF16 not in types
     return not any(dtype.is_float for dtype in types)
 

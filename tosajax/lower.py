@@ -30,7 +30,7 @@ CustomOps = Mapping[tuple[str, str], Callable[..., Any]]
 # Arguments that operators make more of when they are constants, which then are NumPy arrays.
 _PREPARED = frozenset({"weight", "weight_zp", "input_zp", "b", "a_zp", "b_zp", "shift"})
 # Chapters whose operators only move elements.
-_MOVING = ("data_layout", "scatter_gather")
+MOVING = ("data_layout", "scatter_gather")
 # A graph, ready to run: (params, state, *inputs) -> (state, flags, outputs).
 Program = Callable[..., tuple[State, Flags, tuple[jax.Array, ...]]]
 
@@ -245,7 +245,7 @@ def _operator(node: Node, tensors: Mapping[str, Tensor], context: _Context) -> _
         else:
             names.append(name)
     kernel = _with_fixed(getattr(ops, node.op.lower()), fixed, static)
-    if context.prepare and operator.chapter in _MOVING:
+    if context.prepare and operator.chapter in MOVING:
         kernel = _by_bits(kernel)
     require = RULES[node.op].require if context.report_unpredictable else None
     broken = _with_fixed(require, fixed, static) if require else None
