@@ -37,8 +37,9 @@ def prepare(work: Work, *, grouped: bool = False) -> Run:
         return _operator(work, grouped)
     if grouped and not any(isinstance(x, Conv) and x.depthwise for x in work.network.layers):
         raise DoesNotApply("no depthwise convolution")
-    quant = work.network.quant
-    images = (work.inputs[0].astype(np.float32) - quant.zero_point) * np.float32(quant.scale)
+    (images,) = work.inputs
+    if not work.is_float:
+        images = work.network.images(images)
     params = jax.device_put(parameters(work.network))
     depthwise = grouped_depthwise if grouped else shifted_depthwise
     compiled = jax.jit(functools.partial(run, work.network, depthwise=depthwise))
@@ -47,7 +48,9 @@ def prepare(work: Work, *, grouped: bool = False) -> Run:
 
 
 def reals(work: Work, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Exact outputs as the real numbers that the float network approximates."""
+    """Outputs as the real numbers that the float network approximates."""
+    if work.is_float:
+        return [np.asarray(y, np.float64) for y in outputs]
     if work.network is None:
         return [np.asarray(y, np.float64) - _output_zero_point(work) for y in outputs]
     quant = work.network.quants[-1]

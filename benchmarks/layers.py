@@ -103,6 +103,10 @@ class Network:
     quant: Quant
     layers: tuple[Layer, ...]
 
+    def images(self, values: np.ndarray) -> np.ndarray:
+        """The real numbers, in float32, that int8 inputs stand for."""
+        return (values.astype(np.float32) - self.quant.zero_point) * np.float32(self.quant.scale)
+
     @property
     def quants(self) -> list[Quant]:
         """Of every value."""

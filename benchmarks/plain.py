@@ -13,13 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.work import Run, Work
+from benchmarks.work import DoesNotApply, Run, Work
 from tosajax import DType, Graph, spec
 from tosajax.spec import ResizeMode, RoundingMode
 
 
 def prepare(work: Work) -> Run:
     """The work by this module's kernels, with 64-bit types switched on."""
+    if work.is_float:
+        raise DoesNotApply("exact integers only")
     graph = work.graph if work.is_side_by_side else work.whole_graph
     fn, constants = lower(graph)
     if work.is_side_by_side:

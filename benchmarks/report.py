@@ -18,7 +18,7 @@ _HEAD = """\
 Made by `python -m benchmarks.run`; not to be edited. A ratio says how many times longer than
 tosajax another program takes for the same work: the median of rounds in which all take turns
 within one process, with the quartiles in brackets. The outputs were compared before anything was
-timed: tosajax, plain, Arm and IREE must agree to the last bit.
+timed: on integers tosajax, plain, Arm and IREE must agree to the last bit.
 
 - **JAX f32**: the same network in float32; depthwise convolutions as sums of shifted slices, or,
   **XLA depthwise**, as XLA's own grouped convolution.
@@ -26,6 +26,7 @@ timed: tosajax, plain, Arm and IREE must agree to the last bit.
 - **Arm**: the reference model of tosa-tools, by its Python binding, the whole batch in one call.
 - **IREE**: with its options for speed, on all cores.
 - **LiteRT**: with XNNPACK. **onnxruntime**: QLinearConv, MatMulInteger. Both round otherwise.
+- Networks named **f32** are TOSA graphs of float32; all others are of int8.
 - Results of a call are ready when the clock stops; inputs are in place before it starts.
 """
 

@@ -129,6 +129,8 @@ def measure(work: Work, effort: timing.Effort) -> dict[str, Any]:
     for contender in contenders.everyone():
         if not contender.is_installed:
             continue
+        if work.is_float and contender.kind is contenders.Kind.QUANTIZED:
+            continue
         if contender.name in work.without:
             left_out[contender.name] = "too slow at this size"
             continue

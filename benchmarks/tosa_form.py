@@ -50,6 +50,19 @@ def multiplier_of(scale: float) -> tuple[int, int]:
     return multiplier, 31 - exponent
 
 
+def cropped(
+    builder: tosajax.Builder, x: Tensor, layer: Conv, pads: Sequence[tuple[int, int]]
+) -> Tensor:
+    """x without the rows and columns at the end that no window reads: TOSA allows none."""
+    sizes = zip(_sizes(x)[1:3], layer.kernel, pads, strict=True)
+    surplus = [(size + sum(pad) - kernel) % layer.stride for size, kernel, pad in sizes]
+    if not any(surplus):
+        return x
+    size = (-1, *(s - d for s, d in zip(_sizes(x)[1:3], surplus, strict=True)), _sizes(x)[3])
+    shapes = (builder.const_shape((0,) * 4), builder.const_shape(size))
+    return builder.op("SLICE", x, *shapes, shape=size)
+
+
 class _Writer:
     """Adds the operators of one layer after the other."""
 
@@ -95,7 +108,7 @@ class _Writer:
             same_padding(s, k, layer.stride)
             for s, k in zip(_sizes(x)[1:3], layer.kernel, strict=True)
         ]
-        x = self._cropped(x, layer, pads)
+        x = cropped(self.builder, x, layer, pads)
         sums = self.builder.op(
             "DEPTHWISE_CONV2D" if layer.depthwise else "CONV2D",
             x,
@@ -110,16 +123,6 @@ class _Writer:
         )
         scales = quant.scale * layer.weight_scale / layer.out.scale
         return self._rescale(sums, scales, 0, layer.out.zero_point, DType.INT8)
-
-    def _cropped(self, x: Tensor, layer: Conv, pads: Sequence[tuple[int, int]]) -> Tensor:
-        """x without the rows and columns at the end that no window reads: TOSA allows none."""
-        sizes = zip(_sizes(x)[1:3], layer.kernel, pads, strict=True)
-        surplus = [(size + sum(pad) - kernel) % layer.stride for size, kernel, pad in sizes]
-        if not any(surplus):
-            return x
-        size = (-1, *(s - d for s, d in zip(_sizes(x)[1:3], surplus, strict=True)), _sizes(x)[3])
-        const_shape = self.builder.const_shape
-        return self.builder.op("SLICE", x, const_shape((0,) * 4), const_shape(size), shape=size)
 
     def _add(self, layer: Add, sources: Sequence[Tensor], quants: Sequence[Quant]) -> Tensor:
         largest = 2 * max(q.scale for q in quants)

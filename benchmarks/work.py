@@ -36,6 +36,7 @@ class Work:
       inputs: for all examples of the batch.
       batch: examples in a call; None where the graph has no batch.
       network: the layers that the graph was written from, if it was.
+      is_float: whether that is their float32 form.
       without: names of contenders that are left out, for they would take minutes.
     """
 
@@ -45,6 +46,7 @@ class Work:
     inputs: tuple[np.ndarray, ...]
     batch: int | None = None
     network: Network | None = None
+    is_float: bool = False
     without: frozenset[str] = frozenset()
 
     @property

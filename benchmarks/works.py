@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import tosajax
-from benchmarks import networks, operators, tosa_form
+from benchmarks import networks, operators, tosa_float, tosa_form
 from benchmarks.layers import Network
 from benchmarks.work import Work
 
@@ -25,6 +25,8 @@ _GENERATED: dict[str, tuple[Callable[[], Network], tuple[int, ...]]] = {
     "residual-65": (functools.partial(networks.residual, 32), (1, 8)),
     "residual-129": (functools.partial(networks.residual, 64), (8,)),
 }
+# In float32 too, for what tosajax makes of float graphs.
+_FLOAT = {"resnet8": (1, 32), "mobilenet": (1, 32), "transformer": (32,)}
 _FILE_BATCH = 32
 # Contenders that would take minutes: by the batch, and by the layers to compile, that are too many.
 _LARGE_BATCH = {"Arm": 256, "plain": 256, "JAX f32, XLA depthwise": 256}
@@ -39,6 +41,8 @@ _QUICK = (
     "resnet8-b256",
     "mobilenet-b32",
     "mobilenet-b256",
+    "resnet8-f32-b32",
+    "mobilenet-f32-b32",
     "residual-17-b8",
     "residual-65-b8",
 )
@@ -76,17 +80,18 @@ def absent() -> list[str]:
     return [f"networks of {name}" for name, folder in _FOLDERS.items() if not folder.is_dir()]
 
 
-def network_work(network: Network, name: str, batch: int) -> Work:
+def network_work(network: Network, name: str, batch: int, *, is_float: bool = False) -> Work:
     """A generated network on random images."""
     random = np.random.default_rng(batch)
     images = random.integers(-128, 128, (batch, *network.shape)).astype(np.int8)
     return Work(
         name,
         "networks",
-        tosa_form.to_graph(network),
-        (images,),
+        tosa_float.to_float_graph(network) if is_float else tosa_form.to_graph(network),
+        (network.images(images) if is_float else images,),
         batch=batch,
         network=network,
+        is_float=is_float,
         without=frozenset(
             (
                 *(name for name, least in _LARGE_BATCH.items() if batch >= least),
@@ -97,15 +102,22 @@ def network_work(network: Network, name: str, batch: int) -> Work:
 
 
 def _generated() -> dict[str, Callable[[], Work]]:
-    return {
+    exact = {
         f"{name}-b{batch}": functools.partial(_generate, name, batch)
         for name, (_, batches) in _GENERATED.items()
         for batch in batches
     }
+    floats = {
+        f"{name}-f32-b{batch}": functools.partial(_generate, name, batch, is_float=True)
+        for name, batches in _FLOAT.items()
+        for batch in batches
+    }
+    return {**exact, **floats}
 
 
-def _generate(name: str, batch: int) -> Work:
-    return network_work(_network(name), f"{name}-b{batch}", batch)
+def _generate(name: str, batch: int, *, is_float: bool = False) -> Work:
+    title = f"{name}-f32-b{batch}" if is_float else f"{name}-b{batch}"
+    return network_work(_network(name), title, batch, is_float=is_float)
 
 
 @functools.cache

@@ -46,6 +46,7 @@ from benchmarks.work import Disagreement, Work  # noqa: E402
 from tosajax.spec import ResizeMode  # noqa: E402
 
 BATCH = 3
+FLOATS = tosajax.Target(profiles=frozenset({"PRO-FP"}), extensions=frozenset())
 INTEGERS = tosajax.Target(profiles=frozenset({"PRO-INT"}), extensions=frozenset())
 
 
@@ -107,6 +108,16 @@ def test_float_network_is_the_same_network(outputs_of, name):
     (real,) = float_jax.reals(work, outputs[-1:])
     (found,) = float_jax.prepare(work)()
     assert np.corrcoef(real.ravel(), np.asarray(found).ravel())[0, 1] > 0.98
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_float_form_as_a_graph(tiny, name):
+    work = works.network_work(tiny[name], f"{name}-f32", BATCH, is_float=True)
+    assert not tosajax.validate(work.whole_graph, FLOATS).findings
+    (found,) = ours.prepare(work)()
+    (wanted,) = float_jax.prepare(work)()
+    scale = np.abs(np.asarray(wanted)).max()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * scale)
 
 
 def test_depthwise_forms_are_one(tiny):
@@ -307,6 +318,9 @@ def results() -> dict[str, Any]:
     found = {name: copy.deepcopy(work) for name in names}
     for count in (17, 65):
         found[f"residual-{count}-b8"] = {**work, "contenders": {"tosajax": timed(count * 1e-3)}}
+    floats = {"tosajax": 1.0, "JAX f32": 1.0, "JAX f32, XLA depthwise": 5.0}
+    for name in ("resnet8-f32-b32", "mobilenet-f32-b32"):
+        found[name] = {**work, "contenders": {n: timed(s) for n, s in floats.items()}}
     return {
         "date": "2026-01-02",
         "quick": False,
