@@ -1,7 +1,7 @@
 """Scaling by multiplier / 2**shift with exact integers ("Scaling Helpers", TOSA 1.0.1).
 
-Products have up to 63 bits. Where the value has at most 32 of them they are held in two words of
-uint32, which is faster than 64-bit arithmetic throughout; int48 values use int64.
+Products have up to 63 bits. By a shift that is traced they are scaled in two words of uint32, by a
+constant one in int64 or, where the low word only carries, in the high word; int48 values use int64.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ def apply_scale_32(
     Args:
       value: int32, any shape; |value| < 2**(shift - 1), else the result is unpredictable.
       multiplier: int32, broadcastable; Q1.30 in [0, 2**31).
-      shift: int8, broadcastable; bits, in [2, 62]. In a NumPy array, as a constant, shifts above
-        32 are faster.
+      shift: int8, broadcastable; bits, in [2, 62]. Constant ones, in a NumPy array, are faster.
       double_round: rounds twice, as frameworks with two-stage rounding do.
 
     Returns:
       int32, the broadcast shape.
     """
+    if isinstance(shift, np.ndarray) and shift.min() <= 32:
+        return _scale_wide(value, multiplier, shift.astype(np.int64), double_round)
     high, low = _multiply(value, multiplier)
-    if isinstance(shift, np.ndarray) and shift.min() > 32:
+    if isinstance(shift, np.ndarray):
         return _scale_high(value, high, low, shift.astype(np.int32) - 32, double_round)
     amount = jnp.asarray(shift).astype(jnp.uint32)
     high, low = _add(high, low, *_half(amount))
@@ -123,6 +124,20 @@ def _scale_high(
         total = total + ((top + away) >> jnp.int32(2))
     half = jnp.asarray(np.int32(1) << (amount - 1))
     return (total + half) >> jnp.asarray(amount)
+
+
+def _scale_wide(
+    value: jax.Array, multiplier: jax.Array, amount: np.ndarray, double_round: bool
+) -> jax.Array:
+    """Rounds a product and shifts it right by a constant amount, in int64."""
+    with _x64.scope():
+        half = np.int64(1) << (amount - 1)
+        total = _x64.widen(value) * _x64.widen(multiplier) + half
+        if double_round:
+            # 2**30 away from zero, where a second rounding at bit 31 takes place.
+            away = np.where(amount > 31, np.int64(1 << 30), np.int64(0))
+            total = total + jnp.where(value < 0, -away, away)
+        return lax.convert_element_type(total >> amount, np.int32)
 
 
 def _half(amount: jax.Array) -> tuple[jax.Array, jax.Array]:
