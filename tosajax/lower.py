@@ -83,6 +83,7 @@ def build(
     custom_ops: CustomOps | None = None,
     report_unpredictable: bool = False,
     prepare: bool = False,
+    kernels: Any = ops,
 ) -> tuple[Program, Params]:
     """What `lower` does with a graph that is known to be legal, in one form for all.
 
@@ -92,12 +93,14 @@ def build(
         differentiated. Operators take constant weights, zero points and shifts from the graph,
         not from the parameters, so that they can prepare them; and bfloat16 moves by its bits.
 
+      kernels: holds a function for each operator, by its name in lower case.
+
     Returns:
       program: (params, state, *inputs) -> (state, flags, outputs).
       params: as from `lower`.
     """
     variables = declared_variables(graph)
-    context = _Context(custom_ops or {}, report_unpredictable, prepare, variables, {})
+    context = _Context(custom_ops or {}, report_unpredictable, prepare, kernels, variables, {})
     block = _block(graph, "", context)
 
     def program(params: Params, state: State, *inputs: jax.Array):
@@ -128,6 +131,7 @@ class _Context(NamedTuple):
     custom_ops: CustomOps
     report_unpredictable: bool
     prepare: bool
+    kernels: Any
     variables: Mapping[str, Sequence[Tensor]]
     params: Params
 
@@ -244,7 +248,7 @@ def _operator(node: Node, tensors: Mapping[str, Tensor], context: _Context) -> _
             fixed[position] = tensors[name].values
         else:
             names.append(name)
-    kernel = _with_fixed(getattr(ops, node.op.lower()), fixed, static)
+    kernel = _with_fixed(getattr(context.kernels, node.op.lower()), fixed, static)
     if context.prepare and operator.chapter in MOVING:
         kernel = _by_bits(kernel)
     require = RULES[node.op].require if context.report_unpredictable else None

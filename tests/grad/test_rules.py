@@ -1,0 +1,311 @@
+"""Gradients of exact integers, against differences of the integers themselves."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tosajax import DType, grad, ops
+from tosajax.grad import (
+    QTensor,
+    conv,
+    data_layout,
+    elementwise_binary,
+    elementwise_ternary,
+    image,
+    matmul,
+    pool,
+    reduction,
+    scatter_gather,
+    type_conversion,
+)
+from tosajax.grad import activation as act
+from tosajax.grad import elementwise_unary as unary
+from tosajax.spec.enums import ResizeMode, RoundingMode
+
+NEAREST = ResizeMode.NEAREST_NEIGHBOR
+RNG = np.random.default_rng(7)
+ZERO = np.zeros(1, np.int8)
+
+
+def draw(shape: tuple[int, ...], dtype: Any = np.int8, size: int = 60) -> np.ndarray:
+    return RNG.integers(-size, size + 1, shape).astype(dtype)
+
+
+def moved(function: Callable[..., Any], operands: list[Any], at: int, by: np.ndarray) -> np.ndarray:
+    """The derivative of the result by one operand, in one direction."""
+
+    def of(shadow: jax.Array) -> jax.Array:
+        given = [QTensor.of(jnp.asarray(x)) if isinstance(x, np.ndarray) else x for x in operands]
+        given[at] = QTensor(given[at].q, shadow)
+        return function(*given).shadow
+
+    x = jnp.asarray(operands[at], jnp.float32)
+    return np.asarray(jax.jvp(of, (x,), (jnp.asarray(by, jnp.float32),))[1])
+
+
+CONV = {"pad": (1, 0, 0, 1), "stride": (2, 1), "dilation": (1, 2), "acc_type": DType.INT32}
+WEIGHTS = [draw((1, 5, 6, 3)), draw((4, 3, 2, 3)), draw((4,), np.int32), draw((1,)), draw((1,))]
+DEPTHWISE = [draw((1, 5, 6, 3)), draw((3, 2, 3, 2)), draw((6,), np.int32), draw((1,)), draw((1,))]
+DEEP = [draw((1, 3, 4, 4, 2)), draw((3, 2, 2, 1, 2)), draw((3,), np.int32), draw((1,)), draw((1,))]
+SPREAD = {"out_pad": (1, 0, 0, -1), "stride": (2, 1), "acc_type": DType.INT32}
+GRID = {"scale": (4, 2, 6, 2), "offset": (-1, 1), "border": (1, 0)}
+PAIR = [draw((2, 3)), draw((1, 3))]
+WIDE = [draw((2, 3), np.int32), draw((1, 3), np.int32)]
+# Linear in each operand by itself: a step in any direction gives the derivative, to the last bit.
+LINEAR: dict[str, tuple[Any, Any, list[Any]]] = {
+    "conv2d": (conv.conv2d, functools.partial(ops.conv2d, **CONV), WEIGHTS),
+    "conv3d": (
+        conv.conv3d,
+        functools.partial(
+            ops.conv3d,
+            pad=(1, 0, 0, 0, 1, 1), stride=(1, 2, 1), dilation=(1, 1, 1), acc_type=DType.INT32,
+        ),
+        DEEP,
+    ),
+    "depthwise_conv2d": (
+        conv.depthwise_conv2d, functools.partial(ops.depthwise_conv2d, **CONV), DEPTHWISE,
+    ),
+    "transpose_conv2d": (
+        conv.transpose_conv2d, functools.partial(ops.transpose_conv2d, **SPREAD), WEIGHTS,
+    ),
+    "matmul": (
+        matmul.matmul, functools.partial(ops.matmul, out_type=DType.INT32),
+        [draw((2, 3, 4)), draw((2, 4, 5)), draw((1,)), draw((1,))],
+    ),
+    "add": (elementwise_binary.add, ops.add, WIDE),
+    "sub": (elementwise_binary.sub, ops.sub, WIDE),
+    "mul": (elementwise_binary.mul, ops.mul, [*PAIR, ZERO]),
+    "negate": (unary.negate, ops.negate, [draw((5,)), draw((1,), size=20), draw((1,), size=20)]),
+    "reduce_sum": (reduction.reduce_sum, functools.partial(ops.reduce_sum, axis=0), WIDE[:1]),
+    "resize bilinear": (
+        image.resize,
+        functools.partial(ops.resize, **GRID, mode=ResizeMode.BILINEAR, out_type=DType.INT32),
+        [draw((1, 3, 3, 2))],
+    ),
+    "resize nearest": (
+        image.resize,
+        functools.partial(ops.resize, **GRID, mode=NEAREST, out_type=DType.INT8),
+        [draw((1, 3, 3, 2))],
+    ),
+    "table of int16": (
+        elementwise_binary.table, ops.table, [draw((9,), np.int16, 30000), draw((513,), np.int16)],
+    ),
+    "pad": (
+        data_layout.pad, lambda x, value: ops.pad(x, (1, 0, 2, 1), value), [PAIR[0], draw((1,))],
+    ),
+    "tile": (data_layout.tile, lambda x: ops.tile(x, (2, 3)), PAIR[:1]),
+    "transpose": (data_layout.transpose, functools.partial(ops.transpose, perms=(1, 0)), PAIR[:1]),
+    "slice": (data_layout.slice, lambda x: ops.slice(x, (1, 0), (1, 2)), PAIR[:1]),
+}  # fmt: skip
+STATIC = {
+    "pad": lambda x, value: data_layout.pad(x, (1, 0, 2, 1), value),
+    "tile": lambda x: data_layout.tile(x, (2, 3)),
+    "slice": lambda x: data_layout.slice(x, (1, 0), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_in_each_operand(name):
+    own, kernel, operands = LINEAR[name]
+    keywords = getattr(kernel, "keywords", {})
+    own = STATIC.get(name, functools.partial(own, **keywords))
+    for at, x in enumerate(operands):
+        if (name == "mul" and at == 2) or (name == "table of int16" and at == 0):
+            continue
+        by = RNG.integers(-3, 4, x.shape)
+        stepped = [*operands]
+        stepped[at] = (x + by).astype(x.dtype)
+        before, after = (np.asarray(kernel(*map(jnp.asarray, o))) for o in (operands, stepped))
+        want = after.astype(np.int64) - before
+        np.testing.assert_allclose(moved(own, operands, at, by), want, rtol=1e-6, atol=1e-3)
+
+
+def scale_operands(x: np.ndarray, scale: float, zero_in: int, zero_out: int) -> list[np.ndarray]:
+    multiplier, shift = round(scale * 2**38), 38
+    return [
+        x,
+        np.array([multiplier], np.int32),
+        np.array([shift], np.int8),
+        np.array([zero_in], x.dtype),
+        np.array([zero_out], np.int8),
+    ]
+
+
+RESCALE: dict[str, Any] = {
+    "scale32": True,
+    "rounding_mode": RoundingMode.SINGLE_ROUND,
+    "per_channel": False,
+    "input_unsigned": False,
+    "output_unsigned": False,
+}
+
+
+def test_rescale():
+    scale, zero_out = 2.0**-9, 5
+    low, high = (-128 - zero_out) / scale, (127 - zero_out) / scale
+    x = np.array([low - 1, low, -999, 0, 1000, high, high + 1]).astype(np.int32)
+    operands = scale_operands(x, scale, 0, zero_out)
+    rescale = functools.partial(type_conversion.rescale, **RESCALE)
+    inside = np.array([0, 1, 1, 1, 1, 1, 0])
+    ones = np.ones(7)
+    np.testing.assert_allclose(moved(rescale, operands, 0, ones), inside * scale)
+    # By the scale: the shadow of the multiplier.
+    np.testing.assert_allclose(moved(rescale, operands, 1, np.ones(1)), inside * x)
+    np.testing.assert_array_equal(moved(rescale, operands, 2, np.ones(1)), 0 * x)
+    np.testing.assert_allclose(moved(rescale, operands, 3, np.ones(1)), -inside * scale)
+    np.testing.assert_array_equal(moved(rescale, operands, 4, np.ones(1)), inside)
+    free = functools.partial(rescale, estimate=grad.ste)
+    np.testing.assert_allclose(moved(free, operands, 0, ones), np.full(7, scale))
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_rescale_of_each_channel(unsigned):
+    x = draw((3, 2), size=127)
+    multiplier, shift = np.array([2**30, 2**30], np.int32), np.array([30, 32], np.int8)
+    operands = [x, multiplier, shift, np.array([7], np.int8), np.array([-3], np.int16)]
+    options = RESCALE | {"per_channel": True, "input_unsigned": unsigned}
+    rescale = functools.partial(type_conversion.rescale, **options)
+    numbers = x.view(np.uint8) if unsigned else x
+    np.testing.assert_allclose(moved(rescale, operands, 0, np.ones((3, 2))), [[1, 0.25]] * 3)
+    by_scale = moved(rescale, operands, 1, np.array([1, 10]))
+    np.testing.assert_allclose(by_scale, (numbers.astype(float) - 7) * [1, 10])
+
+
+def test_table_of_int8():
+    table = draw((256,), size=127)
+    x = np.array([-128, -126, -5, 0, 100, 127], np.int8)
+    slopes = []
+    for at in x.astype(int) + 128:
+        near = np.arange(max(0, at - 4), min(255, at + 4) + 1)
+        slopes.append(np.polyfit(near, table[near].astype(float), 1)[0])
+    operands = [x, table]
+    found = moved(elementwise_binary.table, operands, 0, np.ones(6))
+    np.testing.assert_allclose(found, slopes, rtol=1e-4, atol=1e-4)
+    by = RNG.normal(size=256)
+    by_entries = moved(elementwise_binary.table, operands, 1, by)
+    np.testing.assert_allclose(by_entries, by[x.astype(int) + 128], rtol=1e-6)
+
+
+def test_table_of_int16_has_the_slope_between_entries():
+    table = draw((513,), np.int16, 9000)
+    x = np.array([-32768, -32700, -1, 0, 126, 32766], np.int16)
+    found = moved(elementwise_binary.table, [x, table], 0, np.ones(6))
+    at = (x.astype(int) + 32768) >> 7
+    np.testing.assert_array_equal(found, table[at + 1].astype(int) - table[at])
+
+
+def test_average_pool_counts_what_is_inside():
+    window: dict[str, Any] = {"kernel": (2, 2), "stride": (2, 2), "pad": (1, 0, 0, 1)}
+    x = draw((1, 3, 3, 1), size=30)
+    average = functools.partial(pool.avg_pool2d, acc_type=DType.INT32, **window)
+    by = np.arange(1.0, 10).reshape(1, 3, 3, 1)
+    want = np.array([(1 + 2) / 2, 3, (4 + 5 + 7 + 8) / 4, (6 + 9) / 2]).reshape(1, 2, 2, 1)
+    operands = [x, np.array([3], np.int8), np.array([-2], np.int8)]
+    np.testing.assert_allclose(moved(average, operands, 0, by), want, rtol=1e-6)
+    np.testing.assert_allclose(moved(average, operands, 1, np.ones(1)), -np.ones_like(want))
+    np.testing.assert_allclose(moved(average, operands, 2, np.ones(1)), np.ones_like(want))
+
+
+def gradient(function: Callable[..., Any], *operands: Any) -> list[np.ndarray]:
+    """Of the sum of the result, by the shadow of each operand."""
+
+    def total(shadows: list[jax.Array]) -> jax.Array:
+        given = [QTensor(x.q, s) for x, s in zip(operands, shadows, strict=True)]
+        return function(*given).shadow.sum()
+
+    found = jax.grad(total)([x.shadow for x in operands])
+    return [np.asarray(x) for x in found]
+
+
+def q(values: Any, shadow: Any = None, dtype: Any = np.int8) -> QTensor:
+    values = jnp.asarray(values, dtype)
+    return QTensor(values, jnp.asarray(values if shadow is None else shadow, jnp.float32))
+
+
+def test_the_larger_shadow_wins():
+    a, b = q([3, 3, 3, 1], [3.2, 2.9, 3.0, 1]), q([3, 3, 3, 2], [3.1, 3.1, 3.0, 2])
+    first, second = gradient(elementwise_binary.maximum, a, b)
+    np.testing.assert_array_equal(first, [1, 0, 0.5, 0])
+    np.testing.assert_array_equal(second, [0, 1, 0.5, 1])
+    (found,) = gradient(functools.partial(reduction.reduce_min, axis=0), a)
+    np.testing.assert_array_equal(found, [0, 0, 0, 1])
+    x = q([[[[5], [5]], [[5], [4]]]], [[[[4.8], [5.1]], [[4.9], [4]]]])
+    pooled = functools.partial(pool.max_pool2d, kernel=(2, 2), stride=(1, 1), pad=(0, 0, 0, 0))
+    (found,) = gradient(pooled, x)
+    np.testing.assert_array_equal(found.ravel(), [0, 1, 0, 0])
+
+
+def test_clamp_at_its_bounds():
+    clamp = functools.partial(act.clamp, min_val=np.int8(0), max_val=np.int8(6))
+    (found,) = gradient(clamp, q([-1, 0, 3, 6, 6, 9], [-0.6, 0, 3, 6, 6.4, 9]))
+    np.testing.assert_array_equal(found, [0, 1, 1, 1, 0, 0])
+    x = jnp.array([-1.0, 0.0, 3.0, 6.0, 9.0, jnp.nan])
+    floats = jax.grad(lambda x: act.clamp(x, min_val=0.0, max_val=6.0)[:5].sum())(x)
+    np.testing.assert_array_equal(floats[:5], [0, 1, 1, 1, 0])
+
+
+def test_absolute_values_are_level_at_zero():
+    (found,) = gradient(unary.abs, q([-4, 0, 5], dtype=np.int32))
+    np.testing.assert_array_equal(found, [-1, 0, 1])
+    floats = jax.grad(lambda x: unary.abs(x).sum())(jnp.array([-4.0, 0.0, -0.0, 5.0]))
+    np.testing.assert_array_equal(floats, [-1, 0, 0, 1])
+
+
+def test_shifts_and_quotients():
+    x, by = q([-20, 7], dtype=np.int32), q([2, 3], dtype=np.int32)
+    shifted = functools.partial(elementwise_binary.arithmetic_right_shift, round=True)
+    first, second = gradient(shifted, x, by)
+    np.testing.assert_array_equal(first, [0.25, 0.125])
+    np.testing.assert_array_equal(second, [0, 0])
+    first, second = gradient(elementwise_binary.intdiv, x, by)
+    np.testing.assert_allclose(first, [1 / 2, 1 / 3])
+    np.testing.assert_allclose(second, [20 / 4, -7 / 9], rtol=1e-6)
+    product = functools.partial(elementwise_binary.mul, shift=q([4]))
+    first, second = gradient(product, x, by)
+    np.testing.assert_array_equal(first, [2 / 16, 3 / 16])
+    np.testing.assert_array_equal(second, [-20 / 16, 7 / 16])
+    assert not gradient(elementwise_binary.bitwise_and, x, by)[0].any()
+
+
+def test_casts():
+    cast = type_conversion.cast
+    (found,) = gradient(
+        functools.partial(cast, out_type=DType.INT8), q([5, 300, -129], None, np.int32)
+    )
+    np.testing.assert_array_equal(found, [1, 0, 0])
+    (found,) = gradient(functools.partial(cast, out_type=DType.INT32), q([5, -5]))
+    np.testing.assert_array_equal(found, [1, 1])
+    x = jnp.array([0.4, -200.0, 127.0, 127.3])
+    floats = jax.grad(lambda x: cast(x, out_type=DType.INT8).shadow.sum())(x)
+    np.testing.assert_array_equal(floats, [1, 0, 1, 0])
+    large = jax.grad(lambda x: cast(x, out_type=DType.FP16).astype(jnp.float32).sum())
+    np.testing.assert_array_equal(large(jnp.array([1.0, 1e6])), [1, 0])
+    real = jax.grad(lambda s: cast(QTensor(jnp.array([7], jnp.int8), s), out_type=DType.FP32).sum())
+    np.testing.assert_array_equal(real(jnp.array([7.0])), [1])
+
+
+def test_choice_and_rows():
+    a, b = q([1, 2, 3]), q([4, 5, 6])
+    chosen = functools.partial(elementwise_ternary.select, jnp.array([True, False, True]))
+    first, second = gradient(chosen, a, b)
+    np.testing.assert_array_equal([first, second], [[1, 0, 1], [0, 1, 0]])
+    values, indices = q([[[1], [2], [3]]]), q([[0, 0, 2]], dtype=np.int32)
+    first, _ = gradient(scatter_gather.gather, values, indices)
+    np.testing.assert_array_equal(first.ravel(), [2, 0, 1])
+    first, _, last = gradient(scatter_gather.scatter, values, q([[1]], dtype=np.int32), q([[[9]]]))
+    np.testing.assert_array_equal(first.ravel(), [1, 0, 1])
+    np.testing.assert_array_equal(last.ravel(), [1])
+
+
+def test_floor_is_level_but_by_choice():
+    x = jnp.array([0.4, 1.6])
+    assert not jax.grad(lambda x: unary.floor(x).sum())(x).any()
+    found = jax.grad(lambda x: unary.ceil(x, estimate=grad.ste).sum())(x)
+    np.testing.assert_array_equal(found, [1, 1])

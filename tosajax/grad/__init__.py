@@ -1,0 +1,38 @@
+"""Gradients through exact integer graphs.
+
+An integer tensor is a `QTensor`: the integers that ship, and float32 values that gradients flow
+through. Operators compute the integers of `tosajax.ops`; their gradients are those of the same
+arithmetic on real numbers, where an estimator stands for rounding and saturation.
+"""
+
+from __future__ import annotations
+
+from tosajax.grad.estimators import (
+    Estimator,
+    clipped_ste,
+    ewgs,
+    noise,
+    pwl,
+    round_window,
+    soft_round,
+    ste,
+    zero,
+)
+from tosajax.grad.lower import gradient_rules, lower
+from tosajax.grad.qtensor import QTensor, tie
+
+__all__ = [
+    "Estimator",
+    "QTensor",
+    "clipped_ste",
+    "ewgs",
+    "gradient_rules",
+    "lower",
+    "noise",
+    "pwl",
+    "round_window",
+    "soft_round",
+    "ste",
+    "tie",
+    "zero",
+]

@@ -1,0 +1,48 @@
+"""How an operator of exact integers gets the gradient of another function."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.grad.qtensor import QTensor, payload
+
+
+def exact(kernel: Callable[..., Any], *, estimates: bool = False) -> Callable[..., Any]:
+    """Decorates the surrogate of a kernel: a function of its operands in float32.
+
+    The result takes the operands of the kernel, integers as QTensors. Where there are none it is
+    the kernel itself, else its integers, with the surrogate as their shadow.
+
+    Args:
+      kernel: of `tosajax.ops`.
+      estimates: the surrogate takes the keyword `estimate`, what rounding and saturation do.
+    """
+
+    def decorate(surrogate: Callable[..., jax.Array]) -> Callable[..., Any]:
+        @functools.wraps(surrogate)
+        def call(*operands: Any, estimate: Estimator = clipped_ste, **attributes: Any) -> Any:
+            leaves = jax.tree.leaves(operands, is_leaf=_is_qtensor)
+            if not any(map(_is_qtensor, leaves)):
+                return kernel(*operands, **attributes)
+            result = kernel(*payloads(operands), **attributes)
+            if estimates:
+                attributes["estimate"] = estimate
+            return QTensor(result, surrogate(*operands, **attributes))
+
+        return call
+
+    return decorate
+
+
+def payloads(operands: Any) -> Any:
+    """Operands with integers in the place of QTensors."""
+    return jax.tree.map(payload, operands, is_leaf=_is_qtensor)
+
+
+def _is_qtensor(x: Any) -> bool:
+    return isinstance(x, QTensor)

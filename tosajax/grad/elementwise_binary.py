@@ -1,0 +1,114 @@
+"""Gradients of elementwise operators of two tensors; those of floats are natural."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax import ops
+from tosajax.grad._exact import exact, payloads
+from tosajax.grad.qtensor import QTensor, shadow, tie
+
+logical_and, logical_or, logical_xor, pow = (
+    ops.logical_and,
+    ops.logical_or,
+    ops.logical_xor,
+    ops.pow,
+)
+# Entries on either side that the slope of an int8 table is fitted to.
+_REACH = 4
+
+
+@exact(ops.add)
+def add(input1: QTensor, input2: QTensor) -> jax.Array:
+    """Linear."""
+    return tie(input1) + tie(input2)
+
+
+@exact(ops.sub)
+def sub(input1: QTensor, input2: QTensor) -> jax.Array:
+    """Linear."""
+    return tie(input1) - tie(input2)
+
+
+def mul(input1: Any, input2: Any, shift: Any) -> Any:
+    """The product rule, times 2**-shift."""
+    result = ops.mul(*payloads((input1, input2, shift)))
+    if not isinstance(input1, QTensor):
+        return result
+    amount = payloads(shift).reshape(()).astype(jnp.int32)
+    return QTensor(result, jnp.ldexp(tie(input1) * tie(input2), -amount))
+
+
+@exact(ops.intdiv)
+def intdiv(input1: QTensor, input2: QTensor) -> jax.Array:
+    """That of the quotient of real numbers."""
+    divisor = tie(input2)
+    return tie(input1) / jnp.where(input2.q == 0, jnp.float32(1), divisor)
+
+
+@exact(ops.arithmetic_right_shift)
+def arithmetic_right_shift(input1: QTensor, input2: QTensor, *, round: bool) -> jax.Array:
+    """2**-shift."""
+    del round
+    return jnp.ldexp(tie(input1), -input2.q.astype(jnp.int32))
+
+
+@exact(ops.maximum)
+def maximum(input1: QTensor, input2: QTensor, **attributes: Any) -> jax.Array:
+    """To the larger shadow; equal ones share."""
+    return ops.maximum(shadow(input1), shadow(input2), **attributes)
+
+
+@exact(ops.minimum)
+def minimum(input1: QTensor, input2: QTensor, **attributes: Any) -> jax.Array:
+    """To the smaller shadow; equal ones share."""
+    return ops.minimum(shadow(input1), shadow(input2), **attributes)
+
+
+@exact(ops.table)
+def table(input1: QTensor, table: QTensor) -> jax.Array:
+    """A slope fitted to 9 entries (int8), or between two (int16); entries as much as they count."""
+    x, entries = tie(input1), tie(table)
+    step = x - lax.stop_gradient(x)  # 0, with the gradient of x
+    if input1.dtype == np.int8:
+        at = input1.q.astype(jnp.int32) + 128
+        slopes = lax.stop_gradient(jnp.asarray(_SLOPES) @ entries)
+        return entries[at] + slopes[at] * step
+    position = input1.q.astype(jnp.int32) + 32768
+    at, part = position >> 7, (position & 0x7F).astype(jnp.float32)
+    base, following = entries[at], entries[at + 1]
+    return base * 128 + (following - base) * (part + step)
+
+
+def _zero(kernel: Callable[..., jax.Array]) -> Callable[..., QTensor]:
+    def call(*operands: QTensor) -> QTensor:
+        """0."""
+        return QTensor.of(kernel(*payloads(operands)))
+
+    return call
+
+
+bitwise_and = _zero(ops.bitwise_and)
+bitwise_or = _zero(ops.bitwise_or)
+bitwise_xor = _zero(ops.bitwise_xor)
+logical_left_shift = _zero(ops.logical_left_shift)
+logical_right_shift = _zero(ops.logical_right_shift)
+
+
+def _slopes() -> np.ndarray:
+    """The matrix from 256 entries to the slope of the line fitted around each."""
+    matrix = np.zeros((256, 256), np.float32)
+    for row in range(256):
+        near = np.arange(max(0, row - _REACH), min(256, row + _REACH + 1))
+        centred = near - near.mean()
+        matrix[row, near] = centred / (centred**2).sum()
+    return matrix
+
+
+_SLOPES = _slopes()

@@ -1,0 +1,61 @@
+"""Gradients of elementwise operators of one tensor; those of floats are natural but for ABS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from tosajax import ops
+from tosajax.grad._exact import exact
+from tosajax.grad._range import range_of
+from tosajax.grad.estimators import Estimator, zero
+from tosajax.grad.qtensor import QTensor, follow, payload, shadow, tie, tie_scalar
+
+cos, exp, log, reciprocal, rsqrt, sin = (
+    ops.cos,
+    ops.exp,
+    ops.log,
+    ops.reciprocal,
+    ops.rsqrt,
+    ops.sin,
+)
+logical_not = ops.logical_not
+
+
+def abs(input1: Any) -> Any:
+    """The sign of x, 0 at 0."""
+    x = payload(input1)
+    result = ops.abs(x)
+    sign = jnp.sign(x).astype(shadow(input1).dtype)
+    source = sign * tie(input1)
+    if isinstance(input1, QTensor):
+        return QTensor(result, source)
+    return follow(result, source)
+
+
+def ceil(input1: Any, *, estimate: Estimator = zero) -> Any:
+    """0; with an estimator for it, that of rounding."""
+    return follow(ops.ceil(input1), estimate(input1, -jnp.inf, jnp.inf))
+
+
+def floor(input1: Any, *, estimate: Estimator = zero) -> Any:
+    """0; with an estimator for it, that of rounding."""
+    return follow(ops.floor(input1), estimate(input1, -jnp.inf, jnp.inf))
+
+
+@exact(ops.negate, estimates=True)
+def negate(input1: QTensor, input1_zp: QTensor, output_zp: QTensor, *, estimate: Estimator):
+    """-1, and the estimator of saturation."""
+    value = tie_scalar(output_zp) - (tie(input1) - tie_scalar(input1_zp))
+    return estimate(value, *range_of(input1.dtype))
+
+
+def bitwise_not(input1: QTensor) -> QTensor:
+    """0."""
+    return QTensor.of(ops.bitwise_not(input1.q))
+
+
+def clz(input1: QTensor) -> QTensor:
+    """0."""
+    return QTensor.of(ops.clz(input1.q))

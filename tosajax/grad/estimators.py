@@ -1,0 +1,101 @@
+"""Estimators: what stands for the derivative of rounding and saturation.
+
+Each takes values before rounding, and the range that they are saturated to, and returns the same
+values with a derivative of its own. `clipped_ste` is the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tosajax.grad.qtensor import follow
+
+Estimator = Callable[[jax.Array, float, float], jax.Array]
+
+
+def zero(value: jax.Array, low: float, high: float) -> jax.Array:
+    """Derivative 0: the exact one, almost everywhere."""
+    del low, high
+    return lax.stop_gradient(value)
+
+
+def ste(value: jax.Array, low: float, high: float) -> jax.Array:
+    """Derivative 1, saturated or not: the straight-through estimator."""
+    del low, high
+    return value
+
+
+def clipped_ste(value: jax.Array, low: float, high: float) -> jax.Array:
+    """Derivative 1 for low <= value <= high, else 0."""
+    return _where((value >= low) & (value <= high), value)
+
+
+def round_window(value: jax.Array, low: float, high: float) -> jax.Array:
+    """Derivative 1 where the rounded value is in range: up to half a step beyond it."""
+    return _where((value >= low - 0.5) & (value < high + 0.5), value)
+
+
+def ewgs(delta: float = 0.1) -> Estimator:
+    """`clipped_ste`, its gradient scaled by 1 + delta * sign(gradient) * (value - rounded value).
+
+    Of "Network Quantization with Element-wise Gradient Scaling" (Lee et al., 2021). The sign makes
+    it no linear function of the tangent, so that it has a reverse mode only.
+    """
+
+    @jax.custom_vjp
+    def scaled(value: jax.Array) -> jax.Array:
+        return value
+
+    def forward(value: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return value, value - jnp.floor(value + 0.5)
+
+    def backward(error: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
+        return (gradient * (1 + delta * jnp.sign(gradient) * error),)
+
+    scaled.defvjp(forward, backward)
+    return lambda value, low, high: scaled(clipped_ste(value, low, high))
+
+
+def soft_round(temperature: float = 0.25) -> Estimator:
+    """The derivative of a smooth rounding, steeper at the ties the lower the temperature.
+
+    Of "Universally Quantized Neural Compression" (Agustsson and Theis, 2020).
+    """
+
+    def estimate(value: jax.Array, low: float, high: float) -> jax.Array:
+        middle = lax.stop_gradient(jnp.floor(value)) + 0.5
+        scale = 2 * jnp.tanh(0.5 / temperature)
+        smooth = middle + jnp.tanh((value - middle) / temperature) / scale
+        return follow(value, _where((value >= low) & (value <= high), smooth))
+
+    return estimate
+
+
+def noise(key: jax.Array) -> Estimator:
+    """`clipped_ste` at values moved by uniform noise of one step, which rounding amounts to."""
+
+    def estimate(value: jax.Array, low: float, high: float) -> jax.Array:
+        moved = value + jax.random.uniform(key, value.shape, value.dtype, -0.5, 0.5)
+        return _where((moved >= low) & (moved <= high), value)
+
+    return estimate
+
+
+def pwl(width: float = 0.5) -> Estimator:
+    """Rounding as a ramp at each tie, `width` of a step wide, level between; 1 on average."""
+
+    def estimate(value: jax.Array, low: float, high: float) -> jax.Array:
+        from_tie = jnp.abs(value - jnp.floor(value) - 0.5)
+        ramp = follow(value, _where(from_tie <= width / 2, value / width))
+        return follow(value, _where((value >= low) & (value <= high), ramp))
+
+    return estimate
+
+
+def _where(passes: jax.Array, value: jax.Array) -> jax.Array:
+    """The value, with its gradient only where it passes."""
+    return jnp.where(passes, value, lax.stop_gradient(value))

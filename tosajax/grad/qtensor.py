@@ -1,0 +1,80 @@
+"""QTensor: the exact integers of a tensor, with float32 values in their place for gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class QTensor:
+    """Integers, which have no gradients, and their shadow, which has.
+
+    A shadow never has an effect on integers: what is computed is what ships.
+
+    Args:
+      q: int8 (int4 too), int16, int32, or int48 held in int64.
+      shadow: float32, the shape of `q`: what was rounded and saturated to `q`, or `q` itself. That
+        of a RESCALE's multiplier stands for the scale, multiplier / 2**shift.
+    """
+
+    q: jax.Array
+    shadow: jax.Array
+
+    @classmethod
+    def of(cls, q: jax.Array | np.ndarray) -> QTensor:
+        """Integers and themselves."""
+        q = q if isinstance(q, jax.Array) else jnp.asarray(q)
+        return cls(q, q.astype(jnp.float32))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.q.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.q.dtype
+
+    def __repr__(self) -> str:
+        return f"QTensor({self.q.dtype}{list(self.q.shape)})"
+
+
+def payload(x: Any) -> Any:
+    """The integers of a QTensor; anything else as it is."""
+    return x.q if isinstance(x, QTensor) else x
+
+
+def shadow(x: Any) -> jax.Array:
+    """The shadow of a QTensor; floats as they are."""
+    return x.shadow if isinstance(x, QTensor) else x
+
+
+def tie(x: Any) -> jax.Array:
+    """The integers of a QTensor as float32, with the gradient of its shadow; floats as they are.
+
+    Second derivatives need both: a rule is evaluated at the integers, and must not end there.
+    """
+    return follow(x.q.astype(jnp.float32), x.shadow) if isinstance(x, QTensor) else x
+
+
+def tie_scalar(x: Any) -> jax.Array:
+    """`tie` of a zero point, which is a list of one element."""
+    return tie(x).reshape(())
+
+
+@jax.custom_jvp
+def follow(value: jax.Array, source: jax.Array) -> jax.Array:
+    """`value` to the last bit, with the gradient of `source`, a float of its shape."""
+    del source
+    return value
+
+
+@follow.defjvp
+def _(primals, tangents):
+    value, source = primals
+    return follow(value, source), tangents[1].astype(value.dtype)

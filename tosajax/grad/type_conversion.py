@@ -1,0 +1,67 @@
+"""Gradients of conversions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tosajax import ops
+from tosajax.dtypes import DType
+from tosajax.grad._exact import exact
+from tosajax.grad._range import range_of
+from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.grad.qtensor import QTensor, follow, payload, tie
+
+
+def cast(input: Any, *, out_type: DType, estimate: Estimator = clipped_ste) -> Any:
+    """1 where the value is kept; to integers the estimator; 0 to and from bool."""
+    result = ops.cast(payload(input), out_type=out_type)
+    if out_type is DType.BOOL:
+        return result
+    if not isinstance(input, QTensor) and input.dtype == jnp.bool_:
+        return QTensor.of(result) if out_type.is_integer else result
+    value = tie(input)
+    if out_type.is_float:
+        kept = jnp.isfinite(result)
+        return follow(result, jnp.where(kept, value, lax.stop_gradient(value)))
+    if not isinstance(input, QTensor):
+        wide = value.astype(jnp.float32)
+        return QTensor(result, estimate(wide, *range_of(out_type.storage)))
+    # Narrowing keeps the low bits, so that values out of range are lost.
+    kept = result.astype(input.dtype) == input.q
+    source = jnp.where(kept, value, lax.stop_gradient(value))
+    return QTensor(result, follow(result.astype(jnp.float32), source))
+
+
+@exact(ops.rescale, estimates=True)
+def rescale(
+    input: QTensor,
+    multiplier: QTensor,
+    shift: QTensor,
+    input_zp: QTensor,
+    output_zp: QTensor,
+    *,
+    per_channel: bool,
+    input_unsigned: bool,
+    output_unsigned: bool,
+    estimate: Estimator,
+    **attributes: Any,
+) -> jax.Array:
+    """(x - input_zp) * scale + output_zp, and the estimator."""
+    del attributes
+    exponent = -shift.q.astype(jnp.int32)
+    scale = follow(jnp.ldexp(multiplier.q.astype(jnp.float32), exponent), multiplier.shadow)
+    scale = scale.reshape((1,) * (len(input.shape) - 1) + (-1,) if per_channel else ())
+    value = _read(input, input_unsigned) - _read(input_zp, input_unsigned).reshape(())
+    value = value * scale + _read(output_zp, output_unsigned).reshape(())
+    return estimate(value, *range_of(output_zp.dtype, unsigned=output_unsigned))
+
+
+def _read(x: QTensor, unsigned: bool) -> jax.Array:
+    """The numbers that the bits stand for."""
+    if not unsigned:
+        return tie(x)
+    return tie(x) + jnp.where(x.q < 0, jnp.float32(2 ** (8 * x.dtype.itemsize)), jnp.float32(0))
