@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax import ops, spec
+from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Graph, declared_variables
@@ -81,7 +82,7 @@ def _rule(name: str) -> str:
         operator = spec.OPERATORS[name]
         if operator.chapter == "control_flow":
             return "That of the graphs it runs; a loop has a forward mode only"
-        types = {dtype for row in operator.types for dtype in row.types.values()}
+        types = {DType(dtype) for row in operator.types for dtype in row.types.values()}
         return "Natural" if any(dtype.is_float for dtype in types) else "None: bool"
     return " ".join((inspect.getdoc(kernel) or "").split()).removesuffix(".")
 
