@@ -13,6 +13,7 @@ import pytest
 
 import tosajax
 from tosajax.dtypes import DType
+from tosajax.grad import gradient_rules
 
 TOOL = Path(__file__).parents[1] / "tools" / "make_status.py"
 
@@ -105,10 +106,10 @@ def test_page(tool, tmp_path, monkeypatch):
     tool.main()
     text = page.read_text()
     assert [line for line in text.splitlines() if line.startswith("| ")][1:] == [
-        "| ADD | FP32 -> FP32 | 1/1 |  | not yet | elementwise |",
-        "| MUL | INT8, INT32 -> INT32 | 0/1 |  | not yet |  |",
-        "| TABLE | INT8 -> INT8 | 1/2 | 0/1 | not yet | gather |",
-        "| TABLE | none -> INT8 |  | 1/1 | not yet |  |",
+        "| ADD | FP32 -> FP32 | 1/1 |  | Linear | elementwise |",
+        "| MUL | INT8, INT32 -> INT32 | 0/1 |  | The product rule, times 2**-shift |  |",
+        f"| TABLE | INT8 -> INT8 | 1/2 | 0/1 | {gradient_rules()['TABLE']} | gather |",
+        "| TABLE | none -> INT8 |  | 1/1 |  |  |",
     ]
     assert "tosajax 1.2, jax 3.4, tosa-tools 5.6" in text
     assert "all tests, seed 42: 3 of 6 tests pass" in text

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 import tosajax
+from tosajax import grad
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 
@@ -70,13 +71,15 @@ tosajax {tosajax}, jax {jax}, tosa-tools {tosa_tools}; conformance suite of TOSA
 - **types**: of the first two inputs, shapes aside, then of the outputs; each type once.
 - **positive**, **ERROR_IF**: legal graphs that pass of those in the suite, and illegal graphs that
   are rejected. An illegal graph may have types or a number of inputs that no legal one has.
-- **gradient**: not yet.
+- **gradient**: what `tosajax.grad.lower` takes for the derivative; a shadow is the float that an
+  integer was rounded from, and of floats themselves what they are.
 - **route**: what XLA is given to compute, read from the StableHLO of tests' graphs. Routes that
   depend on shapes are separated by a semicolon. "int64" is the scope that int48 needs.
 
 | operator | types | positive | ERROR_IF | gradient | route |
 |---|---|---|---|---|---|
 """
+_GRADIENTS = grad.gradient_rules()
 
 
 def main() -> None:
@@ -146,7 +149,8 @@ def _line(row: Row, tests: Sequence[dict[str, Any]]) -> str:
     positive = [test for test in tests if test["kind"] == "positive"]
     negative = [test for test in tests if test["kind"] == "ERROR_IF"]
     routes = dict.fromkeys(map(_route_of_test, _spread(positive)))
-    columns = *row, _share(positive), _share(negative), "not yet", "; ".join(routes)
+    gradient = _GRADIENTS.get(row[0], "") if positive else ""
+    columns = *row, _share(positive), _share(negative), gradient, "; ".join(routes)
     return f"| {' | '.join(columns)} |"
 
 
