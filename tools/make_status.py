@@ -71,8 +71,8 @@ tosajax {tosajax}, jax {jax}, tosa-tools {tosa_tools}; conformance suite of TOSA
 - **types**: of the first two inputs, shapes aside, then of the outputs; each type once.
 - **positive**, **ERROR_IF**: legal graphs that pass of those in the suite, and illegal graphs that
   are rejected. An illegal graph may have types or a number of inputs that no legal one has.
-- **gradient**: what `tosajax.grad.lower` takes for the derivative; a shadow is the float that an
-  integer was rounded from, and of floats themselves what they are.
+- **gradient**: what `tosajax.differentiable` takes for the derivative; a shadow is the float that
+  an integer was rounded from, and of a float itself.
 - **route**: what XLA is given to compute, read from the StableHLO of tests' graphs. Routes that
   depend on shapes are separated by a semicolon. "int64" is the scope that int48 needs.
 

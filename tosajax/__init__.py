@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 
+from tosajax import grad, ops
 from tosajax import io as _io
-from tosajax import ops
 from tosajax.bind import bind
 from tosajax.builder import Builder
+from tosajax.differentiable import differentiable
 from tosajax.dtypes import DType
 from tosajax.executable import Executable, compile
 from tosajax.graph import Graph, Node, Source, Tensor
@@ -66,6 +67,8 @@ __all__ = [
     "Verdict",
     "bind",
     "compile",
+    "differentiable",
+    "grad",
     "initial_state",
     "load",
     "load_executable",

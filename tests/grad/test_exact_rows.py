@@ -13,7 +13,6 @@ from oracle.operands import SMALL, draw_operands, to_device
 from oracle.transforms import assert_identical
 
 import tosajax
-from tosajax import grad
 from tosajax.grad.qtensor import QTensor, payload
 
 COMPUTING = [operator for operator in OPERATORS if operator.inputs]
@@ -56,7 +55,7 @@ def test_integers_are_those_that_ship(operator):
         plain, constants = tosajax.lower(graph)
         inputs = [to_device(data[name]) for name in graph.inputs]
         expected = jax.jit(plain)({name: to_device(data[name]) for name in constants}, *inputs)
-        fn, params = grad.lower(graph)
+        fn, params = tosajax.differentiable(graph)
         compiled = jax.jit(fn)
         for change in (False, True):
             operands = {name: wrapped(values) for name, values in data.items()}

@@ -28,7 +28,7 @@ def load(data, name):
 def test_networks_compute_what_ships(data, name):
     graph, inputs = load(data, name)
     plain, constants = tosajax.lower(graph)
-    fn, params = grad.lower(graph)
+    fn, params = tosajax.differentiable(graph)
     expected = jax.jit(plain)(constants, *inputs)
     for found, want in zip(jax.jit(fn)(params, *inputs), expected, strict=True):
         np.testing.assert_array_equal(payload(found), want)
@@ -38,7 +38,7 @@ def test_networks_compute_what_ships(data, name):
 def digits(data):
     """Squares of the outputs as a function of all shadows, and the shadows."""
     graph, (x,) = load(data, "et_digits_cnn_a8w8")
-    fn, params = grad.lower(graph)
+    fn, params = tosajax.differentiable(graph)
     shadows = {name: value.shadow for name, value in params.items()}
 
     def loss(shadows: Any, x: Any = x) -> jax.Array:
@@ -107,7 +107,7 @@ def test_gradients_are_exported(digits):
 def test_inference_computes_no_shadow(data):
     graph, inputs = load(data, "et_digits_cnn_a8w8")
     plain, constants = tosajax.lower(graph)
-    fn, params = grad.lower(graph)
+    fn, params = tosajax.differentiable(graph)
 
     def floats(call, *operands):
         text = jax.jit(call).lower(*operands).compile().as_text() or ""
@@ -123,7 +123,7 @@ def test_estimators_by_operator(data):
     graph, (x,) = load(data, "et_digits_cnn_a8w8")
 
     def gradient(**options: Any) -> np.ndarray:
-        fn, params = grad.lower(graph, **options)
+        fn, params = tosajax.differentiable(graph, **options)
         q = jnp.asarray(x)
         out = jax.jit(jax.grad(lambda s: tie(fn(params, QTensor(q, s))[0]).sum()))
         return np.asarray(out(q.astype(jnp.float32)))
@@ -133,13 +133,13 @@ def test_estimators_by_operator(data):
     assert not np.any(gradient(overrides={"RESCALE": grad.zero}))
     assert np.any(gradient(estimator=grad.zero, overrides={"RESCALE": grad.ste}))
     with pytest.raises(ValueError, match="ADD neither rounds nor saturates"):
-        grad.lower(graph, overrides={"ADD": grad.ste})
+        tosajax.differentiable(graph, overrides={"ADD": grad.ste})
     with pytest.raises(ValueError, match="no operators RESCAEL"):
-        grad.lower(graph, overrides={"RESCAEL": grad.ste})
+        tosajax.differentiable(graph, overrides={"RESCAEL": grad.ste})
 
 
 def test_control_flow():
-    fn, params = grad.lower(choice(plus(5, "a"), plus(7, "b")))
+    fn, params = tosajax.differentiable(choice(plus(5, "a"), plus(7, "b")))
     x = jnp.array([1, 2, 3], jnp.int32)
 
     def total(flag: jax.Array, s: jax.Array) -> jax.Array:
@@ -152,7 +152,7 @@ def test_control_flow():
 
 
 def test_loops_have_a_forward_mode():
-    fn, params = grad.lower(loop(below(5), doubled()))
+    fn, params = tosajax.differentiable(loop(below(5), doubled()))
     x = jnp.array([1, 2, 3], jnp.int32)
 
     def run(s: jax.Array) -> Any:
@@ -170,7 +170,7 @@ def test_variables():
     b.variable("last", DType.INT8, (3,), initial_value=[1, 2, 3])
     b.write("last", x)
     graph = b.graph([b.op("MUL", x, old, b.const([0], DType.INT8))])
-    fn, params = grad.lower(graph)
+    fn, params = tosajax.differentiable(graph)
     state = tosajax.initial_state(graph)
 
     def total(s: jax.Array) -> jax.Array:

@@ -3,6 +3,7 @@
 An integer tensor is a `QTensor`: the integers that ship, and float32 values that gradients flow
 through. Operators compute the integers of `tosajax.ops`; their gradients are those of the same
 arithmetic on real numbers, where an estimator stands for rounding and saturation.
+`tosajax.differentiable` makes a function of a graph.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tosajax.grad.estimators import (
     ste,
     zero,
 )
-from tosajax.grad.lower import gradient_rules, lower
+from tosajax.grad.kernels import gradient_rules
 from tosajax.grad.qtensor import QTensor, tie
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "clipped_ste",
     "ewgs",
     "gradient_rules",
-    "lower",
     "noise",
     "pwl",
     "round_window",

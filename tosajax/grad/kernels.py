@@ -1,0 +1,71 @@
+"""The operators with their gradients: which kernel, which estimator, in what words."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from tosajax import ops, spec
+from tosajax.dtypes import DType
+from tosajax.grad.estimators import Estimator
+
+# Of floats: their own derivative, 0, is the default.
+_ROUNDING = ("CEIL", "FLOOR")
+
+
+def gradient_rules() -> dict[str, str]:
+    """What the gradient of every operator is, in words."""
+    return {name: _rule(name) for name in spec.OPERATORS if hasattr(ops, name.lower())}
+
+
+def _rule(name: str) -> str:
+    kernel = _kernel(name)
+    if kernel is getattr(ops, name.lower()):
+        operator = spec.OPERATORS[name]
+        if operator.chapter == "control_flow":
+            return "That of the graphs it runs; a loop has a forward mode only"
+        types = {DType(dtype) for row in operator.types for dtype in row.types.values()}
+        return "Natural" if any(dtype.is_float for dtype in types) else "None: bool"
+    return " ".join((inspect.getdoc(kernel) or "").split()).removesuffix(".")
+
+
+def kernels(estimator: Estimator, overrides: Mapping[str, Estimator]) -> SimpleNamespace:
+    """A function for each operator, by its name in lower case, of QTensors and floats.
+
+    Args:
+      estimator: what stands for the derivative of rounding and saturation.
+      overrides: other estimators, by operator.
+
+    Raises:
+      ValueError: an override is of no operator that rounds or saturates.
+    """
+    found = {}
+    for name in spec.OPERATORS:
+        if not hasattr(ops, name.lower()):
+            continue
+        kernel = _kernel(name)
+        if "estimate" in inspect.signature(kernel).parameters:
+            default = None if name in _ROUNDING else estimator
+            chosen = overrides.get(name, default)
+            kernel = functools.partial(kernel, estimate=chosen) if chosen else kernel
+        elif name in overrides:
+            raise ValueError(f"{name} neither rounds nor saturates: it has no estimator")
+        found[name.lower()] = kernel
+    if unknown := set(overrides) - set(spec.OPERATORS):
+        raise ValueError(f"no operators {', '.join(sorted(unknown))}")
+    return SimpleNamespace(**found)
+
+
+def _kernel(name: str) -> Callable[..., Any]:
+    """By chapter; operators of floats alone are natural."""
+    own = getattr(ops, name.lower())
+    chapter = spec.OPERATORS[name].chapter
+    try:
+        module = importlib.import_module(f"tosajax.grad.{chapter}")
+    except ModuleNotFoundError:
+        return own
+    return getattr(module, name.lower(), own)
