@@ -24,7 +24,7 @@ def test_snippets_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     snippets = blocks("python")
-    assert len(snippets) == 7
+    assert len(snippets) == 8
     for snippet in snippets:
         exec(compile(snippet, "README.md", "exec"), names)
     first, table = capsys.readouterr().out.split("\n", 1)
@@ -37,6 +37,8 @@ def test_snippets_run(tmp_path, monkeypatch, capsys):
     np.testing.assert_array_equal(names["first"], expected.reshape(-1, 10)[:5])
     np.testing.assert_array_equal(names["total"], expected.sum(axis=1, keepdims=True))
     assert names["reason"] in README
+    assert np.any(names["slopes"]["aten_convolution_default_4_weight_ohwi"])
+    assert "entries" in names["rule"]
 
 
 @pytest.mark.parametrize(
