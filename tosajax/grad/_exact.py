@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from tosajax.grad.estimators import Estimator, clipped_ste
-from tosajax.grad.qtensor import QTensor, payload
+from tosajax.grad.qtensor import QTensor, payload, shadow
 
 
 def exact(kernel: Callable[..., Any], *, estimates: bool = False) -> Callable[..., Any]:
@@ -42,6 +42,11 @@ def exact(kernel: Callable[..., Any], *, estimates: bool = False) -> Callable[..
 def payloads(operands: Any) -> Any:
     """Operands with integers in the place of QTensors."""
     return jax.tree.map(payload, operands, is_leaf=_is_qtensor)
+
+
+def shadows(operands: Any) -> Any:
+    """Operands with shadows in the place of QTensors."""
+    return jax.tree.map(shadow, operands, is_leaf=_is_qtensor)
 
 
 def _is_qtensor(x: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -78,7 +79,7 @@ def table(input1: QTensor, table: QTensor) -> jax.Array:
     step = x - lax.stop_gradient(x)  # 0, with the gradient of x
     if input1.dtype == np.int8:
         at = input1.q.astype(jnp.int32) + 128
-        slopes = lax.stop_gradient(jnp.asarray(_SLOPES) @ entries)
+        slopes = lax.stop_gradient(jnp.asarray(_slopes()) @ entries)
         return entries[at] + slopes[at] * step
     position = input1.q.astype(jnp.int32) + 32768
     at, part = position >> 7, (position & 0x7F).astype(jnp.float32)
@@ -101,6 +102,7 @@ logical_left_shift = _zero(ops.logical_left_shift)
 logical_right_shift = _zero(ops.logical_right_shift)
 
 
+@functools.cache
 def _slopes() -> np.ndarray:
     """The matrix from 256 entries to the slope of the line fitted around each."""
     matrix = np.zeros((256, 256), np.float32)
@@ -109,6 +111,3 @@ def _slopes() -> np.ndarray:
         centred = near - near.mean()
         matrix[row, near] = centred / (centred**2).sum()
     return matrix
-
-
-_SLOPES = _slopes()

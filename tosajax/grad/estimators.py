@@ -76,7 +76,10 @@ def soft_round(temperature: float = 0.25) -> Estimator:
 
 
 def noise(key: jax.Array) -> Estimator:
-    """`clipped_ste` at values moved by uniform noise of one step, which rounding amounts to."""
+    """`clipped_ste` at values moved by uniform noise of one step, which rounding amounts to.
+
+    A key gives the same noise wherever it is used: take a new one for each training step.
+    """
 
     def estimate(value: jax.Array, low: float, high: float) -> jax.Array:
         moved = value + jax.random.uniform(key, value.shape, value.dtype, -0.5, 0.5)
