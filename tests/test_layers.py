@@ -34,8 +34,10 @@ LAYERS: dict[str, set[str]] = {
     "compliance": {"dtypes", "spec"},
     "io": {"dtypes", "graph", "report", "spec"},
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},
-    "quant": {"dtypes", "fixedpoint", "grad", "graph", "ops", "report", "spec"},
 }
+
+# What a distribution is imported as, where not by its own name.
+IMPORT_NAMES = {"tosa-tools": "tosa_reference_model"}
 
 WIDE = {"int64", "uint64", "float64", "complex128"}
 # Modules that name a 64-bit type, all for int48. Comparisons with one do not count.
@@ -116,7 +118,8 @@ def _requirements(*, optional: bool) -> set[str]:
     extras = project["optional-dependencies"]
     listed = [extras[name] for name in extras if name != "test"] if optional else []
     texts = [text for texts in [project["dependencies"], *listed] for text in texts]
-    return {text.split(">")[0].split("=")[0] for text in texts}
+    names = {text.split(">")[0].split("=")[0] for text in texts}
+    return {IMPORT_NAMES.get(name, name) for name in names}
 
 
 MODULES = _modules()

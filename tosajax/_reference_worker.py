@@ -1,0 +1,41 @@
+"""Runs examples on the Python binding of Arm's reference model, which may end its process.
+
+Started by its path, without tosajax, which takes longer to import than most calls to run. One
+request comes pickled on stdin: the content of a .tosa file, and a list of inputs for each example.
+Each example is answered on stdout by the pickled name of its status and its outputs; the first
+that is not valid is the last. What the model has to say goes to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+
+
+def main() -> None:
+    """Answers one request."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # the model says some of it on stdout
+    try:
+        import tosa_reference_model
+    except ImportError as error:
+        sys.exit(str(error))
+    content, examples = pickle.load(sys.stdin.buffer)
+    for inputs in examples:
+        try:
+            outputs, found = tosa_reference_model.run(content, inputs)
+            status = found.name.removeprefix("TOSA_")
+        except ValueError as error:
+            # A graph that is illegal whatever its inputs.
+            print(error, file=sys.stderr)
+            outputs, status = [], "ERROR"
+        pickle.dump((status, outputs), answers)
+        # Before the next example, which may end the process.
+        answers.flush()
+        if status != "VALID":
+            return
+
+
+if __name__ == "__main__":
+    main()
