@@ -118,7 +118,7 @@ def _requirements(*, optional: bool) -> set[str]:
     extras = project["optional-dependencies"]
     listed = [extras[name] for name in extras if name != "test"] if optional else []
     texts = [text for texts in [project["dependencies"], *listed] for text in texts]
-    names = {text.split(">")[0].split("=")[0] for text in texts}
+    names: set[str] = {text.split(">")[0].split("=")[0] for text in texts}
     return {IMPORT_NAMES.get(name, name) for name in names}
 
 

@@ -6,9 +6,12 @@ import re
 import shlex
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
+import tosajax
+from tosajax import DType
 from tosajax.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,12 +27,16 @@ def test_snippets_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     snippets = blocks("python")
-    assert len(snippets) == 8
+    assert len(snippets) == 9
     for snippet in snippets:
         exec(compile(snippet, "README.md", "exec"), names)
     first, table = capsys.readouterr().out.split("\n", 1)
     assert first == "VALID"
     assert table.startswith("node ")
+    assert "worst: " in table
+    assert names["same"]
+    assert all(np.isfinite(g).all() for g in jax.tree.leaves(names["gradients"]))
+    assert tosajax.load(tmp_path / "digits_int8.tosa").input_tensors[0].dtype is DType.INT8
     expected = np.load(ROOT / "tests/data/et_digits_cnn_a8w8/expected_ref_0.npy")
     np.testing.assert_array_equal(names["scores"], expected)
     np.testing.assert_array_equal(np.asarray(names["y"].shape), (-1, 4))

@@ -22,6 +22,7 @@ def differentiable(
     *,
     estimator: Estimator = clipped_ste,
     overrides: Mapping[str, Estimator] | None = None,
+    safe: bool = False,
     custom_ops: CustomOps | None = None,
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Turns a graph into `fn(params, *inputs) -> outputs`, with integers as QTensors.
@@ -33,8 +34,9 @@ def differentiable(
       graph: legal, every dimension known. With variables, it becomes
         `fn(params, state, *inputs) -> (state, outputs)`.
       estimator: what stands for the derivative of rounding and saturation.
-      overrides: other estimators, by operator ("RESCALE"); CEIL and FLOOR of floats have none but
-        these.
+      overrides: other estimators, by operator ("RESCALE"); CEIL, FLOOR and LOGICAL_LEFT_SHIFT
+        have none but these.
+      safe: derivatives of LOG, POW, RECIPROCAL and RSQRT that are infinite or NaN are 0.
       custom_ops: as for `tosajax.lower`; they are given QTensors.
 
     Returns:
@@ -44,10 +46,10 @@ def differentiable(
     Raises:
       TosaError: the graph is illegal.
       UnsupportedError: as for `tosajax.lower`.
-      ValueError: an override is of no operator that rounds or saturates.
+      ValueError: an override is of no operator that has an estimator.
     """
     validate(graph).raise_errors()
-    chosen = kernels(estimator, overrides or {})
+    chosen = kernels(estimator, overrides or {}, safe=safe)
     program, params = build(graph, custom_ops=custom_ops, kernels=chosen)
 
     def fn(params: Mapping[str, Any], state: State, *inputs: Any) -> tuple[Any, Any]:

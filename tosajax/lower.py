@@ -31,6 +31,9 @@ CustomOps = Mapping[tuple[str, str], Callable[..., Any]]
 _PREPARED = frozenset({"weight", "weight_zp", "input_zp", "b", "a_zp", "b_zp", "shift"})
 # Chapters whose operators only move elements.
 MOVING = ("data_layout", "scatter_gather")
+# For the output of a node, its attributes that come with the parameters, and their keys.
+Traced = Mapping[str, Mapping[str, str]]
+Amend = Callable[[Mapping[str, Any], str, Any], Any]
 # A graph, ready to run: (params, state, *inputs) -> (state, flags, outputs).
 Program = Callable[..., tuple[State, Flags, tuple[jax.Array, ...]]]
 
@@ -84,6 +87,8 @@ def build(
     report_unpredictable: bool = False,
     prepare: bool = False,
     kernels: Any = ops,
+    traced: Traced | None = None,
+    amend: Amend | None = None,
 ) -> tuple[Program, Params]:
     """What `lower` does with a graph that is known to be legal, in one form for all.
 
@@ -92,15 +97,19 @@ def build(
       prepare: for a program that is compiled once, with `compiled.compiler_options`, and not
         differentiated. Operators take constant weights, zero points and shifts from the graph,
         not from the parameters, so that they can prepare them; and bfloat16 moves by its bits.
-
       kernels: holds a function for each operator, by its name in lower case.
+      traced: attributes that come with the parameters.
+      amend: given (params, name, value) of each input and each output of a node, returns what
+        is read in its place.
 
     Returns:
       program: (params, state, *inputs) -> (state, flags, outputs).
       params: as from `lower`.
     """
     variables = declared_variables(graph)
-    context = _Context(custom_ops or {}, report_unpredictable, prepare, kernels, variables, {})
+    context = _Context(
+        custom_ops or {}, report_unpredictable, prepare, kernels, traced or {}, amend, variables, {}
+    )
     block = _block(graph, "", context)
 
     def program(params: Params, state: State, *inputs: jax.Array):
@@ -132,6 +141,8 @@ class _Context(NamedTuple):
     report_unpredictable: bool
     prepare: bool
     kernels: Any
+    traced: Traced
+    amend: Amend | None
     variables: Mapping[str, Sequence[Tensor]]
     params: Params
 
@@ -165,11 +176,17 @@ def _block(graph: Graph, prefix: str, context: _Context) -> Program:
     steps = [
         _fenced(_step(node, graph, blocks, context), node, graph.tensors, readers) for node in nodes
     ]
+    if context.amend is not None:
+        steps = [
+            _amended(step, node, context.amend) for step, node in zip(steps, nodes, strict=True)
+        ]
 
     def run_graph(params: Params, state: State, *inputs: jax.Array):
         values = {name: params[key] for name, key in constants.items()}
         values.update(zip(graph.inputs, inputs, strict=True))
         run = _Run(params, state, values, {})
+        if context.amend is not None:
+            run.values.update({n: context.amend(params, n, values[n]) for n in graph.inputs})
         for step in steps:
             step(run)
         return run.state, run.flags, tuple(run.read(graph.outputs))
@@ -209,6 +226,15 @@ def _fenced(
             step(run)
         for name in fenced:
             run.values[name] = lax.optimization_barrier(run.values[name])
+
+    return run_step
+
+
+def _amended(step: _Step, node: Node, amend: Amend) -> _Step:
+    def run_step(run: _Run) -> None:
+        step(run)
+        for name in node.outputs:
+            run.values[name] = amend(run.params, name, run.values[name])
 
     return run_step
 
@@ -253,10 +279,12 @@ def _operator(node: Node, tensors: Mapping[str, Tensor], context: _Context) -> _
         kernel = _by_bits(kernel)
     require = RULES[node.op].require if context.report_unpredictable else None
     broken = _with_fixed(require, fixed, static) if require else None
+    traced = context.traced.get(node.outputs[0], {})
 
     def step(run: _Run) -> None:
         inputs = [run.read(n) if isinstance(n, tuple) else run.values[n] for n in names]
-        _store(run, node, kernel(*inputs))
+        attributes = {name: run.params[key] for name, key in traced.items()}
+        _store(run, node, kernel(*inputs, **attributes))
         if broken is not None:
             label = node.op.lower()
             found = broken(*inputs).items()
@@ -307,10 +335,11 @@ def _with_fixed(
     if not fixed:
         return functools.partial(kernel, **static)
 
-    def call(*traced: Any) -> Any:
+    def call(*traced: Any, **attributes: Any) -> Any:
         rest = iter(traced)
         count = len(traced) + len(fixed)
-        return kernel(*(fixed[i] if i in fixed else next(rest) for i in range(count)), **static)
+        operands = (fixed[i] if i in fixed else next(rest) for i in range(count))
+        return kernel(*operands, **{**static, **attributes})
 
     return call
 

@@ -55,6 +55,12 @@ def is_installed() -> bool:
     return True
 
 
+def check_installed() -> None:
+    """Raises ImportError where tosa-tools is not there."""
+    if not is_installed():
+        raise ImportError("tosa-tools is not installed: pip install 'tosajax[reference]'")
+
+
 def run(
     graph: Graph,
     *inputs: np.ndarray,
@@ -86,8 +92,7 @@ def run(
         unpredictable.
       RuntimeError: the model crashed.
     """
-    if not is_installed():
-        raise ImportError("tosa-tools is not installed: pip install 'tosajax[reference]'")
+    check_installed()
     if processes < 1:
         raise ValueError(f"processes is {processes}, expected at least 1")
     if graph.is_dynamic:
@@ -98,7 +103,9 @@ def run(
     examples, count = _examples(graph, inputs)
     total = 1 if count is None else count
     known = _constants(graph, names, total) | dict(zip(graph.inputs, examples, strict=True))
-    part = dataclasses.replace(graph, outputs=tuple(n for n in names if n not in known))
+    # The executable crashes at a graph of another name.
+    outputs = tuple(n for n in names if n not in known)
+    part = dataclasses.replace(graph, outputs=outputs, name="main")
     found = known | _computed(part, examples, total, processes)
     pick = slice(None) if count is not None else 0
     return {name: found[name][pick, ...] for name in names}

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracle.transforms import assert_identical
 
 from tosajax import DType, grad, ops
 from tosajax.grad import (
@@ -27,7 +28,7 @@ from tosajax.grad import (
 )
 from tosajax.grad import activation as act
 from tosajax.grad import elementwise_unary as unary
-from tosajax.spec.enums import ResizeMode, RoundingMode
+from tosajax.spec.enums import NanMode, ResizeMode, RoundingMode
 
 NEAREST = ResizeMode.NEAREST_NEIGHBOR
 RNG = np.random.default_rng(7)
@@ -251,6 +252,88 @@ def test_clamp_at_its_bounds():
     np.testing.assert_array_equal(floats[:5], [0, 1, 1, 1, 0])
 
 
+def test_clamp_moves_its_bounds():
+    def clamp(x: Any, low: Any, high: Any) -> Any:
+        return act.clamp(x, min_val=low, max_val=high)
+
+    values = [-1, 0, 3, 6, 6, 6, 9], [-0.6, 0, 3, 6, 6.3, 6.4, 9]
+    # A scalar and, as zero points are, a list of one; bounds are the integers.
+    low, high = q(0), q([6], [6.3])
+    x = q(*values)
+    result = clamp(x, low, high)
+    np.testing.assert_array_equal(result.q, [0, 0, 3, 6, 6, 6, 6])
+    np.testing.assert_array_equal(result.shadow, [0, 0, 3, 6, 6, 6, 6])
+    by_x, by_low, by_high = gradient(clamp, x, low, high)
+    np.testing.assert_array_equal(by_x, [0, 1, 1, 1, 0, 0, 0])
+    np.testing.assert_array_equal(by_low, 1)
+    np.testing.assert_array_equal(by_high, [3])
+    # Equal bounds: x keeps what is at them.
+    for found, want in zip(
+        gradient(clamp, x, q(3), q(3)), ([0, 0, 1, 0, 0, 0, 0], 2, 4), strict=True
+    ):
+        np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
+def test_clamp_moves_traced_bounds_of_floats(dtype):
+    x = jnp.array([-1, 0, 3, 6, 9, jnp.nan, jnp.inf], dtype)
+
+    for mode, to_low in ((NanMode.PROPAGATE, 1), (NanMode.IGNORE, 2)):
+
+        def clamp(x: jax.Array, low: jax.Array, high: jax.Array, mode=mode) -> jax.Array:
+            return act.clamp(x, min_val=low, max_val=high, nan_mode=mode)
+
+        result, pull = jax.vjp(clamp, x, jnp.float32(0), jnp.float32(6))
+        assert_identical(result, ops.clamp(x, min_val=0.0, max_val=6.0, nan_mode=mode))
+        by_x, by_low, by_high = pull(jnp.ones_like(x))
+        np.testing.assert_array_equal(by_x.astype(jnp.float32), [0, 1, 1, 1, 0, 0, 0])
+        np.testing.assert_array_equal([by_low, by_high], [to_low, 2])
+
+
+def test_clamp_maps_over_its_bounds():
+    x = q([-3, 1, 8])
+
+    def by_high(high: jax.Array) -> jax.Array:
+        bound = QTensor(jnp.round(high).astype(jnp.int8), high)
+        return act.clamp(x, min_val=np.int8(0), max_val=bound).shadow.sum()
+
+    slopes = jax.jit(jax.vmap(jax.grad(by_high)))(jnp.array([0.0, 1.0, 7.6, 8.0, 9.0]))
+    np.testing.assert_array_equal(slopes, [2, 1, 0, 0, 0])
+
+
+def test_nan_has_no_gradient():
+    nan = jnp.nan
+    a, b = jnp.array([nan, 1.0, nan, 2.0]), jnp.array([1.0, nan, nan, 2.0])
+    for own in (elementwise_binary.maximum, elementwise_binary.minimum):
+        for mode, first, second in (
+            (NanMode.PROPAGATE, [0, 0, 0, 0.5], [0, 0, 0, 0.5]),
+            (NanMode.IGNORE, [0, 1, 0, 0.5], [1, 0, 0, 0.5]),
+        ):
+            slopes = jax.vjp(functools.partial(own, nan_mode=mode), a, b)[1](jnp.ones(4))
+            np.testing.assert_array_equal(slopes, [first, second])
+    x = jnp.array([[nan, 2.0, 2.0, 1.0], [nan, nan, nan, nan]])
+    image = x.reshape(2, 2, 2, 1)
+    window: dict[str, Any] = {"kernel": (2, 2), "stride": (1, 1), "pad": (0, 0, 0, 0)}
+    for mode in NanMode:
+        want = np.array([[0, 0.5, 0.5, 0], [0, 0, 0, 0]]) * (mode is NanMode.IGNORE)
+        largest = functools.partial(reduction.reduce_max, axis=1, nan_mode=mode)
+        np.testing.assert_array_equal(jax.vjp(largest, x)[1](jnp.ones((2, 1)))[0], want)
+        least = functools.partial(reduction.reduce_min, axis=1, nan_mode=mode)
+        np.testing.assert_array_equal(jax.vjp(least, -x)[1](jnp.ones((2, 1)))[0], want)
+        pooled = functools.partial(pool.max_pool2d, nan_mode=mode, **window)
+        (found,) = jax.vjp(pooled, image)[1](jnp.ones((2, 1, 1, 1)))
+        np.testing.assert_array_equal(found.reshape(2, 4), want)
+
+
+def test_equal_ones_share():
+    for own, values in ((reduction.reduce_max, [3, 3, 3, 1]), (reduction.reduce_min, [1, 1, 1, 3])):
+        (found,) = gradient(functools.partial(own, axis=0), q(values))
+        np.testing.assert_allclose(found, [1 / 3, 1 / 3, 1 / 3, 0], rtol=1e-6)
+    window: dict[str, Any] = {"kernel": (2, 2), "stride": (1, 1), "pad": (1, 0, 0, 0)}
+    (found,) = gradient(functools.partial(pool.max_pool2d, **window), q(np.ones((1, 1, 3, 1))))
+    np.testing.assert_array_equal(found.ravel(), [0.5, 1, 0.5])
+
+
 def test_absolute_values_are_level_at_zero():
     (found,) = gradient(unary.abs, q([-4, 0, 5], dtype=np.int32))
     np.testing.assert_array_equal(found, [-1, 0, 1])
@@ -258,19 +341,64 @@ def test_absolute_values_are_level_at_zero():
     np.testing.assert_array_equal(floats, [-1, 0, 0, 1])
 
 
+def test_saturation_begins_beyond_the_range():
+    # Results of 128, 127 and 5; then of -129, -128 and -1.
+    for x, zero_in, inside in (([-123, -122, 0], 3, [0, 1, 1]), ([127, 126, -1], -4, [0, 1, 1])):
+        by_x, by_in, by_out = gradient(unary.negate, q(x), q([zero_in]), q([2]))
+        np.testing.assert_array_equal(by_x, np.negative(inside))
+        np.testing.assert_array_equal([by_in, by_out], [[2], [2]])
+    window: dict[str, Any] = {"kernel": (1, 2), "stride": (1, 2), "pad": (0, 0, 0, 0)}
+    average = functools.partial(pool.avg_pool2d, acc_type=DType.INT32, **window)
+    x = q(np.reshape([100, 101, 100, 100, -101, -101, -101, -102], (1, 4, 2, 1)))
+    for zero_out, inside in ((27, [0, 1, 1, 1]), (-27, [1, 1, 1, 0])):
+        found, _, by_zp = gradient(average, x, q([0]), q([zero_out]))
+        np.testing.assert_array_equal(found.ravel(), np.repeat(inside, 2) / 2)
+        np.testing.assert_array_equal(by_zp, [3])
+
+
+def test_estimators_of_what_is_shifted_and_divided():
+    ramps = grad.pwl(0.5)  # 2 within a quarter of a step, else 0
+    x, eighth, three = (q(v, dtype=np.int32) for v in ([-9, -12, 9, 12, 1], [8], [3]))
+    shift = elementwise_binary.arithmetic_right_shift
+    for own, by, steps in (
+        # 1/8 lies by a step of rounding down, and far from those of truncation.
+        (functools.partial(shift, round=False), three, [2, 0, 2, 0, 2]),
+        (functools.partial(shift, round=True), three, [0, 2, 0, 2, 0]),
+        (elementwise_binary.intdiv, eighth, [2, 0, 2, 0, 0]),
+    ):
+        for estimate, want in ((grad.zero, 0), (grad.ste, 1), (ramps, np.array(steps))):
+            found, _ = gradient(functools.partial(own, estimate=estimate), x, by)
+            np.testing.assert_array_equal(found, np.broadcast_to(want, 5) / 8)
+            real = own(x, by, estimate=estimate).shadow
+            np.testing.assert_array_equal(real, np.asarray(x.q) / 8)
+
+
+def test_left_shifts_are_level_but_by_choice():
+    x, by = q([1, 100, -64, -65]), q([3, 1, 1, 1])
+    for estimate, want in (
+        (None, [0, 0, 0, 0]), (grad.ste, [8, 2, 2, 2]), (grad.clipped_ste, [8, 0, 2, 0]),
+    ):  # fmt: skip
+        options = {"estimate": estimate} if estimate else {}
+        shift = functools.partial(elementwise_binary.logical_left_shift, **options)
+        np.testing.assert_array_equal(gradient(shift, x, by)[0], want)
+        np.testing.assert_array_equal(shift(x, by).q, [8, -56, -128, 126])
+        np.testing.assert_array_equal(shift(x, by).shadow, [8, -56, -128, 126])
+
+
 def test_shifts_and_quotients():
-    x, by = q([-20, 7], dtype=np.int32), q([2, 3], dtype=np.int32)
+    x, by = q([-20, 7, 0], dtype=np.int32), q([2, 3, 31], dtype=np.int32)
     shifted = functools.partial(elementwise_binary.arithmetic_right_shift, round=True)
     first, second = gradient(shifted, x, by)
-    np.testing.assert_array_equal(first, [0.25, 0.125])
-    np.testing.assert_array_equal(second, [0, 0])
+    np.testing.assert_array_equal(first, [0.25, 0.125, 2.0**-31])
+    np.testing.assert_array_equal(second, [0, 0, 0])
     first, second = gradient(elementwise_binary.intdiv, x, by)
-    np.testing.assert_allclose(first, [1 / 2, 1 / 3])
-    np.testing.assert_allclose(second, [20 / 4, -7 / 9], rtol=1e-6)
-    product = functools.partial(elementwise_binary.mul, shift=q([4]))
-    first, second = gradient(product, x, by)
-    np.testing.assert_array_equal(first, [2 / 16, 3 / 16])
-    np.testing.assert_array_equal(second, [-20 / 16, 7 / 16])
+    np.testing.assert_allclose(first, [1 / 2, 1 / 3, 1 / 31], rtol=1e-6)
+    np.testing.assert_allclose(second, [20 / 4, -7 / 9, 0], rtol=1e-6)
+    for amount in (0, 4, 31, 63):
+        product = functools.partial(elementwise_binary.mul, shift=q([amount]))
+        first, second = gradient(product, x, by)
+        np.testing.assert_array_equal(first, np.array([2, 3, 31]) / 2.0**amount)
+        np.testing.assert_array_equal(second, np.array([-20, 7, 0]) / 2.0**amount)
     assert not gradient(elementwise_binary.bitwise_and, x, by)[0].any()
 
 
@@ -287,6 +415,18 @@ def test_casts():
     np.testing.assert_array_equal(floats, [1, 0, 1, 0])
     large = jax.grad(lambda x: cast(x, out_type=DType.FP16).astype(jnp.float32).sum())
     np.testing.assert_array_equal(large(jnp.array([1.0, 1e6])), [1, 0])
+    for out_type, kept in ((DType.FP8E4M3, [1, 1, 0, 0, 0]), (DType.FP8E5M2, [1, 1, 1, 0, 0])):
+        narrow = jax.grad(lambda x, to=out_type: cast(x, out_type=to).astype(jnp.float32).sum())
+        values = jnp.array([-448.0, 1e-9, 480.0, 1e5, jnp.nan])
+        np.testing.assert_array_equal(narrow(values), kept)
+    wide = jax.grad(
+        lambda s: (
+            cast(QTensor(jnp.array([-65504, 70000]), s), out_type=DType.FP16)
+            .astype(jnp.float32)
+            .sum()
+        )
+    )
+    np.testing.assert_array_equal(wide(jnp.array([-65504.0, 70000.0])), [1, 0])
     real = jax.grad(lambda s: cast(QTensor(jnp.array([7], jnp.int8), s), out_type=DType.FP32).sum())
     np.testing.assert_array_equal(real(jnp.array([7.0])), [1])
 
@@ -309,3 +449,7 @@ def test_floor_is_level_but_by_choice():
     assert not jax.grad(lambda x: unary.floor(x).sum())(x).any()
     found = jax.grad(lambda x: unary.ceil(x, estimate=grad.ste).sum())(x)
     np.testing.assert_array_equal(found, [1, 1])
+    x = jnp.array([-1.9, -1.5, 0.1, 2.0])
+    for own in (unary.floor, unary.ceil):  # which step at whole numbers
+        found = jax.grad(lambda x, own=own: own(x, estimate=grad.pwl(0.5)).sum())(x)
+        np.testing.assert_array_equal(found, [0 if v == -1.5 else 2 for v in x])

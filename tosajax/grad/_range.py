@@ -1,8 +1,11 @@
-"""The numbers that an integer type holds."""
+"""The numbers that an integer type holds, and powers of two."""
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 
 def range_of(dtype: np.dtype, *, unsigned: bool = False) -> tuple[float, float]:
@@ -11,3 +14,11 @@ def range_of(dtype: np.dtype, *, unsigned: bool = False) -> tuple[float, float]:
         return -(2.0**47), 2.0**47 - 1
     info = np.iinfo(f"u{dtype}" if unsigned else dtype)
     return float(info.min), float(info.max)
+
+
+def power_of_two(exponent: jax.Array) -> jax.Array:
+    """2**exponent as float32, by its bits; exponent: int32, in [-126, 127].
+
+    Products with it have its derivative everywhere; that of `jnp.ldexp` is 1 where the number is 0.
+    """
+    return lax.bitcast_convert_type((exponent + 127) << 23, jnp.float32)

@@ -1,4 +1,4 @@
-"""Gradients of activation functions; those of floats are natural but at CLAMP's bounds."""
+"""Gradients of activation functions; those of floats are natural but for CLAMP."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ import jax.numpy as jnp
 from jax import lax
 
 from tosajax import ops
-from tosajax.grad.qtensor import QTensor, follow, payload, shadow
+from tosajax.grad.qtensor import QTensor, follow, payload, shadow, tie
+from tosajax.spec.enums import NanMode
 
 erf, sigmoid, tanh = ops.erf, ops.sigmoid, ops.tanh
 
 
-def clamp(input: Any, *, min_val: Any, max_val: Any, **attributes: Any) -> Any:
-    """1 for min_val <= x <= max_val, else 0; x is the shadow of integers."""
-    result = ops.clamp(payload(input), min_val=min_val, max_val=max_val, **attributes)
+# Bounds may be traced, or QTensors, to be learned (PACT: Choi et al., 2018).
+def clamp(input: Any, *, min_val: Any, max_val: Any, nan_mode: NanMode = NanMode.PROPAGATE) -> Any:
+    """To x for min_val <= x <= max_val, else to the bound; x is the shadow of integers."""
+    low, high = (payload(bound) for bound in (min_val, max_val))
+    result = ops.clamp(payload(input), min_val=low, max_val=high, nan_mode=nan_mode)
     x = shadow(input)
-    low, high = (jnp.asarray(bound).astype(x.dtype) for bound in (min_val, max_val))
-    source = jnp.where((x >= low) & (x <= high), x, lax.stop_gradient(x))
-    if not isinstance(input, QTensor):
-        return follow(result, source)
-    return QTensor(result, follow(jnp.clip(lax.stop_gradient(x), low, high), source))
+    low, high = (
+        jnp.asarray(tie(bound)).astype(x.dtype).reshape(()) for bound in (min_val, max_val)
+    )
+    # NaN takes no side of a comparison, and so becomes min_val, as IGNORE has it.
+    source = jnp.where(x > high, high, jnp.where(x >= low, x, low))
+    if isinstance(input, QTensor):
+        return QTensor(result, source)
+    if nan_mode is NanMode.PROPAGATE:
+        source = jnp.where(jnp.isnan(x), lax.stop_gradient(x), source)
+    return follow(result, source)

@@ -13,7 +13,9 @@ from jax import lax
 
 from tosajax import ops
 from tosajax.grad._exact import exact, payloads
-from tosajax.grad.qtensor import QTensor, shadow, tie
+from tosajax.grad._range import power_of_two, range_of
+from tosajax.grad.estimators import Estimator, zero
+from tosajax.grad.qtensor import QTensor, follow, shadow, tie
 
 logical_and, logical_or, logical_xor, pow = (
     ops.logical_and,
@@ -43,38 +45,52 @@ def mul(input1: Any, input2: Any, shift: Any) -> Any:
     if not isinstance(input1, QTensor):
         return result
     amount = payloads(shift).reshape(()).astype(jnp.int32)
-    return QTensor(result, jnp.ldexp(tie(input1) * tie(input2), -amount))
+    return QTensor(result, tie(input1) * tie(input2) * power_of_two(-amount))
 
 
-@exact(ops.intdiv)
-def intdiv(input1: QTensor, input2: QTensor) -> jax.Array:
-    """That of the quotient of real numbers."""
+@exact(ops.intdiv, estimates=True)
+def intdiv(input1: QTensor, input2: QTensor, *, estimate: Estimator) -> jax.Array:
+    """That of the quotient of real numbers, and the estimator."""
     divisor = tie(input2)
-    return tie(input1) / jnp.where(input2.q == 0, jnp.float32(1), divisor)
+    value = tie(input1) / jnp.where(input2.q == 0, jnp.float32(1), divisor)
+    # Truncation rounds what is half a step nearer to 0.
+    nearest = value - lax.stop_gradient(jnp.clip(value, -0.5, 0.5))
+    return follow(value, estimate(nearest, -jnp.inf, jnp.inf))
 
 
-@exact(ops.arithmetic_right_shift)
-def arithmetic_right_shift(input1: QTensor, input2: QTensor, *, round: bool) -> jax.Array:
-    """2**-shift."""
-    del round
-    return jnp.ldexp(tie(input1), -input2.q.astype(jnp.int32))
+@exact(ops.arithmetic_right_shift, estimates=True)
+def arithmetic_right_shift(
+    input1: QTensor, input2: QTensor, *, round: bool, estimate: Estimator
+) -> jax.Array:
+    """2**-shift, and the estimator."""
+    value = tie(input1) * power_of_two(-input2.q.astype(jnp.int32))
+    nearest = value if round else value - 0.5
+    return follow(value, estimate(nearest, -jnp.inf, jnp.inf))
+
+
+def logical_left_shift(input1: QTensor, input2: QTensor, *, estimate: Estimator = zero) -> QTensor:
+    """0; with an estimator of its own, 2**shift and the estimator."""
+    result = ops.logical_left_shift(*payloads((input1, input2)))
+    value = tie(input1) * power_of_two(input2.q.astype(jnp.int32))
+    source = estimate(value, *range_of(result.dtype))
+    return QTensor(result, follow(result.astype(jnp.float32), source))
 
 
 @exact(ops.maximum)
 def maximum(input1: QTensor, input2: QTensor, **attributes: Any) -> jax.Array:
-    """To the larger shadow; equal ones share."""
+    """To the larger shadow; equal ones share, NaN has none."""
     return ops.maximum(shadow(input1), shadow(input2), **attributes)
 
 
 @exact(ops.minimum)
 def minimum(input1: QTensor, input2: QTensor, **attributes: Any) -> jax.Array:
-    """To the smaller shadow; equal ones share."""
+    """To the smaller shadow; equal ones share, NaN has none."""
     return ops.minimum(shadow(input1), shadow(input2), **attributes)
 
 
 @exact(ops.table)
 def table(input1: QTensor, table: QTensor) -> jax.Array:
-    """A slope fitted to 9 entries (int8), or between two (int16); entries as much as they count."""
+    """The slope of a line through 9 entries (int8) or 2 (int16); to entries, their weights."""
     x, entries = tie(input1), tie(table)
     step = x - lax.stop_gradient(x)  # 0, with the gradient of x
     if input1.dtype == np.int8:
@@ -98,7 +114,6 @@ def _zero(kernel: Callable[..., jax.Array]) -> Callable[..., QTensor]:
 bitwise_and = _zero(ops.bitwise_and)
 bitwise_or = _zero(ops.bitwise_or)
 bitwise_xor = _zero(ops.bitwise_xor)
-logical_left_shift = _zero(ops.logical_left_shift)
 logical_right_shift = _zero(ops.logical_right_shift)
 
 

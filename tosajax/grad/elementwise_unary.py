@@ -35,13 +35,13 @@ def abs(input1: Any) -> Any:
 
 
 def ceil(input1: Any, *, estimate: Estimator = zero) -> Any:
-    """0; with an estimator for it, that of rounding."""
-    return follow(ops.ceil(input1), estimate(input1, -jnp.inf, jnp.inf))
+    """0; with an estimator of its own, that of rounding x + 1/2."""
+    return follow(ops.ceil(input1), estimate(input1 + 0.5, -jnp.inf, jnp.inf))
 
 
 def floor(input1: Any, *, estimate: Estimator = zero) -> Any:
-    """0; with an estimator for it, that of rounding."""
-    return follow(ops.floor(input1), estimate(input1, -jnp.inf, jnp.inf))
+    """0; with an estimator of its own, that of rounding x - 1/2."""
+    return follow(ops.floor(input1), estimate(input1 - 0.5, -jnp.inf, jnp.inf))
 
 
 @exact(ops.negate, estimates=True)

@@ -11,30 +11,31 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from tosajax.grad.qtensor import follow
 
-Estimator = Callable[[jax.Array, float, float], jax.Array]
+Estimator = Callable[[jax.Array, ArrayLike, ArrayLike], jax.Array]
 
 
-def zero(value: jax.Array, low: float, high: float) -> jax.Array:
+def zero(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
     """Derivative 0: the exact one, almost everywhere."""
     del low, high
     return lax.stop_gradient(value)
 
 
-def ste(value: jax.Array, low: float, high: float) -> jax.Array:
+def ste(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
     """Derivative 1, saturated or not: the straight-through estimator."""
     del low, high
     return value
 
 
-def clipped_ste(value: jax.Array, low: float, high: float) -> jax.Array:
+def clipped_ste(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
     """Derivative 1 for low <= value <= high, else 0."""
     return _where((value >= low) & (value <= high), value)
 
 
-def round_window(value: jax.Array, low: float, high: float) -> jax.Array:
+def round_window(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
     """Derivative 1 where the rounded value is in range: up to half a step beyond it."""
     return _where((value >= low - 0.5) & (value < high + 0.5), value)
 
@@ -66,7 +67,7 @@ def soft_round(temperature: float = 0.25) -> Estimator:
     Of "Universally Quantized Neural Compression" (Agustsson and Theis, 2020).
     """
 
-    def estimate(value: jax.Array, low: float, high: float) -> jax.Array:
+    def estimate(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
         middle = lax.stop_gradient(jnp.floor(value)) + 0.5
         scale = 2 * jnp.tanh(0.5 / temperature)
         smooth = middle + jnp.tanh((value - middle) / temperature) / scale
@@ -81,7 +82,7 @@ def noise(key: jax.Array) -> Estimator:
     A key gives the same noise wherever it is used: take a new one for each training step.
     """
 
-    def estimate(value: jax.Array, low: float, high: float) -> jax.Array:
+    def estimate(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
         moved = value + jax.random.uniform(key, value.shape, value.dtype, -0.5, 0.5)
         return _where((moved >= low) & (moved <= high), value)
 
@@ -91,7 +92,7 @@ def noise(key: jax.Array) -> Estimator:
 def pwl(width: float = 0.5) -> Estimator:
     """Rounding as a ramp at each tie, `width` of a step wide, level between; 1 on average."""
 
-    def estimate(value: jax.Array, low: float, high: float) -> jax.Array:
+    def estimate(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
         from_tie = jnp.abs(value - jnp.floor(value) - 0.5)
         ramp = follow(value, _where(from_tie <= width / 2, value / width))
         return follow(value, _where((value >= low) & (value <= high), ramp))

@@ -7,7 +7,7 @@ import jax
 from tosajax import ops
 from tosajax.dtypes import DType
 from tosajax.grad._exact import exact
-from tosajax.grad.qtensor import QTensor, tie
+from tosajax.grad.qtensor import QTensor, shadow, tie
 from tosajax.spec.enums import ResizeMode
 
 
@@ -23,5 +23,7 @@ def resize(
 ) -> jax.Array:
     """Linear: the weights of the samples."""
     del out_type
-    result = ops.resize(tie(input), scale, offset, border, mode=mode, out_type=DType.FP32)
-    return result * (scale[0] * scale[2]) if mode == ResizeMode.BILINEAR else result
+    bilinear = mode == ResizeMode.BILINEAR
+    x = tie(input) if bilinear else shadow(input)
+    result = ops.resize(x, scale, offset, border, mode=mode, out_type=DType.FP32)
+    return result * (scale[0] * scale[2]) if bilinear else result

@@ -11,15 +11,23 @@ from typing import Any
 
 from tosajax import ops, spec
 from tosajax.dtypes import DType
+from tosajax.grad._finite import finite
 from tosajax.grad.estimators import Estimator
 
-# Of floats: their own derivative, 0, is the default.
-_ROUNDING = ("CEIL", "FLOOR")
+# Their own derivative, 0, is the default.
+_LEVEL = ("CEIL", "FLOOR", "LOGICAL_LEFT_SHIFT")
+# Derivatives that are infinite, or no number, for some operands.
+_SINGULAR = ("LOG", "POW", "RECIPROCAL", "RSQRT")
+
+
+class _Rules(dict[str, str]):
+    def __str__(self) -> str:
+        return "\n".join(f"{name:24}{rule}" for name, rule in self.items())
 
 
 def gradient_rules() -> dict[str, str]:
-    """What the gradient of every operator is, in words."""
-    return {name: _rule(name) for name in spec.OPERATORS if hasattr(ops, name.lower())}
+    """What the gradient of every operator is, in words; a table when it is printed."""
+    return _Rules({name: _rule(name) for name in spec.OPERATORS if hasattr(ops, name.lower())})
 
 
 def _rule(name: str) -> str:
@@ -28,20 +36,25 @@ def _rule(name: str) -> str:
         operator = spec.OPERATORS[name]
         if operator.chapter == "control_flow":
             return "That of the graphs it runs; a loop has a forward mode only"
+        if name in _SINGULAR:
+            return "Natural; if `safe`, 0 where that is infinite or NaN"
         types = {DType(dtype) for row in operator.types for dtype in row.types.values()}
         return "Natural" if any(dtype.is_float for dtype in types) else "None: bool"
     return " ".join((inspect.getdoc(kernel) or "").split()).removesuffix(".")
 
 
-def kernels(estimator: Estimator, overrides: Mapping[str, Estimator]) -> SimpleNamespace:
+def kernels(
+    estimator: Estimator, overrides: Mapping[str, Estimator], *, safe: bool = False
+) -> SimpleNamespace:
     """A function for each operator, by its name in lower case, of QTensors and floats.
 
     Args:
       estimator: what stands for the derivative of rounding and saturation.
       overrides: other estimators, by operator.
+      safe: derivatives that are infinite or NaN are 0.
 
     Raises:
-      ValueError: an override is of no operator that rounds or saturates.
+      ValueError: an override is of no operator that has an estimator.
     """
     found = {}
     for name in spec.OPERATORS:
@@ -49,11 +62,13 @@ def kernels(estimator: Estimator, overrides: Mapping[str, Estimator]) -> SimpleN
             continue
         kernel = _kernel(name)
         if "estimate" in inspect.signature(kernel).parameters:
-            default = None if name in _ROUNDING else estimator
+            default = None if name in _LEVEL else estimator
             chosen = overrides.get(name, default)
             kernel = functools.partial(kernel, estimate=chosen) if chosen else kernel
         elif name in overrides:
-            raise ValueError(f"{name} neither rounds nor saturates: it has no estimator")
+            raise ValueError(f"{name} has no estimator")
+        elif safe and name in _SINGULAR:
+            kernel = finite(kernel)
         found[name.lower()] = kernel
     if unknown := set(overrides) - set(spec.OPERATORS):
         raise ValueError(f"no operators {', '.join(sorted(unknown))}")

@@ -28,5 +28,5 @@ def avg_pool2d(
 
 @exact(ops.max_pool2d)
 def max_pool2d(input: QTensor, **attributes: Any) -> jax.Array:
-    """To the largest shadow of the window; equal ones share."""
+    """To the largest shadow of the window; equal ones share two by two, NaN has none."""
     return ops.max_pool2d(shadow(input), **attributes)

@@ -8,6 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import export
+
+from tosajax.grad._follow import follow
 
 
 @jax.tree_util.register_dataclass
@@ -44,6 +47,15 @@ class QTensor:
         return f"QTensor({self.q.dtype}{list(self.q.shape)})"
 
 
+# So that functions of QTensors can be exported.
+export.register_pytree_node_serialization(
+    QTensor,
+    serialized_name="tosajax.grad.QTensor",
+    serialize_auxdata=lambda _: b"",
+    deserialize_auxdata=lambda _: (),
+)
+
+
 def payload(x: Any) -> Any:
     """The integers of a QTensor; anything else as it is."""
     return x.q if isinstance(x, QTensor) else x
@@ -65,16 +77,3 @@ def tie(x: Any) -> jax.Array:
 def tie_scalar(x: Any) -> jax.Array:
     """`tie` of a zero point, which is a list of one element."""
     return tie(x).reshape(())
-
-
-@jax.custom_jvp
-def follow(value: jax.Array, source: jax.Array) -> jax.Array:
-    """`value` to the last bit, with the gradient of `source`, a float of its shape."""
-    del source
-    return value
-
-
-@follow.defjvp
-def _(primals, tangents):
-    value, source = primals
-    return follow(value, source), tangents[1].astype(value.dtype)

@@ -21,11 +21,11 @@ def reduce_sum(input: QTensor, **attributes: Any) -> jax.Array:
 
 @exact(ops.reduce_max)
 def reduce_max(input: QTensor, **attributes: Any) -> jax.Array:
-    """To the largest shadow; equal ones share."""
+    """To the largest shadow; equal ones share, NaN has none."""
     return ops.reduce_max(shadow(input), **attributes)
 
 
 @exact(ops.reduce_min)
 def reduce_min(input: QTensor, **attributes: Any) -> jax.Array:
-    """To the smallest shadow; equal ones share."""
+    """To the smallest shadow; equal ones share, NaN has none."""
     return ops.reduce_min(shadow(input), **attributes)

@@ -11,7 +11,7 @@ from jax import lax
 from tosajax import ops
 from tosajax.dtypes import DType
 from tosajax.grad._exact import exact
-from tosajax.grad._range import range_of
+from tosajax.grad._range import power_of_two, range_of
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor, follow, payload, tie
 
@@ -52,8 +52,8 @@ def rescale(
 ) -> jax.Array:
     """(x - input_zp) * scale + output_zp, and the estimator."""
     del attributes
-    exponent = -shift.q.astype(jnp.int32)
-    scale = follow(jnp.ldexp(multiplier.q.astype(jnp.float32), exponent), multiplier.shadow)
+    scale = multiplier.q.astype(jnp.float32) * power_of_two(-shift.q.astype(jnp.int32))
+    scale = follow(scale, multiplier.shadow)
     scale = scale.reshape((1,) * (len(input.shape) - 1) + (-1,) if per_channel else ())
     value = _read(input, input_unsigned) - _read(input_zp, input_unsigned).reshape(())
     value = value * scale + _read(output_zp, output_unsigned).reshape(())

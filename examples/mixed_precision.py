@@ -1,0 +1,90 @@
+"""Mixed precision: which layers need their bits, measured on the integer graph.
+
+Measures what fewer bits of each layer do to the loss, chooses bits within a budget of 2.5 a weight,
+compares the choice with 2 and 3 bits everywhere, and trains it; then has the bits learned.
+
+    pip install -e '.[train,reference]' scikit-learn
+    python examples/mixed_precision.py [--quick]
+
+Exits 1 when an accuracy is below what is promised, or an integer differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import digits
+import numpy as np
+import optax
+
+from tosajax import quant as tq
+
+BUDGET = 2.5  # bits a weight
+PRICE = 0.3  # of a bit a weight, in units of the loss
+
+
+def main() -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="shorter training, fewer images")
+    quick = parser.parse_args().quick
+    split = digits.load()
+    images, labels = split.train_images[:512], split.train_labels[:512].astype(np.int32)
+    test = split.test_images, split.test_labels
+    steps = 300 if quick else 600
+
+    graph = digits.trained_float(split, steps=600 if quick else 1500)
+    model = tq.prepare(graph, _rules(learned=False))
+    params = tq.calibrate(model, [images])
+
+    def loss(outputs):
+        return optax.softmax_cross_entropy_with_integer_labels(outputs[0], labels)
+
+    scores = tq.sensitivity(model, params, images, bits=(2, 3, 4, 8), loss=loss)
+    for name, of_bits in scores.items():
+        growth = "  ".join(f"{bits} bits {grown:+.4f}" for bits, grown in of_bits.items())
+        print(f"{name:14} {params['values'][name].size:6} weights  {growth}")
+
+    sizes = {name: params["values"][name].size for name in scores}
+    total = sum(sizes.values())
+    bits = tq.allocate_bits(scores, BUDGET, lambda name, b: sizes[name] * b / total)
+    mixed = params
+    choices = {f"{b} bits everywhere": dict.fromkeys(scores, b) for b in (2, 3)}
+    for name, choice in {**choices, f"chosen {_short(bits)}": bits}.items():
+        mixed = tq.with_bits(model, params, choice)
+        mean, share = float(tq.mean_bits(model, mixed)), digits.accuracy(model, mixed, *test)
+        print(f"{name}: {mean:.2f} bits a weight, {digits.interval(share, len(test[1]))}")
+    trained = digits.train(model, mixed, split, steps=steps)
+    share = digits.accuracy(model, trained, *test)
+    print(f"the chosen bits, trained: {digits.interval(share, len(test[1]))}")
+    equal = tq.check_bit_exact(model, trained, split.test_images[: 32 if quick else 540])
+    print(f"against Arm's model: {equal}")
+
+    model = tq.prepare(graph, _rules(learned=True))
+    params = tq.calibrate(model, [images])
+    params = digits.train(
+        model, params, split, steps=steps + 200, penalty=lambda p: PRICE * tq.mean_bits(model, p)
+    )
+    learned = {n: min(round(float(params["qparams"][n].bits)), 8) for n in model.weights}
+    after = digits.accuracy(model, params, *test)
+    mean = float(tq.mean_bits(model, params))
+    print(f"learned {_short(learned)}: {mean:.2f} bits a weight, ", end="")
+    print(digits.interval(after, len(test[1])))
+    return 0 if share >= 0.96 and equal and after >= 0.95 and mean <= 6.5 else 1
+
+
+def _rules(*, learned: bool) -> list[tq.Rule]:
+    """Weights in 8 bits or fewer, activations in 8."""
+    weight = tq.QSpec(
+        "i8", per_channel=True, narrow_range=True, observer=tq.mse(), learned_bits=learned
+    )
+    return [tq.rule(".*", weight=weight)]
+
+
+def _short(bits: dict[str, int]) -> str:
+    return " ".join(f"{name.split('/')[0]} {b}" for name, b in bits.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

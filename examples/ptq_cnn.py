@@ -1,0 +1,70 @@
+"""Post-training quantization of a float CNN: from a float graph to a file that ships.
+
+Trains a CNN on 8x8 digits in float32, quantizes it with 512 unlabelled images, shows what
+quantization does to each layer, learns the rounding of 3-bit weights, saves the integer graph and
+compares it with Arm's reference model, tensor by tensor.
+
+    pip install -e '.[train,reference]' scikit-learn
+    python examples/ptq_cnn.py [--quick]
+
+Exits 1 when an accuracy is below what is promised, or an integer differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import digits
+import numpy as np
+
+import tosajax
+from tosajax import quant as tq
+
+
+def main() -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="shorter training, fewer images")
+    quick = parser.parse_args().quick
+    split = digits.load()
+    unlabelled = [split.train_images[:512]]
+    test = split.test_images, split.test_labels
+    checked = split.test_images[:32] if quick else split.test_images
+
+    graph = digits.trained_float(split, steps=600 if quick else 1500)
+    model = tq.prepare(graph, digits.rules(8, 8))
+    params = tq.calibrate(model, unlabelled)
+    reference = digits.accuracy(model, params, *test, mode="float")
+    print(f"float32                  {digits.interval(reference, len(test[1]))}")
+
+    eight = digits.accuracy(model, params, *test)
+    print(f"W8A8                     {digits.interval(eight, len(test[1]))}")
+    print(tq.report(model, params, *unlabelled))
+
+    narrow = tq.prepare(graph, digits.rules(3, 8))
+    values = tq.equalize(narrow)
+    start = tq.bias_correct(narrow, tq.calibrate(narrow, unlabelled, values=values), unlabelled)
+    nearest = digits.accuracy(narrow, start, *test)
+    print(f"W3A8, nearest            {digits.interval(nearest, len(test[1]))}")
+    parts = np.split(unlabelled[0], 8)
+    learned = tq.learned_rounding(narrow, start, parts, steps=150 if quick else 400)
+    rounded = digits.accuracy(narrow, learned, *test)
+    print(f"W3A8, learned rounding   {digits.interval(rounded, len(test[1]))}")
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "digits_w3a8.tosa"
+        tosajax.save(narrow.freeze(learned), path)
+        print(f"saved                    {path.name}, {path.stat().st_size:,} bytes")
+    equal = tq.check_bit_exact(narrow, learned, checked)
+    print(f"against Arm's model      {equal}")
+
+    kept = reference >= 0.97 if quick else reference >= 0.975
+    kept = kept and eight >= reference - 0.005 and rounded >= (0.96 if quick else 0.97)
+    return 0 if kept and equal else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""calibrate, equalize, bias_correct, learned_rounding, report: on a network of random weights."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tosajax import Builder, DType, Graph
+from tosajax import quant as tq
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.normal(0.3, 1, (48, 6, 6, 3)).astype(np.float32)
+
+
+def network(spread: float = 1.0) -> Graph:
+    """Two convolutions, the first's channels of sizes that differ, and a sigmoid."""
+    rng = np.random.default_rng(1)
+    b = Builder()
+    x = b.input("x", DType.FP32, (1, 6, 6, 3))
+    sizes = np.exp(rng.normal(0, spread, (8, 1, 1, 1)))
+    zero = [b.const([0.0], DType.FP32, name=f"zero{i}") for i in range(2)]
+    static = {"pad": (1, 1, 1, 1), "stride": (1, 1), "dilation": (1, 1), "acc_type": DType.FP32}
+    w1 = b.const(rng.normal(0, 0.3, (8, 3, 3, 3)) * sizes, DType.FP32, name="w1")
+    b1 = b.const(rng.normal(0, 0.1, 8), DType.FP32, name="b1")
+    y = b.op("CONV2D", x, w1, b1, *zero, name="conv1", **static)
+    limit = np.finfo(np.float32).max
+    y = b.op("CLAMP", y, min_val=np.float32(0), max_val=limit, name="relu")
+    w2 = b.const(rng.normal(0, 0.1, (4, 3, 3, 8)), DType.FP32, name="w2")
+    b2 = b.const(rng.normal(0, 0.1, 4), DType.FP32, name="b2")
+    y = b.op("CONV2D", y, w2, b2, *zero, name="conv2", **static)
+    return b.graph([b.op("SIGMOID", y, name="y")])
+
+
+def prepared(bits: int = 8, **graph) -> tq.QModel:
+    weight = tq.QSpec("i8", bits=bits, narrow_range=True)
+    return tq.prepare(network(**graph), [tq.rule(".*", weight=weight)])
+
+
+def error(model: tq.QModel, params) -> float:
+    exact, floats = (model.apply(params, IMAGES, mode=m)[0] for m in ("exact", "float"))
+    return float(jnp.square(exact - floats).mean())
+
+
+def test_calibration_does_not_depend_on_how_examples_are_divided():
+    model = prepared()
+    whole = tq.calibrate(model, [IMAGES])
+    parts = tq.calibrate(model, np.split(IMAGES, 3))
+    jax.tree.map(np.testing.assert_array_equal, whole, parts)
+
+
+def test_the_range_is_that_of_the_float_graph():
+    model = prepared()
+    params = tq.calibrate(model, [IMAGES])
+    (relu,) = model.with_outputs("relu").apply(params, IMAGES, mode="float")
+    found = params["qparams"]["relu"]
+    np.testing.assert_allclose(found.scale, relu.max() / 255, rtol=1e-3)
+    assert float(found.zero_point) == -128
+    assert set(model.activations) == {"x", "relu", "conv2", "y"}
+    assert set(model.weights) == {"w1", "w2"}
+
+
+def test_no_examples():
+    with pytest.raises(ValueError, match="no examples"):
+        tq.calibrate(prepared(), [])
+
+
+def test_samples_of_a_function():
+    model = prepared()
+    params = tq.calibrate(model, [IMAGES])
+    source = params["qparams"]["conv2"]
+    points = (np.arange(-128, 128) - float(source.zero_point)) * np.float64(source.scale)
+    np.testing.assert_allclose(params["tables"]["y"], 1 / (1 + np.exp(-points)), atol=1e-6)
+
+
+def test_equalize_keeps_the_function_and_makes_ranges_alike():
+    model = prepared(bits=5, spread=2.5)
+    values = tq.equalize(model)
+    plain, equal = (tq.calibrate(model, [IMAGES], values=v) for v in (None, values))
+    before, after = (model.apply(p, IMAGES, mode="float")[0] for p in (plain, equal))
+    np.testing.assert_allclose(before, after, atol=1e-5)
+    first = np.abs(values["w1"]).max((1, 2, 3))
+    second = np.abs(values["w2"]).max((0, 1, 2))
+    np.testing.assert_allclose(first, second, rtol=1e-3)
+    assert error(model, equal) < 0.8 * error(model, plain)
+
+
+def test_bias_correction_leaves_no_mean_error():
+    model = prepared(bits=5)
+    params = tq.calibrate(model, [IMAGES])
+    corrected = tq.bias_correct(model, params, np.split(IMAGES, 2))
+    watched = model.with_outputs("conv2")
+
+    def mean_error(p):
+        (exact,) = watched.apply(p, IMAGES)
+        (floats,) = watched.apply(params, IMAGES, mode="float")
+        return np.abs(np.asarray(exact - floats).mean((0, 1, 2))).max()
+
+    assert mean_error(corrected) < mean_error(params) / 5
+    jax.tree.map(np.testing.assert_array_equal, corrected["qparams"], params["qparams"])
+
+
+def test_learned_rounding_lowers_the_error_and_moves_no_weight_by_a_step():
+    model = prepared(bits=3)
+    params = tq.calibrate(model, [IMAGES])
+    learned = tq.learned_rounding(model, params, [IMAGES], steps=60)
+    assert error(model, learned) < error(model, params) / 2
+    for name in model.weights:
+        scale = params["qparams"][name].scale
+        steps = (learned["values"][name] - params["values"][name]) / scale
+        inside = jnp.abs(params["values"][name] / scale) <= 3
+        assert float(jnp.abs(jnp.where(inside, steps, 0.0)).max()) < 1
+    assert tq.check_bit_exact(model, learned, IMAGES, against=("frozen",))
+    made = model.constants(learned)
+    again = {n: tq.quantize(learned["values"][n], learned["qparams"][n]).q for n in model.weights}
+    for name, integers in again.items():
+        np.testing.assert_array_equal(made[name].q, integers)
+
+
+def test_report():
+    model = prepared(bits=4)
+    params = tq.calibrate(model, [IMAGES])
+    found = tq.report(model, params, IMAGES)
+    rows = {row.tensor: row for row in found.rows}
+    assert list(rows) == ["x", "relu", "conv2", "y"]
+    watched = model.with_outputs("conv2")
+    exact, floats = (
+        np.asarray(watched.apply(params, IMAGES, mode=m)[0], np.float64) for m in ("exact", "float")
+    )
+    wanted = 10 * np.log10((floats**2).sum() / ((floats - exact) ** 2).sum())
+    assert rows["conv2"].sqnr == pytest.approx(wanted, abs=1e-3)
+    assert rows["y"].local_sqnr > rows["y"].sqnr
+    assert found.worst.tensor in ("relu", "conv2")
+    assert rows["relu"].acc_bits is not None
+    assert rows["y"].acc_bits is None
+    assert "worst: CLAMP 'relu'" in str(found) or "worst: CONV2D 'conv2'" in str(found)
+
+
+def test_report_counts_what_saturates_and_what_is_dead():
+    model = prepared()
+    params = tq.calibrate(model, [IMAGES])
+    relu = params["qparams"]["relu"]
+    narrow = {**params["qparams"], "relu": jax.tree.map(lambda x: x, relu)}
+    narrow["relu"] = dataclasses.replace(relu, scale=relu.scale / 4)
+    values = {**params["values"], "w1": params["values"]["w1"].at[2].set(0.0)}
+    values["b1"] = values["b1"].at[2].set(-1.0)
+    found = tq.report(model, {**params, "qparams": narrow, "values": values}, IMAGES)
+    row = {r.tensor: r for r in found.rows}["relu"]
+    assert row.saturated > 0.001
+    assert row.dead == 1 / 8
+    assert row.levels <= row.of_levels == 256
+
+
+def test_a_lifted_model_has_no_report():
+    model, params = tq.lift(prepared().freeze(tq.calibrate(prepared(), [IMAGES])))
+    with pytest.raises(ValueError, match="without a float graph"):
+        tq.report(model, params, IMAGES)

@@ -1,0 +1,197 @@
+"""The surrogate gradients are derivatives: of the exact loss, averaged over dithers.
+
+The loss of integers is a staircase of the parameters, level almost everywhere. Its average over
+parameters that are moved at random, by up to half a step each, is smooth: rounding is then the
+identity on average. Finite differences of that average need no surrogate, and are what surrogates
+are compared with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from tosajax.quant import QModel, calibrate, prepare, relative_steps, with_bits
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from examples import digits  # noqa: E402
+
+DITHERS, DIRECTIONS, IMAGES, TRAINING_STEPS = 24, 14, 64, 200
+CORRELATION = 0.85
+# The convolutions, and the tensors in whose units they end.
+OUTPUTS = {"conv1": "relu1", "conv2": "relu2", "conv3": "conv3"}
+Draw = Callable[[jax.Array, tuple[int, ...]], jax.Array]
+
+
+# One quantization step of each parameter; 0 for those that are not to move.
+
+
+def nothing(params: Any) -> Any:
+    return jax.tree.map(jnp.zeros_like, params)
+
+
+def weight_steps(params: Any) -> Any:
+    values, qparams = nothing(params)["values"], params["qparams"]
+    for name in (f"{conv}/weight" for conv in OUTPUTS):
+        values[name] = values[name] + qparams[name].scale
+    return {**nothing(params), "values": values}
+
+
+def bias_steps(params: Any) -> Any:
+    """Of the output, which is where a bias is lost by rounding."""
+    values, qparams = nothing(params)["values"], params["qparams"]
+    for conv, output in OUTPUTS.items():
+        values[f"{conv}/bias"] = values[f"{conv}/bias"] + qparams[output].scale
+    return {**nothing(params), "values": values}
+
+
+def activation_scale_steps(params: Any) -> Any:
+    """What moves the ends of the range by one step."""
+    moved = nothing(params)["qparams"]
+    for name in ("image", *OUTPUTS.values()):
+        qparams = params["qparams"][name]
+        step = qparams.scale / 2 ** (qparams.bits - 1)
+        moved[name] = dataclasses.replace(moved[name], scale=step)
+    return {**nothing(params), "qparams": moved}
+
+
+# Not the scales of weights: but for saturation the dithers average their effect away, and what is
+# left is no more than the noise of so few. Not zero points, for the same reason.
+KINDS = {
+    "weights": weight_steps,
+    "biases": bias_steps,
+    "activation scales": activation_scale_steps,
+}
+
+
+def drawn(key: jax.Array, steps: Any, draw: Draw) -> Any:
+    """The steps, each times a random number."""
+    leaves, structure = jax.tree.flatten(steps)
+    keys = jax.random.split(key, len(leaves))
+    moved = [draw(k, leaf.shape) * leaf for k, leaf in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(structure, moved)
+
+
+def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return jax.random.uniform(key, shape, jnp.float32, -0.5, 0.5)
+
+
+def sign(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return jax.random.rademacher(key, shape, jnp.float32)
+
+
+def added(a: Any, b: Any) -> Any:
+    return jax.tree.map(jnp.add, a, b)
+
+
+def dithered(params: Any, key: jax.Array) -> Any:
+    """With every weight and bias moved by up to half a step."""
+    return added(params, drawn(key, added(weight_steps(params), bias_steps(params)), uniform))
+
+
+class Problem(NamedTuple):
+    """A loss of parameters, and programs for it; the bits are data, so that all bits share them."""
+
+    model: QModel
+    split: digits.Split
+    calibrated: Any
+    train: Callable[..., Any]
+    gradient: Callable[..., Any]
+    differences: Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    split, model = digits.load(), prepare(digits.network())
+    optimizer = optax.adam(2e-3)
+
+    def loss(params, images, labels):
+        (scores,) = model.apply(params, images)
+        return optax.softmax_cross_entropy_with_integer_labels(scores, labels).mean()
+
+    gradient = jax.jit(jax.grad(loss))
+
+    @jax.jit
+    def update(gradients, state, params):
+        updates: Any
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, relative_steps(updates, params)), state
+
+    def train(params):
+        state = optimizer.init(params)
+        for images, labels in digits.batches(split, IMAGES, TRAINING_STEPS, seed=0):
+            gradients = gradient(params, images, labels.astype(np.int32))
+            with jax.numpy_dtype_promotion("standard"):  # optax's Adam asks for it
+                params, state = update(gradients, state, params)
+        return params
+
+    @jax.jit
+    def differences(params, images, labels, directions, dithers):
+        """The derivative of the dithered loss along each of the directions."""
+
+        def along(direction):
+            def moved(key, half):
+                # To both sides with the same dithers, one whole step from side to side.
+                there = jax.tree.map(lambda p, d: p + half * d, dithered(params, key), direction)
+                return loss(there, images, labels)
+
+            sides = jnp.asarray([0.5, -0.5], jnp.float32)
+            ends = lax.map(lambda key: lax.map(partial(moved, key), sides), dithers)
+            return (ends[:, 0] - ends[:, 1]).mean()
+
+        return lax.map(along, directions)
+
+    calibrated = calibrate(model, [split.train_images[:256]])
+    return Problem(model, split, calibrated, train, gradient, differences)
+
+
+def mean_gradient(problem: Problem, params: Any, dithers: jax.Array, *batch: Any) -> Any:
+    """That of the same dithers: where the loss were smooth, the derivative of its average."""
+    gradients = [problem.gradient(dithered(params, key), *batch) for key in dithers]
+    return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *gradients)
+
+
+def flat(tree: Any) -> jax.Array:
+    return ravel_pytree(tree)[0]
+
+
+def correlation(a: Any, b: Any) -> float:
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+@pytest.mark.parametrize("bits", [(8, 8), (4, 8), (4, 4)], ids=["w8a8", "w4a8", "w4a4"])
+def test_surrogates_are_gradients_of_the_dithered_loss(problem, bits):
+    model, split = problem.model, problem.split
+    widths = dict.fromkeys(model.weights, bits[0]) | dict.fromkeys(model.activations, bits[1])
+    params = problem.train(with_bits(model, problem.calibrated, widths))
+    batch = split.test_images[:IMAGES], split.test_labels[:IMAGES].astype(np.int32)
+    dithers = jax.random.split(jax.random.key(1), DITHERS)
+    gradient = flat(mean_gradient(problem, params, dithers, *batch))
+    for kind, steps in KINDS.items():
+        keys = jax.random.split(jax.random.key(2), DIRECTIONS)
+        directions = jax.vmap(partial(drawn, steps=steps(params), draw=sign))(keys)
+        want = np.asarray(problem.differences(params, *batch, directions, dithers))
+        moving = np.flatnonzero(flat(steps(params)))
+        along = np.asarray(jax.vmap(flat)(directions))[:, moving]
+        found = np.asarray(gradient)[moving]
+        expected = along @ found
+        assert correlation(expected, want) >= CORRELATION, kind
+        # The slope of the line through them: gradients are of the right size as well.
+        assert 2 / 3 < (expected @ want) / (expected @ expected) < 3 / 2, kind
+        # The same numbers, for other parameters of the kind.
+        wrong = np.roll(found, found.size // 2)
+        assert correlation(along @ wrong, want) < CORRELATION, kind

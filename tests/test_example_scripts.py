@@ -1,0 +1,23 @@
+"""Every example keeps what it promises, in its quick setting."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SCRIPTS = ["ptq_cnn.py", "qat_cnn.py", "finetune_integer_tosa.py", "mixed_precision.py"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_quick(script):
+    command = [sys.executable, str(EXAMPLES / script), "--quick"]
+    environment = {**os.environ, "PYTHONWARNINGS": "default"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=False, cwd=EXAMPLES
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

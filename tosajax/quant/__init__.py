@@ -1,0 +1,75 @@
+"""Quantization: from float graphs, or integer ones, to integers that are trained as they ship.
+
+model = prepare(graph, rules)
+params = calibrate(model, batches)
+graph = model.freeze(params)
+"""
+
+from tosajax.quant.bias_correct import bias_correct
+from tosajax.quant.bit_exact import BitExactReport, Comparison, check_bit_exact
+from tosajax.quant.bits import allocate_bits, mean_bits, with_bits
+from tosajax.quant.calibrate import calibrate, initial_values, sample_tables
+from tosajax.quant.equalize import equalize
+from tosajax.quant.learned_rounding import learned_rounding
+from tosajax.quant.lift import lift
+from tosajax.quant.model import Mode, QModel
+from tosajax.quant.observers import (
+    Observer,
+    entropy,
+    min_max,
+    moving_average,
+    mse,
+    percentile,
+)
+from tosajax.quant.prepare import prepare
+from tosajax.quant.qparams import (
+    Grid,
+    QParams,
+    dequantize,
+    fake_quant,
+    multiplier_and_shift,
+    quantize,
+)
+from tosajax.quant.report import QuantReport, Row, report
+from tosajax.quant.sensitivity import sensitivity
+from tosajax.quant.spec import QSpec, Rule, rule
+from tosajax.quant.training import relative_steps
+
+__all__ = [
+    "BitExactReport",
+    "Comparison",
+    "Grid",
+    "Mode",
+    "Observer",
+    "QModel",
+    "QParams",
+    "QSpec",
+    "QuantReport",
+    "Row",
+    "Rule",
+    "allocate_bits",
+    "bias_correct",
+    "calibrate",
+    "check_bit_exact",
+    "dequantize",
+    "entropy",
+    "equalize",
+    "fake_quant",
+    "initial_values",
+    "learned_rounding",
+    "lift",
+    "mean_bits",
+    "min_max",
+    "moving_average",
+    "mse",
+    "multiplier_and_shift",
+    "percentile",
+    "prepare",
+    "quantize",
+    "relative_steps",
+    "report",
+    "rule",
+    "sample_tables",
+    "sensitivity",
+    "with_bits",
+]

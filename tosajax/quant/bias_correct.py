@@ -1,0 +1,65 @@
+"""bias_correct: biases that make up for what quantization adds on average."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tosajax.grad.qtensor import tie
+from tosajax.graph import Node
+from tosajax.quant.calibrate import as_inputs
+from tosajax.quant.model import QModel
+from tosajax.quant.recipes import Bias, Params
+
+
+def bias_correct(model: QModel, params: Params, batches: Iterable[Any]) -> Params:
+    """Moves each bias by the mean error of its channel, layer after layer.
+
+    Each layer is measured with those before it corrected, so that the examples are run once for
+    each layer.
+
+    Args:
+      model: from `prepare`.
+      params: from `calibrate`.
+      batches: examples, as for `calibrate`.
+
+    Returns:
+      The parameters with other biases.
+    """
+    batches, original = list(batches), params
+    for node, recipe in _biased(model):
+        error = _mean_error(model, params, original, node.outputs[0], recipe, batches)
+        values = params["values"]
+        moved = values[recipe.tensor] - error
+        params = {**params, "values": {**values, recipe.tensor: moved}}
+    return params
+
+
+def _biased(model: QModel) -> list[tuple[Node, Bias]]:
+    """The convolutions of the float graph, in order, with the recipe of their bias."""
+    assert model.float_graph is not None
+    nodes = model.float_graph.ordered_nodes()
+    found = [(node, model.recipes.get(f"{node.outputs[0]}/bias")) for node in nodes if node.outputs]
+    return [(node, recipe) for node, recipe in found if isinstance(recipe, Bias)]
+
+
+def _mean_error(
+    model: QModel, params: Params, original: Params, name: str, recipe: Bias, batches: list[Any]
+) -> jax.Array:
+    """What the accumulator of a convolution has more than the floats, by channel."""
+    integers = model.with_outputs(f"{name}/acc")
+    floats = model.with_outputs(name)
+
+    @jax.jit
+    def error(params: Params, *inputs: jax.Array) -> jax.Array:
+        (acc,) = integers.integers(params, *inputs)
+        (wanted,) = floats.apply(original, *inputs, mode="float")
+        unit = recipe.scale(params)
+        found = tie(acc) * unit.reshape((1,) * (len(acc.shape) - 1) + (-1,))
+        return (found - wanted).mean(tuple(range(wanted.ndim - 1)))
+
+    errors = [error(params, *as_inputs(batch)) for batch in batches]
+    return jnp.stack(errors).mean(0)

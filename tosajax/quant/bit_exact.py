@@ -1,0 +1,132 @@
+"""check_bit_exact: is what is trained what ships?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from tosajax import reference_model, spec
+from tosajax.grad.qtensor import payload
+from tosajax.graph import Graph
+from tosajax.lower import lower
+from tosajax.quant.model import QModel, on_batch
+from tosajax.quant.recipes import Params
+
+AGAINST = ("frozen", "reference_model")
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """One tensor, as the model computes it and as another program does."""
+
+    tensor: str
+    against: str
+    elements: int
+    mismatches: int
+    largest: int  # difference
+    first: tuple[int, ...] | None  # where the first mismatch is, the example first
+
+    def __str__(self) -> str:
+        text = f"{self.against}: {self.tensor}: {self.mismatches} of {self.elements} differ"
+        return f"{text}, by up to {self.largest}, first at {self.first}" if self.first else text
+
+
+@dataclasses.dataclass(frozen=True)
+class BitExactReport:
+    """Every tensor of the integer graph, in the order in which they are computed."""
+
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def mismatches(self) -> int:
+        return sum(c.mismatches for c in self.comparisons)
+
+    @property
+    def elements(self) -> int:
+        return sum(c.elements for c in self.comparisons)
+
+    @property
+    def first_divergence(self) -> Comparison | None:
+        """The earliest tensor that differs from the first program that any differs from."""
+        return next((c for c in self.comparisons if c.mismatches), None)
+
+    def __bool__(self) -> bool:
+        """Whether all is equal."""
+        return self.mismatches == 0
+
+    def __str__(self) -> str:
+        first = self.first_divergence
+        text = f"{self.mismatches} mismatches in {self.elements} elements"
+        return f"{text}; first: {first}" if first else text
+
+
+def check_bit_exact(
+    model: QModel, params: Params, *inputs: Any, against: Sequence[str] = AGAINST
+) -> BitExactReport:
+    """Compares every tensor of a model, as it is trained, with those of its frozen graph.
+
+    Args:
+      model: with its parameters.
+      inputs: as for `QModel.apply`.
+      against: "frozen", the graph of `freeze` as `tosajax.lower` runs it; "reference_model",
+        Arm's model running it (needs `pip install 'tosajax[reference]'`).
+
+    Raises:
+      ImportError: Arm's model is not installed.
+      ValueError: there is no such program to compare with, or Arm's model refuses the graph.
+    """
+    unknown = sorted(set(against) - set(AGAINST))
+    if unknown or not against:
+        raise ValueError(f"against {unknown}, expected some of {', '.join(AGAINST)}")
+    if "reference_model" in against:
+        reference_model.check_installed()
+    frozen = model.freeze(params)
+    names = _computed(frozen)
+    watched = model.with_outputs(*names)
+    integers = jax.jit(watched.input_integers)(params, *inputs)
+    trained = jax.jit(watched.integers)(params, *inputs)
+    expected = {n: np.asarray(payload(y)) for n, y in zip(names, trained, strict=True)}
+    found = []
+    for program in against:
+        run = _run_frozen if program == "frozen" else _run_reference
+        other = run(frozen, names, [np.asarray(payload(x)) for x in integers])
+        found += [_compare(n, program, expected[n], other[n]) for n in names]
+    return BitExactReport(tuple(found))
+
+
+def _computed(graph: Graph) -> list[str]:
+    nodes = [n for n in graph.ordered_nodes() if n.op not in spec.CONSTANT_OPERATORS]
+    return [name for node in nodes for name in node.outputs]
+
+
+def _run_frozen(
+    graph: Graph, names: Sequence[str], inputs: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
+    fn, params = lower(dataclasses.replace(graph, outputs=tuple(names)))
+
+    @jax.jit
+    def run(*inputs: jax.Array) -> tuple[jax.Array, ...]:
+        return on_batch(lambda *x: fn(params, *x), graph.input_tensors, inputs)
+
+    return dict(zip(names, map(np.asarray, run(*inputs)), strict=True))
+
+
+def _run_reference(
+    graph: Graph, names: Sequence[str], inputs: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
+    shapes = [t.shape or () for t in graph.input_tensors]
+    rows = [x.reshape(-1, *shape) for x, shape in zip(inputs, shapes, strict=True)]
+    return reference_model.run(graph, *rows, tensors=names)
+
+
+def _compare(name: str, against: str, ours: np.ndarray, theirs: np.ndarray) -> Comparison:
+    theirs = theirs.reshape(ours.shape)
+    differ = ours != theirs
+    count = int(np.count_nonzero(differ))
+    first = tuple(int(i) for i in np.argwhere(differ)[0]) if count else None
+    largest = int(np.abs(ours.astype(np.int64) - theirs.astype(np.int64)).max(initial=0))
+    return Comparison(name, against, ours.size, count, largest, first)

@@ -1,0 +1,1 @@
+"""Float operators as integer operators, file by file as in the specification."""

@@ -1,0 +1,61 @@
+"""Convolutions: sums of int32 (int48 of int16), in units of input times weight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tosajax.dtypes import DType
+from tosajax.graph import Node
+from tosajax.quant.convert.converter import Accumulator, Converter
+from tosajax.quant.recipes import Scale
+from tosajax.report import UnsupportedError
+
+
+def conv2d(c: Converter, node: Node) -> None:
+    _convolution(c, node, (0,))
+
+
+def conv3d(c: Converter, node: Node) -> None:
+    _convolution(c, node, (0,))
+
+
+def depthwise_conv2d(c: Converter, node: Node) -> None:
+    _convolution(c, node, (2, 3))
+
+
+def transpose_conv2d(c: Converter, node: Node) -> None:
+    _convolution(c, node, (0,))
+
+
+def _convolution(c: Converter, node: Node, channel_axes: tuple[int, ...]) -> None:
+    (input, weight, bias), (output,) = node.inputs[:3], node.outputs
+    if c.constant(bias) is None:
+        raise UnsupportedError(f"{node.title}: bias {bias!r} is not constant")
+    x = c.get(input)
+    if c.constant(weight) is None:
+        w = c.get(weight)
+    else:
+        w = c.weight(weight, c.weight_spec(output, weight), channel_axes)
+    if (x.dtype, w.dtype) == (DType.INT16, DType.INT4):
+        raise UnsupportedError(
+            f"{node.title}: INT4 weights of INT16 activations are no type of TOSA, expected INT8 "
+            "weights, of 4 bits for instance"
+        )
+    acc_type = DType.INT48 if x.dtype is DType.INT16 else DType.INT32
+    unit = Scale((c.owner(input), c.owner(weight)))
+    attributes: dict[str, Any] = {**node.attributes, "acc_type": acc_type}
+    acc = c.builder.op(
+        node.op,
+        x,
+        w,
+        c.bias(f"{output}/bias", bias, unit, acc_type),
+        c.zero_point(input, f"{output}/acc"),
+        c.zero_point(weight, f"{output}/acc"),
+        name=f"{output}/acc",
+        dtype=acc_type,
+        location=node.location,
+        **attributes,
+    )
+    assert acc.shape is not None
+    per_channel = c.specs[c.owner(weight)].per_channel
+    c.finish(output, Accumulator(acc, unit), channels=acc.shape[-1] if per_channel else 1)

@@ -1,0 +1,404 @@
+"""What all conversions use: the graph that is built, the recipes of its constants, names."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.builder import Builder
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.quant.recipes import (
+    Bias,
+    Bound,
+    Entries,
+    Multiplier,
+    Number,
+    Recipe,
+    Scale,
+    Shift,
+    Weight,
+    ZeroPoint,
+)
+from tosajax.quant.regions import Function
+from tosajax.quant.spec import QSpec, Rule, act_spec, weight_spec
+from tosajax.report import UnsupportedError
+
+# Bits that int32 sums keep below the unit of int8 and int16, as TFLite's kernels do.
+_HEADROOM = {DType.INT8: 20, DType.INT16: 15}
+TABLE_SIZE = {DType.INT8: 256, DType.INT16: 513}
+
+
+@dataclasses.dataclass(frozen=True)
+class Accumulator:
+    """Integers, mostly of int32 or int48, and their unit; real = unit * (integer - zero point)."""
+
+    tensor: Tensor
+    scale: Scale
+    zero_point: Tensor | None = None
+    bits: int = 0  # of the largest sum, where sums go on
+
+
+class Converter:
+    """Builds the integer graph of a float graph, node by node.
+
+    Tensors keep their names. What is between a tensor and its operator is called after it:
+    "y/acc", "y/multiplier".
+
+    Attributes:
+      specs: how each tensor with a scale of its own is quantized.
+      owners: for each tensor, the one whose QParams it has.
+      recipes: for each constant, by name, how it is made of the parameters.
+      bounds: for the output of each CLAMP, its ends.
+      channel_axes: for each constant with a scale per channel, the axes of the channels.
+      tables: for the output of each TABLE, its function.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        functions: Mapping[str, Function],
+        covered: Collection[str],
+        rules: Sequence[Rule],
+        rounding_mode: spec.RoundingMode,
+    ) -> None:
+        self.graph = graph
+        self.functions = functions
+        self.covered = covered
+        self.rules = rules
+        self.rounding_mode = rounding_mode
+        self.builder = Builder(graph.name)
+        self.specs: dict[str, QSpec] = {}
+        self.owners: dict[str, str] = {}
+        self.recipes: dict[str, Recipe] = {}
+        self.bounds: dict[str, tuple[Bound, Bound]] = {}
+        self.channel_axes: dict[str, tuple[int, ...]] = {}
+        self.tables: dict[str, Function] = {}
+        self.done: set[str] = set()  # outputs that an earlier node has taken on
+        self._tensors: dict[str, Tensor] = {}
+        self._sums: dict[str, Accumulator] = {}
+        self._producers = {name: node for node in graph.nodes for name in node.outputs}
+        self._readers = _readers(graph)
+
+    # Tensors of the float graph.
+
+    def is_float(self, name: str) -> bool:
+        return self.graph.tensors[name].dtype.is_float
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """The values of a constant."""
+        return self.graph.tensors[name].values
+
+    def factor(self, name: str) -> float | None:
+        """The value of a constant that holds one, wherever it is multiplied with."""
+        values = self.constant(name)
+        return None if values is None or values.size != 1 else float(values.reshape(()))
+
+    def sole_reader(self, name: str) -> Node | None:
+        """The node that alone reads a tensor."""
+        readers = self._readers.get(name, [])
+        is_output = name in self.graph.outputs
+        return readers[0] if len(readers) == 1 and not is_output else None
+
+    # Specifications.
+
+    def act_spec(self, *names: str) -> QSpec:
+        """What the rules say of a tensor, given it and others by which users know it."""
+        return act_spec(self.rules, self._titles(names))
+
+    def weight_spec(self, *names: str) -> QSpec:
+        """The same of the weights of the node that computes a tensor."""
+        return weight_spec(self.rules, self._titles(names))
+
+    def _titles(self, names: Sequence[str]) -> Iterator[str]:
+        for name in names:
+            yield name
+            producer = self._producers.get(name)
+            if producer is not None and producer.location:
+                yield producer.location
+
+    # Tensors of the integer graph.
+
+    def input(self, name: str) -> None:
+        """Declares an input: integers for floats, anything else as it is."""
+        tensor = self.graph.tensors[name]
+        if not tensor.dtype.is_float:
+            self._tensors[name] = self.builder.input(name, tensor.dtype, tensor.shape or ())
+            return
+        self._own(name, self.act_spec(name))
+        self._tensors[name] = self.builder.input(name, self.dtype(name), tensor.shape or ())
+
+    def get(self, name: str) -> Tensor:
+        """The integers of a tensor, or its booleans, or a constant of integers."""
+        if name not in self._tensors:
+            tensor = self.graph.tensors[name]
+            assert tensor.values is not None
+            if tensor.dtype.is_float:
+                return self.weight(name, self._constant_spec(name))
+            if tensor.dtype is DType.SHAPE:
+                shape = self.builder.const_shape(tensor.values.tolist(), name=name)
+                self._tensors[name] = shape
+            else:
+                self._tensors[name] = self.builder.const(tensor.values, tensor.dtype, name=name)
+        return self._tensors[name]
+
+    def _constant_spec(self, name: str) -> QSpec:
+        """That of a constant among activations: of their type, all its bits."""
+        spec = self.act_spec(name)
+        return QSpec(spec.dtype, symmetric=spec.symmetric)
+
+    def weight(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> Tensor:
+        """The integers of a constant, with a scale per channel where that is asked for."""
+        if name not in self._tensors:
+            self._own(name, spec)
+            if spec.per_channel:
+                self.channel_axes[name] = channel_axes
+            recipe = Weight(name, spec.estimator)
+            shape = self.graph.tensors[name].shape or ()
+            self._tensors[name] = self.made(name, recipe, self.dtype(name), shape)
+        return self._tensors[name]
+
+    def dtype(self, name: str) -> DType:
+        """The type of the integers of a float tensor."""
+        dtype = self.specs[self.owners[name]].dtype
+        assert isinstance(dtype, DType)
+        return dtype
+
+    def owner(self, name: str) -> str:
+        """The tensor whose QParams a float tensor has."""
+        if name not in self.owners:
+            self.get(name)  # a constant, quantized where it is read
+        return self.owners[name]
+
+    def unit(self, name: str) -> Scale:
+        """The unit of the integers of a float tensor."""
+        return Scale((self.owner(name),))
+
+    def _own(self, name: str, spec: QSpec) -> None:
+        self.specs[name], self.owners[name] = spec, name
+
+    def put(self, name: str, tensor: Tensor, *, like: str | None = None) -> None:
+        """Says which tensor stands for one of the float graph, and whose QParams it has."""
+        self._tensors[name] = tensor
+        if like is not None:
+            self.owners[name] = self.owners[like]
+
+    # Constants with recipes.
+
+    def made(self, name: str, recipe: Recipe, dtype: DType, shape: Sequence[int]) -> Tensor:
+        """A constant that a recipe makes; its values come with the parameters."""
+        self.recipes[name] = recipe
+        return self.builder.const(np.zeros(tuple(shape), dtype.storage), dtype, name=name)
+
+    def zero_point(self, name: str, reader: str) -> Tensor:
+        """The zero point of a tensor, for the node that computes `reader`."""
+        label = f"{reader}/{name}_zp"
+        return self.made(label, ZeroPoint(self.owner(name)), self.dtype(name), (1,))
+
+    def zero(self, label: str, dtype: DType) -> Tensor:
+        """A zero point of 0."""
+        return self.builder.const(np.zeros(1, dtype.storage), dtype, name=label)
+
+    def bias(self, label: str, name: str, scale: Scale, dtype: DType) -> Tensor:
+        shape = self.graph.tensors[name].shape or ()
+        return self.made(label, Bias(name, scale, dtype), dtype, shape)
+
+    def number(self, label: str, name: str, value: float) -> Tensor:
+        """A real constant in the units of a tensor, a list of one."""
+        return self.made(label, Number(self.owners[name], value), self.dtype(name), (1,))
+
+    # Steps that many conversions share.
+
+    def rescale(
+        self,
+        name: str,
+        x: Tensor,
+        scale: Scale,
+        dtype: DType,
+        *,
+        channels: int = 1,
+        input_zp: Tensor | None = None,
+        output_zp: Tensor | None = None,
+    ) -> Tensor:
+        """A RESCALE; without zero points they are 0."""
+        scale32 = x.dtype is not DType.INT48
+        multiplier_type = DType.INT32 if scale32 else DType.INT16
+        multiplier = Multiplier(scale, scale32)
+        return self.builder.op(
+            "RESCALE",
+            x,
+            self.made(f"{name}/multiplier", multiplier, multiplier_type, (channels,)),
+            self.made(f"{name}/shift", Shift(scale, scale32), DType.INT8, (channels,)),
+            input_zp or self.zero(f"{name}/input_zp", x.dtype),
+            output_zp or self.zero(f"{name}/output_zp", dtype),
+            name=name,
+            dtype=dtype,
+            scale32=scale32,
+            rounding_mode=self.rounding_mode if scale32 else spec.RoundingMode.SINGLE_ROUND,
+            per_channel=channels > 1,
+            input_unsigned=False,
+            output_unsigned=False,
+        )
+
+    def integers(self, name: str, label: str, scale: Scale) -> Tensor:
+        """A tensor without its zero point, times a scale, in int32."""
+        x = self.get(name)
+        zero_point = self.zero_point(name, label)
+        return self.rescale(label, x, scale, DType.INT32, input_zp=zero_point)
+
+    def common(self, names: Sequence[str], label: str) -> tuple[list[Tensor], Scale]:
+        """Several tensors in int32, in one unit below each of theirs; and that unit."""
+        largest = tuple(dict.fromkeys(map(self.owner, names)))
+        headroom = min(_HEADROOM[self.dtype(name)] for name in names)
+        unit = Scale((largest,), factor=2.0 ** (1 - headroom))
+        wide = [
+            self.integers(
+                name,
+                f"{label}/input{number}",
+                Scale((self.owner(name),), largest, 2.0 ** (headroom - 1)),
+            )
+            for number, name in enumerate(names)
+        ]
+        return wide, unit
+
+    def finish(self, name: str, acc: Accumulator, *, channels: int = 1) -> None:
+        """An accumulator as the tensor it is for, with the CLAMP that alone reads it."""
+        final, low, high = self._clamped(name)
+        self._own(final, self.act_spec(final, name))
+        dtype = self.dtype(final)
+        rescaled = self.rescale(
+            f"{final}/rescaled",
+            acc.tensor,
+            acc.scale.to(final),
+            dtype,
+            channels=channels,
+            input_zp=acc.zero_point,
+            output_zp=self.zero_point(final, final),
+        )
+        self._tensors[final] = self._in_range(final, rescaled, low, high)
+
+    def look_up(self, function: Function) -> None:
+        """A TABLE for a function, in int16 where its input or its output is."""
+        name, source = function.output, function.source
+        self._own(name, self.act_spec(name))
+        x, wanted = self.get(source), self.dtype(name)
+        if x.dtype is DType.INT8 and wanted is DType.INT16:
+            raise UnsupportedError(
+                f"{name!r}: a table from INT8 {source!r} to INT16, expected one type: "
+                "give both the same by rules"
+            )
+        self.tables[name] = function
+        entries = self.made(
+            f"{name}/table", Entries(name, x.dtype), x.dtype, (TABLE_SIZE[x.dtype],)
+        )
+        looked_up = self.builder.op("TABLE", x, entries, name=f"{name}/looked_up")
+        if x.dtype is DType.INT16:
+            looked_up = self.rescale(
+                f"{name}/rescaled",
+                looked_up,
+                Scale(factor=Entries(name, x.dtype).step(wanted) / 2**7),
+                wanted,
+                output_zp=self.zero_point(name, name),
+            )
+        self._tensors[name] = self._in_range(name, looked_up, None, None)
+
+    def clamp(
+        self, name: str, x: Tensor, low: float | None = None, high: float | None = None
+    ) -> None:
+        """The tensor `name`, whose owner is known: x in the range of its bits and between ends."""
+        self._tensors[name] = self._in_range(name, x, low, high)
+
+    def move(self, node: Node, source: str) -> None:
+        """An operator that leaves integers as they are."""
+        self.copy(node)
+        if self.is_float(node.outputs[0]):
+            self.owners[node.outputs[0]] = self.owners[source]
+
+    def copy(self, node: Node) -> None:
+        """The operator of the integers of its tensors."""
+        (output,) = node.outputs
+        inputs = [self.get(name) for name in node.inputs]
+        is_float = self.is_float(output)
+        dtype = inputs[0].dtype if is_float else self.graph.tensors[output].dtype
+        self._tensors[output] = self.builder.op(
+            node.op,
+            *inputs,
+            name=output,
+            dtype=dtype,
+            location=node.location,
+            **node.attributes,
+        )
+
+    def _in_range(self, name: str, x: Tensor, low: float | None, high: float | None) -> Tensor:
+        owner = self.owners[name]
+        self.bounds[name] = Bound(owner, False, low), Bound(owner, True, high)
+        return self.builder.op(
+            "CLAMP",
+            x,
+            name=name,
+            min_val=x.dtype.storage.type(x.dtype.minimum),
+            max_val=x.dtype.storage.type(x.dtype.maximum),
+            nan_mode=spec.NanMode.PROPAGATE,
+        )
+
+    def _clamped(self, name: str) -> tuple[str, float | None, float | None]:
+        """The tensor that a CLAMP makes of another, if nothing else reads that, and its ends."""
+        reader = self.sole_reader(name)
+        if reader is None or reader.op != "CLAMP" or reader.outputs[0] in self.functions:
+            return name, None, None
+        self.done.update(reader.outputs)
+        return reader.outputs[0], *ends(reader)
+
+    def align(self, name: str, output: str, label: str) -> Tensor:
+        """The integers of a tensor in the units of another."""
+        return self.rescale(
+            label,
+            self.get(name),
+            self.unit(name).to(output),
+            self.dtype(output),
+            input_zp=self.zero_point(name, label),
+            output_zp=self.zero_point(output, label),
+        )
+
+    def merged(self, name: str, sources: Sequence[str]) -> list[Tensor]:
+        """Tensors in one unit, that of `name`: their own where they share one."""
+        if len(owners := set(map(self.owner, sources))) == 1:
+            (self.owners[name],) = owners
+            return [self.get(source) for source in sources]
+        self._own(name, self.act_spec(name))
+        return [self.align(s, name, f"{name}/input{i}") for i, s in enumerate(sources)]
+
+    # Sums that go on in int32.
+
+    def finish_sum(self, name: str, acc: Accumulator) -> None:
+        """A sum as its tensor, or as it is where all that follows is a sum or a constant factor."""
+        reader = self.sole_reader(name)
+        if reader is not None and reader.outputs[0] not in self.covered and self._sums_up(reader):
+            self._sums[name] = acc
+        else:
+            self.finish(name, acc)
+
+    def _sums_up(self, reader: Node) -> bool:
+        factors = [self.factor(name) for name in reader.inputs[:2]] if reader.op == "MUL" else []
+        return reader.op == "REDUCE_SUM" or any(f is not None and f > 0 for f in factors)
+
+    def sum(self, name: str) -> Accumulator | None:
+        """The sum that a tensor is, where it goes on as one."""
+        return self._sums.get(name)
+
+
+def ends(node: Node) -> tuple[float, float]:
+    """The bounds of a CLAMP."""
+    return float(node.attributes["min_val"]), float(node.attributes["max_val"])
+
+
+def _readers(graph: Graph) -> dict[str, list[Node]]:
+    """The nodes that read each tensor."""
+    found: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        for name in dict.fromkeys(node.inputs):
+            found.setdefault(name, []).append(node)
+    return found

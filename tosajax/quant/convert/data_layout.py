@@ -1,0 +1,48 @@
+"""Data layout: integers move as they are."""
+
+from __future__ import annotations
+
+from tosajax.graph import Node
+from tosajax.quant.convert.converter import Converter
+
+
+def concat(c: Converter, node: Node) -> None:
+    (output,) = node.outputs
+    operands = c.merged(output, node.inputs)
+    joined = c.builder.op(
+        "CONCAT", *operands, name=f"{output}/joined", location=node.location, **node.attributes
+    )
+    c.clamp(output, joined)
+
+
+def pad(c: Converter, node: Node) -> None:
+    (input, padding, pad_const), (output,) = node.inputs, node.outputs
+    value = c.factor(pad_const)
+    if value is None:
+        c.move(node, input)
+        return
+    number = c.number(f"{output}/pad_const", input, value)
+    padded = c.builder.op(
+        "PAD", c.get(input), c.get(padding), number, name=output, location=node.location
+    )
+    c.put(output, padded, like=input)
+
+
+def reshape(c: Converter, node: Node) -> None:
+    c.move(node, node.inputs[0])
+
+
+def reverse(c: Converter, node: Node) -> None:
+    c.move(node, node.inputs[0])
+
+
+def slice(c: Converter, node: Node) -> None:
+    c.move(node, node.inputs[0])
+
+
+def tile(c: Converter, node: Node) -> None:
+    c.move(node, node.inputs[0])
+
+
+def transpose(c: Converter, node: Node) -> None:
+    c.move(node, node.inputs[0])

@@ -1,0 +1,60 @@
+"""Elementwise operators of two tensors, in int32."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tosajax.dtypes import DType
+from tosajax.graph import Node
+from tosajax.quant.convert.converter import Accumulator, Converter
+from tosajax.quant.recipes import Scale
+
+
+def add(c: Converter, node: Node) -> None:
+    _in_one_unit(c, node)
+
+
+def sub(c: Converter, node: Node) -> None:
+    _in_one_unit(c, node)
+
+
+def maximum(c: Converter, node: Node) -> None:
+    _in_one_unit(c, node)
+
+
+def minimum(c: Converter, node: Node) -> None:
+    _in_one_unit(c, node)
+
+
+def _in_one_unit(c: Converter, node: Node) -> None:
+    (output,) = node.outputs
+    operands, unit = c.common(node.inputs, output)
+    acc = c.builder.op(
+        node.op, *operands, name=f"{output}/acc", location=node.location, **node.attributes
+    )
+    c.finish(output, Accumulator(acc, unit))
+
+
+def mul(c: Converter, node: Node) -> None:
+    (x, y), (output,) = node.inputs[:2], node.outputs
+    for tensor, other in ((x, y), (y, x)):
+        factor = c.factor(other)
+        if factor is not None and factor > 0:
+            _times(c, node, tensor, factor)
+            return
+    one = Scale()
+    wide = [c.integers(name, f"{output}/input{i}", one) for i, name in enumerate((x, y))]
+    shift = c.zero(f"{output}/shift_of_product", DType.INT8)
+    acc = c.builder.op("MUL", *wide, shift, name=f"{output}/acc", location=node.location)
+    c.finish(output, Accumulator(acc, Scale((c.owner(x), c.owner(y)))))
+
+
+def _times(c: Converter, node: Node, name: str, factor: float) -> None:
+    """A change of unit."""
+    (output,) = node.outputs
+    acc = c.sum(name)
+    if acc is None:
+        zero_point = c.zero_point(name, f"{output}/input")
+        c.finish(output, Accumulator(c.get(name), c.unit(name).times(factor), zero_point))
+    else:
+        c.finish_sum(output, dataclasses.replace(acc, scale=acc.scale.times(factor)))

@@ -1,0 +1,24 @@
+"""GATHER and SCATTER: integers move as they are."""
+
+from __future__ import annotations
+
+from tosajax.graph import Node
+from tosajax.quant.convert.converter import Converter
+
+
+def gather(c: Converter, node: Node) -> None:
+    c.move(node, node.inputs[0])
+
+
+def scatter(c: Converter, node: Node) -> None:
+    (values_in, indices, input), (output,) = node.inputs, node.outputs
+    into, what = c.merged(output, (values_in, input))
+    scattered = c.builder.op(
+        "SCATTER",
+        into,
+        c.get(indices),
+        what,
+        name=f"{output}/scattered",
+        location=node.location,
+    )
+    c.clamp(output, scattered)

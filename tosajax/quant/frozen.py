@@ -1,0 +1,79 @@
+"""From the graph of a model and its constants to a graph that can be saved."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from tosajax.graph import Graph, Node
+from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT
+from tosajax.validate import validate
+
+
+def with_constants(graph: Graph, made: Mapping[str, np.ndarray], clamped: Collection[str]) -> Graph:
+    """The graph with its constants and CLAMP bounds; CLAMPs that do nothing are left out.
+
+    Args:
+      graph: of integers.
+      made: values of constants by name; the bounds of the CLAMP of "y" are "y/min_val" and
+        "y/max_val".
+      clamped: the outputs of the CLAMPs whose bounds are in `made`.
+
+    Raises:
+      ValueError: a multiplier is 0, so that a scale is too small to express.
+      TosaError: the graph is illegal.
+    """
+    tensors = {
+        name: dataclasses.replace(t, values=made[name].reshape(t.shape or ()))
+        if name in made
+        else t
+        for name, t in graph.tensors.items()
+    }
+    bounded = [_bounded(node, made, clamped) for node in graph.nodes]
+    _check_scales(graph, made)
+    idle = {n.inputs[0]: n.outputs[0] for n in bounded if n.op == "CLAMP" and _is_idle(n, graph)}
+    readers = [name for node in bounded for name in node.inputs] + list(graph.outputs)
+    # The tensor before takes the name of the one after, which users know.
+    renamed = {a: b for a, b in idle.items() if readers.count(a) == 1 and a not in graph.inputs}
+    gone = set(renamed.values())
+    nodes = [
+        dataclasses.replace(node, outputs=tuple(renamed.get(n, n) for n in node.outputs))
+        for node in bounded
+        if not (node.op == "CLAMP" and node.outputs[0] in gone)
+    ]
+    kept = {name: tensor for name, tensor in tensors.items() if name not in renamed}
+    frozen = dataclasses.replace(graph, tensors=kept, nodes=tuple(nodes))
+    validate(frozen).raise_errors()
+    return frozen
+
+
+def _bounded(node: Node, made: Mapping[str, np.ndarray], clamped: Collection[str]) -> Node:
+    if node.op != "CLAMP" or node.outputs[0] not in clamped:
+        return node
+    ends = {end: made[f"{node.outputs[0]}/{end}"][()] for end in ("min_val", "max_val")}
+    return dataclasses.replace(node, attributes={**node.attributes, **ends})
+
+
+def _is_idle(node: Node, graph: Graph) -> bool:
+    dtype = graph.tensors[node.inputs[0]].dtype
+    if not dtype.is_integer:
+        return False
+    low, high = node.attributes["min_val"], node.attributes["max_val"]
+    return int(low) <= dtype.minimum and int(high) >= dtype.maximum
+
+
+def _check_scales(graph: Graph, made: Mapping[str, np.ndarray]) -> None:
+    for node in graph.nodes:
+        if node.op != "RESCALE":
+            continue
+        multiplier, shift = (made.get(name) for name in node.inputs[1:3])
+        if multiplier is None or shift is None:
+            continue
+        largest = 31 if multiplier.dtype == np.int32 else 15
+        if (multiplier <= 0).any() or (shift < MIN_SHIFT).any() or (shift > MAX_SHIFT).any():
+            raise ValueError(
+                f"{node.title}: a scale cannot be expressed, expected all in "
+                f"[2**-62, 2**{largest - 2})"
+            )

@@ -1,0 +1,306 @@
+"""QModel: a float graph and the integer graph that stands for it, with parameters between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.grad.kernels import kernels
+from tosajax.grad.qtensor import QTensor, payload
+from tosajax.graph import Graph, Tensor
+from tosajax.lower import Program, build
+from tosajax.quant.frozen import with_constants
+from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
+from tosajax.quant.recipes import Bound, Params, Recipe, Weight
+from tosajax.quant.regions import Function
+from tosajax.quant.spec import QSpec
+
+Mode = Literal["exact", "fake_quant", "float"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class QModel:
+    """Two graphs of the same tensors by name, and how the constants of one are made.
+
+    Parameters are a dictionary of float32 arrays, from `calibrate`: "values" (constants of the
+    float graph), "qparams" (a QParams of each tensor with a scale of its own), "tables" (samples
+    of functions), all by tensor name.
+
+    Args:
+      graph: of integers; its constants with a recipe are placeholders.
+      float_graph: FP32; None where there never was one, as for a lifted graph.
+      recipes: for each constant of `graph` that depends on parameters.
+      bounds: for the output of each CLAMP of `graph` whose ends do.
+      specs: how each tensor with a scale of its own is quantized.
+      owners: for each tensor of integers, the one whose QParams it has.
+      channel_axes: for each constant with a scale per channel, the axes of the channels.
+      tables: for the output of each TABLE, the function.
+      estimator: what stands for the derivative of rounding and saturation.
+      overrides: other estimators, by operator.
+    """
+
+    graph: Graph
+    float_graph: Graph | None
+    recipes: Mapping[str, Recipe]
+    bounds: Mapping[str, tuple[Bound, Bound]] = dataclasses.field(default_factory=dict)
+    specs: Mapping[str, QSpec] = dataclasses.field(default_factory=dict)
+    owners: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    channel_axes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    tables: Mapping[str, Function] = dataclasses.field(default_factory=dict)
+    estimator: Estimator = clipped_ste
+    overrides: Mapping[str, Estimator] = dataclasses.field(default_factory=dict)
+
+    def apply(self, params: Params, *inputs: Any, mode: Mode = "exact") -> tuple[jax.Array, ...]:
+        """Runs the model on real values.
+
+        Args:
+          params: from `calibrate`, trained or not.
+          inputs: float32 (or, as they are in the float graph, integers and bool) in the graph's
+            shapes; or batches of them: one axis more in front, or more along a first axis of 1.
+            Integers of a quantized input are taken as they are.
+          mode: "exact": the integers of `freeze`, with surrogate gradients. "fake_quant": floats
+            that are rounded to what integers can stand for, as other tools train. "float".
+
+        Returns:
+          The outputs in float32, integers times their scale (those of a lifted graph as they
+          are), and bool.
+
+        Raises:
+          ValueError: an input has another shape, or there is no such mode or no float graph.
+        """
+        if mode == "exact":
+            outputs = self.integers(params, *inputs)
+            named = zip(self.graph.outputs, outputs, strict=True)
+            return tuple(self.real(params, name, y) for name, y in named)
+        if mode not in ("fake_quant", "float"):
+            raise ValueError(f"mode {mode!r}, expected 'exact', 'fake_quant' or 'float'")
+        if self.float_graph is None:
+            raise ValueError(f"mode {mode!r} of a model without a float graph, expected 'exact'")
+        params = self._held(params)
+        known = dict(self._float_params, **params["values"])
+        if mode == "fake_quant":
+            for name in self.weights:
+                qparams, spec = params["qparams"][name], self.specs[name]
+                known[name] = fake_quant(known[name], qparams, spec.estimator)
+        program = self._float_programs[mode]
+        known["qparams"] = params["qparams"]
+
+        def run(*inputs: jax.Array) -> tuple[jax.Array, ...]:
+            return program(known, {}, *inputs)[2]
+
+        return on_batch(run, self.float_graph.input_tensors, [_array(x) for x in inputs])
+
+    def integers(self, params: Params, *inputs: Any) -> tuple[Any, ...]:
+        """Runs the integer graph; see `apply`. Integers are returned as QTensors."""
+        params = self._held(params)
+        known = {**self._fixed, **self._make(params)}
+
+        def run(*inputs: Any) -> tuple[Any, ...]:
+            return self._program(known, {}, *inputs)[2]
+
+        return on_batch(run, self.graph.input_tensors, self.input_integers(params, *inputs))
+
+    def input_integers(self, params: Params, *inputs: Any) -> tuple[Any, ...]:
+        """What the integer graph is given for the inputs of `apply`: QTensors, bool as it is."""
+        tensors = self.graph.input_tensors
+        if len(inputs) != len(tensors):
+            raise ValueError(f"{len(inputs)} inputs, expected {len(tensors)}")
+        return tuple(self._input(params, t, x) for t, x in zip(tensors, inputs, strict=True))
+
+    def local(self, params: Params, *inputs: Any) -> dict[str, jax.Array]:
+        """What the float graph makes of the real values of the integer graph, step by step.
+
+        Each quantized tensor is computed in floats from those before it as the integer graph has
+        them, so that it differs from its own integers by the error of one operator.
+
+        Returns:
+          Those float32 values by name.
+        """
+        assert self.float_graph is not None
+        inputs_of_graph = self.float_graph.inputs
+        sources = [*inputs_of_graph, *(n for n in self.activations if n not in inputs_of_graph)]
+        watched = self.with_outputs(*sources)
+        values = zip(sources, watched.apply(params, *inputs), strict=True)
+        known = {**self._float_params, **params["values"]}
+        tensors = [self.float_graph.tensors[name] for name in sources]
+
+        def run(*values: jax.Array) -> dict[str, jax.Array]:
+            found: dict[str, jax.Array] = {}
+            state = {**known, "exact": dict(zip(sources, values, strict=True)), "found": found}
+            self._float_programs["local"](state, {}, *values[: len(inputs_of_graph)])
+            return found
+
+        return on_batch(run, tensors, [value for _, value in values])
+
+    def real(self, params: Params, name: str, value: Any) -> jax.Array:
+        """The real values of a tensor of the integer graph, given its integers as a QTensor."""
+        if not isinstance(value, QTensor):
+            return value
+        if name in self.owners:
+            return dequantize(value, params["qparams"][self.owners[name]])
+        one = QParams(jnp.float32(1), jnp.float32(0), jnp.float32(8), symmetric=True)
+        return dequantize(value, one)
+
+    def constants(self, params: Params) -> dict[str, Any]:
+        """Every constant and CLAMP bound of the integer graph that depends on parameters."""
+        return self._make(self._held(params))
+
+    def freeze(self, params: Params) -> Graph:
+        """The integer graph with these parameters: what `apply` computes, to save and to ship.
+
+        Raises:
+          ValueError: a scale is beyond what RESCALE can express.
+          TosaError: the graph is illegal.
+        """
+        made = jax.tree.map(payload, jax.jit(self.constants)(params), is_leaf=_is_qtensor)
+        return with_constants(self.graph, {k: np.asarray(v) for k, v in made.items()}, self.bounds)
+
+    def with_outputs(self, *names: str) -> QModel:
+        """The same model with other tensors of the integer graph as its outputs."""
+        graph, floats = self.graph, self.float_graph
+        if floats is not None:
+            floats = dataclasses.replace(floats, outputs=names)
+        return dataclasses.replace(
+            self, graph=dataclasses.replace(graph, outputs=names), float_graph=floats
+        )
+
+    @functools.cached_property
+    def weights(self) -> tuple[str, ...]:
+        """The constants that are quantized, by name."""
+        return tuple(r.tensor for r in self.recipes.values() if isinstance(r, Weight))
+
+    @functools.cached_property
+    def activations(self) -> tuple[str, ...]:
+        """The tensors with a scale of their own that are no constants, inputs first."""
+        return tuple(name for name in self.specs if name not in self.weights)
+
+    def _make(self, params: Params) -> dict[str, Any]:
+        made: dict[str, Any] = {name: recipe(params) for name, recipe in self.recipes.items()}
+        for name, (low, high) in self.bounds.items():
+            made[f"{name}/min_val"], made[f"{name}/max_val"] = low(params), high(params)
+        return made
+
+    def _held(self, params: Params) -> Params:
+        """The parameters, without gradients to those that do not train.
+
+        Bits do not unless they are learned, and the scale that a function was sampled in does not,
+        as its TABLE would no longer be of that function.
+        """
+        if "qparams" not in params:
+            return params
+        sampled = {self.owners[function.source] for function in self.tables.values()}
+        held = dict(params["qparams"])
+        for name, qparams in held.items():
+            if name in sampled:
+                held[name] = jax.tree.map(lax.stop_gradient, qparams)
+            elif not self.specs[name].learned_bits:
+                held[name] = dataclasses.replace(qparams, bits=lax.stop_gradient(qparams.bits))
+        return {**params, "qparams": held}
+
+    def _input(self, params: Params, tensor: Tensor, x: Any) -> Any:
+        if isinstance(x, QTensor):
+            return x
+        x = _array(x)
+        if tensor.name not in self.specs:
+            return QTensor.of(x) if _is_integer(x) else x
+        if _is_integer(x):
+            return QTensor.of(x.astype(tensor.dtype.storage))
+        spec = self.specs[tensor.name]
+        return quantize(x, params["qparams"][tensor.name], spec.estimator)
+
+    @functools.cached_property
+    def _program(self) -> Program:
+        return self._built[0]
+
+    @functools.cached_property
+    def _fixed(self) -> dict[str, Any]:
+        """Constants without a recipe."""
+        rest = {name: v for name, v in self._built[1].items() if name not in self.recipes}
+        with jax.ensure_compile_time_eval():
+            return {name: QTensor.of(v) if _is_integer(v) else v for name, v in rest.items()}
+
+    @functools.cached_property
+    def _built(self) -> tuple[Program, dict[str, Any]]:
+        traced = {n: {end: f"{n}/{end}" for end in ("min_val", "max_val")} for n in self.bounds}
+        with jax.ensure_compile_time_eval():
+            return build(self.graph, kernels=self._kernels, traced=traced)
+
+    @functools.cached_property
+    def _float_params(self) -> dict[str, Any]:
+        assert self.float_graph is not None
+        with jax.ensure_compile_time_eval():
+            return build(self.float_graph)[1]
+
+    @functools.cached_property
+    def _float_programs(self) -> dict[str, Program]:
+        assert self.float_graph is not None
+        return {
+            "float": build(self.float_graph, kernels=self._kernels)[0],
+            "fake_quant": build(self.float_graph, kernels=self._kernels, amend=self._rounded)[0],
+            "local": build(self.float_graph, kernels=self._kernels, amend=_replaced)[0],
+        }
+
+    @functools.cached_property
+    def _kernels(self) -> Any:
+        return kernels(self.estimator, self.overrides)
+
+    def _rounded(self, params: Mapping[str, Any], name: str, value: Any) -> Any:
+        if name not in self.specs:
+            return value
+        return fake_quant(value, params["qparams"][name], self.specs[name].estimator)
+
+
+def _replaced(params: Mapping[str, Any], name: str, value: Any) -> Any:
+    """The value of the integer graph, where it has one; the float's own is kept beside."""
+    if name not in params["exact"]:
+        return value
+    params["found"][name] = value
+    return params["exact"][name]
+
+
+def on_batch(run: Callable[..., Any], tensors: Sequence[Tensor], inputs: Sequence[Any]) -> Any:
+    """Runs a function of one example, or of the graph's own batch, on inputs of any batch.
+
+    Raises:
+      ValueError: the inputs are no batch of the tensors.
+    """
+    shapes = [tuple(t.shape or ()) for t in tensors]
+    found = [tuple(x.shape) for x in inputs]
+    if len(found) != len(shapes):
+        raise ValueError(f"{len(found)} inputs, expected {len(shapes)}")
+    if found == shapes:
+        return run(*inputs)
+    along = [s[:1] == (1,) and f[1:] == s[1:] for f, s in zip(found, shapes, strict=True)]
+    in_front = [f[1:] == s for f, s in zip(found, shapes, strict=True)]
+    counts = {f[:1] for f in found}
+    if len(counts) != 1 or not all(a or b for a, b in zip(along, in_front, strict=True)):
+        wanted = ", ".join(f"{t.name} {t}" for t in tensors)
+        raise ValueError(f"inputs of shapes {found}, expected {wanted}, or batches of them")
+    rows = [
+        jax.tree.map(lambda x: x[:, None], x) if a and not b else x
+        for x, a, b in zip(inputs, along, in_front, strict=True)
+    ]
+    outputs = jax.vmap(run)(*rows)
+    if all(in_front):
+        return outputs
+    return jax.tree.map(lambda y: y[:, 0] if y.shape[1:2] == (1,) else y, outputs)
+
+
+def _array(x: Any) -> Any:
+    return x if isinstance(x, QTensor | jax.Array) else jnp.asarray(x)
+
+
+def _is_integer(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.integer)
+
+
+def _is_qtensor(x: Any) -> bool:
+    return isinstance(x, QTensor)

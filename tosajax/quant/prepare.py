@@ -1,0 +1,90 @@
+"""prepare: from a float graph to a model of integers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+
+from tosajax import spec
+from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.graph import Graph, Node
+from tosajax.quant.convert.converter import Converter
+from tosajax.quant.model import QModel
+from tosajax.quant.regions import covered, functions
+from tosajax.quant.simplify import simplify
+from tosajax.quant.spec import Rule
+from tosajax.report import UnsupportedError
+from tosajax.spec import RoundingMode
+
+
+def prepare(
+    graph: Graph,
+    rules: Sequence[Rule] = (),
+    *,
+    rounding_mode: RoundingMode = RoundingMode.SINGLE_ROUND,
+    estimator: Estimator = clipped_ste,
+    overrides: Mapping[str, Estimator] | None = None,
+) -> QModel:
+    """Turns a float graph into a model of integers, to calibrate, to train and to freeze.
+
+    Constants are folded, batch normalization goes into convolutions, a CLAMP into the RESCALE
+    before it, and elementwise functions of one tensor (sigmoid, GELU, a square, an inverse square
+    root) become a TABLE each.
+
+    Args:
+      graph: FP32, FP16 or BF16; legal, every dimension known.
+      rules: how nodes are quantized; of several that speak of a node the last counts. Without
+        rules: INT8, weights symmetric and per channel, activations with a zero point.
+      rounding_mode: of every RESCALE but those of INT48, which have one.
+      estimator: what stands for the derivative of rounding and saturation.
+      overrides: other estimators, by operator ("RESCALE").
+
+    Raises:
+      TosaError: the graph is illegal.
+      UnsupportedError: an operator, or a type among its operands, has no integer form.
+    """
+    simple = simplify(graph)
+    found = functions(simple)
+    inside = covered(simple, found)
+    converter = Converter(simple, found, {*inside, *found}, rules, rounding_mode)
+    for name in simple.inputs:
+        converter.input(name)
+    for node in simple.ordered_nodes():
+        if node.op not in spec.CONSTANT_OPERATORS and not inside.intersection(node.outputs):
+            _convert(converter, node)
+    outputs = [converter.get(name) for name in simple.outputs]
+    return QModel(
+        graph=converter.builder.graph(outputs),
+        float_graph=simple,
+        recipes=converter.recipes,
+        bounds=converter.bounds,
+        specs=converter.specs,
+        owners=converter.owners,
+        channel_axes=converter.channel_axes,
+        tables=converter.tables,
+        estimator=estimator,
+        overrides=overrides or {},
+    )
+
+
+def _convert(converter: Converter, node: Node) -> None:
+    (output,) = node.outputs
+    if output in converter.done:
+        return
+    if output in converter.functions:
+        converter.look_up(converter.functions[output])
+    elif not any(converter.is_float(name) for name in (*node.inputs, output)):
+        converter.copy(node)
+    else:
+        _conversion(node)(converter, node)
+
+
+def _conversion(node: Node) -> Callable[[Converter, Node], None]:
+    """By chapter and by name."""
+    try:
+        chapter = spec.OPERATORS[node.op].chapter
+        module = importlib.import_module(f"tosajax.quant.convert.{chapter}")
+        return getattr(module, node.op.lower())
+    except (ModuleNotFoundError, AttributeError):
+        message = f"{node.title}: this operator of floats has no integer form"
+        raise UnsupportedError(message) from None

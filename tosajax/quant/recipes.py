@@ -1,0 +1,215 @@
+"""Recipes: how each constant of the integer graph is made of the parameters.
+
+`constants` of a model calls them in training, and `freeze` once, for the file: there is no other
+place where integers come from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.dtypes import DType
+from tosajax.fixedpoint import _x64
+from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.grad.qtensor import QTensor, follow
+from tosajax.quant.qparams import (
+    QParams,
+    dequantize,
+    divide,
+    multiplier_and_shift,
+    quantize,
+    zero_point_integer,
+)
+
+# {"values": {tensor: float32}, "qparams": {tensor: QParams}, "tables": {tensor: float32}}, and
+# "rounding" while it is learned; a lifted graph has groups of its own.
+Params = dict[str, Any]
+# The name of a tensor whose scale it is, or several, for the largest of their scales.
+Term = str | tuple[str, ...]
+
+# The largest float32 that an int32 holds.
+_INT32_LIMIT = float(2**31 - 128)
+
+
+class Recipe(Protocol):
+    """Makes one constant of the integer graph of the parameters."""
+
+    def __call__(self, params: Params) -> QTensor: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """A product of scales and of a constant, over another scale; 1 value or one a channel.
+
+    One product and one division, so that there is no other order for a compiler to find.
+    """
+
+    over: tuple[Term, ...] = ()
+    under: Term | None = None
+    factor: float = 1.0
+
+    def __call__(self, params: Params) -> jax.Array:
+        value = jnp.full((1,), self.factor, jnp.float32)
+        for term in self.over:
+            value = value * _scale_of(params, term)
+        return value if self.under is None else divide(value, _scale_of(params, self.under))
+
+    def times(self, factor: float) -> Scale:
+        return dataclasses.replace(self, factor=self.factor * factor)
+
+    def to(self, tensor: Term) -> Scale:
+        """From these units to those of a tensor."""
+        return dataclasses.replace(self, under=tensor)
+
+
+def _scale_of(params: Params, term: Term) -> jax.Array:
+    if isinstance(term, str):
+        return params["qparams"][term].scale.reshape(-1)
+    first, *rest = (params["qparams"][name].scale.reshape(-1) for name in term)
+    for scale in rest:
+        first = jnp.maximum(first, scale)
+    return first
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """A constant, quantized; each value up or down as `params["rounding"]` says, where it does."""
+
+    tensor: str
+    estimator: Estimator = clipped_ste
+
+    def __call__(self, params: Params) -> QTensor:
+        values, qparams = params["values"][self.tensor], params["qparams"][self.tensor]
+        rounding = params.get("rounding", {}).get(self.tensor)
+        if rounding is None:
+            return quantize(values, qparams, self.estimator)
+        return _rounded(values, rounding, qparams)
+
+
+def _rounded(values: jax.Array, rounding: jax.Array, qparams: QParams) -> QTensor:
+    """Down for a rounding below 0, else up; between them it has the gradient of a soft step."""
+    zero_point = zero_point_integer(qparams).q.astype(jnp.float32)
+    grid = lax.stop_gradient(qparams.grid)
+    down = jnp.floor(lax.stop_gradient(divide(values, qparams.scale))) + zero_point
+    hard = jnp.clip(down + (rounding >= 0).astype(jnp.float32), *grid)
+    soft = jnp.clip(down + soft_step(rounding), *grid)
+    return QTensor(hard.astype(qparams.dtype.storage), follow(hard, soft))
+
+
+def soft_step(rounding: jax.Array) -> jax.Array:
+    """From 0 to 1, flat beyond: the rectified sigmoid of AdaRound (Nagel et al., 2020)."""
+    return jnp.clip(jax.nn.sigmoid(rounding) * 1.2 - 0.1, 0.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bias:
+    """A bias in units of input times weight, ties to even."""
+
+    tensor: str
+    scale: Scale
+    dtype: DType = DType.INT32
+
+    def __call__(self, params: Params) -> QTensor:
+        return to_accumulator(divide(params["values"][self.tensor], self.scale(params)), self.dtype)
+
+
+def to_accumulator(value: jax.Array, dtype: DType) -> QTensor:
+    """Rounded float32 as INT32, saturated, or as INT48, which holds no more of it."""
+    rounded = lax.round(lax.stop_gradient(value), lax.RoundingMethod.TO_NEAREST_EVEN)
+    integers = jnp.clip(rounded, -_INT32_LIMIT, _INT32_LIMIT).astype(jnp.int32)
+    if dtype is DType.INT48:
+        with _x64.scope():
+            return QTensor(_x64.widen(integers), value)
+    return QTensor(integers, value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Multiplier:
+    """The multiplier of a RESCALE."""
+
+    scale: Scale
+    scale32: bool = True
+
+    def __call__(self, params: Params) -> QTensor:
+        return multiplier_and_shift(self.scale(params), scale32=self.scale32)[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shift:
+    """The shift of a RESCALE."""
+
+    scale: Scale
+    scale32: bool = True
+
+    def __call__(self, params: Params) -> QTensor:
+        return QTensor.of(multiplier_and_shift(self.scale(params), scale32=self.scale32)[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeroPoint:
+    """The zero point of a tensor, as a list of one."""
+
+    tensor: str
+
+    def __call__(self, params: Params) -> QTensor:
+        zero_point = zero_point_integer(params["qparams"][self.tensor])
+        return jax.tree.map(lambda x: x.reshape(1), zero_point)
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A real constant in the units of a tensor, as a list of one."""
+
+    tensor: str
+    value: float
+
+    def __call__(self, params: Params) -> QTensor:
+        return quantize(jnp.full((1,), self.value, jnp.float32), params["qparams"][self.tensor])
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """An end of the range of a tensor: of its bits, or a real number that lies within."""
+
+    tensor: str
+    upper: bool
+    value: float | None = None
+
+    def __call__(self, params: Params) -> QTensor:
+        qparams = params["qparams"][self.tensor]
+        if self.value is not None and abs(self.value) < np.finfo(np.float32).max:
+            return quantize(jnp.full((), self.value, jnp.float32), qparams)
+        end = qparams.grid.qmax if self.upper else qparams.grid.qmin
+        return QTensor(lax.stop_gradient(end).astype(qparams.dtype.storage), end)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entries:
+    """A TABLE: the samples of a function, of INT8 in the units of its output, of INT16 in steps."""
+
+    tensor: str
+    dtype: DType
+
+    def __call__(self, params: Params) -> QTensor:
+        samples, qparams = params["tables"][self.tensor], params["qparams"][self.tensor]
+        if self.dtype is DType.INT8:
+            return quantize(samples, qparams)
+        value = divide(samples, qparams.scale * self.step(qparams.dtype))
+        ends = float(self.dtype.minimum), float(self.dtype.maximum)
+        rounded = jnp.clip(lax.round(value, lax.RoundingMethod.TO_NEAREST_EVEN), *ends)
+        return QTensor(rounded.astype(self.dtype.storage), clipped_ste(value, *ends))
+
+    def step(self, output: DType) -> float:
+        """The unit of INT16 entries, in units of the output: 255 steps of INT8 fit."""
+        return 1.0 if output is DType.INT16 else 2.0**-7
+
+
+def real(integers: QTensor, tensor: str, params: Params) -> jax.Array:
+    """The real values of a tensor's integers."""
+    return dequantize(integers, params["qparams"][tensor])

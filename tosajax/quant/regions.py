@@ -1,0 +1,211 @@
+"""Regions: which tensors are functions, element by element, of one other tensor.
+
+A lookup table can replace the operators between the two: an activation function, and what a
+converter spells as a dozen operators, such as GELU or the square root in a layer norm.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax import spec
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.lower import lower
+
+# Chapters whose operators work on each element by itself.
+_ELEMENTWISE = (
+    "activation",
+    "comparison",
+    "elementwise_binary",
+    "elementwise_ternary",
+    "elementwise_unary",
+)
+# Chapters whose operators round what they computed in a wider type, where a CLAMP costs nothing.
+_ROUNDING = ("conv", "elementwise_binary", "matmul", "pool", "reduction")
+# Operators that integers compute as well as a table would; so is MUL by a constant.
+_LINEAR = ("ADD", "CLAMP", "NEGATE", "SUB")
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A tensor as a function of another, element by element.
+
+    Args:
+      source: the other tensor, FP32.
+      output: the tensor, FP32 and of the same shape.
+      graph: computes `output` of `source`, as tensors of one element, shape (1,).
+    """
+
+    source: str
+    output: str
+    graph: Graph
+
+
+def functions(graph: Graph) -> dict[str, Function]:
+    """The tensors that lookup tables can compute, by name, in the order of the graph.
+
+    A source is as far up as it can be. A tensor is listed if something reads it that is no part
+    of a function, or if it is an output of the graph; and only if more is between it and its
+    source than ADD, SUB, CLAMP, NEGATE and MUL by constants, which integers compute as well.
+
+    Args:
+      graph: from `simplify`.
+    """
+    origins = _origins(graph)
+    sources = {
+        name: origin.source
+        for name, origin in origins.items()
+        if origin.curved and graph.tensors[name].dtype.is_float
+    }
+    needed = _needed(graph, graph.outputs, {name: (read,) for name, read in sources.items()})
+    return {name: _function(graph, sources[name], name) for name in sources if name in needed}
+
+
+def covered(graph: Graph, functions: Mapping[str, Function]) -> frozenset[str]:
+    """The tensors that nothing has to compute when these functions are tables.
+
+    Args:
+      graph: from `simplify`.
+      functions: all or some of those of the graph, by output.
+    """
+    reads = {name: (function.source,) for name, function in functions.items()}
+    nodes = [node for node in graph.nodes if node.op not in spec.CONSTANT_OPERATORS]
+    computed = frozenset(name for node in nodes for name in node.outputs)
+    return computed - _needed(graph, graph.outputs, reads)
+
+
+def evaluate(function: Function, x: np.ndarray) -> np.ndarray:
+    """A function at some points.
+
+    Args:
+      function: any.
+      x: float32, of one axis; at least one point.
+
+    Returns:
+      float32, the shape of x; infinite or NaN where the operators give that.
+
+    Raises:
+      ValueError: x has another number of axes, or no points.
+    """
+    points = jnp.asarray(x, jnp.float32)
+    if points.ndim != 1:
+        raise ValueError(f"x has shape {points.shape}, expected one axis")
+    run, params = lower(_of_length(function.graph, points.size))
+    (y,) = run(params, points)
+    return np.asarray(y)
+
+
+class _Origin(NamedTuple):
+    """What a tensor is a function of: itself, if nothing else.
+
+    `curved` says that something on the way is more than scaling, moving and clamping.
+    """
+
+    source: str
+    curved: bool
+
+
+def _origins(graph: Graph) -> dict[str, _Origin]:
+    """The origin of every tensor, in the order of the graph."""
+    origins = {name: _Origin(name, False) for name in graph.inputs}
+    readers = Counter([*(name for node in graph.nodes for name in node.inputs), *graph.outputs])
+    producers: dict[str, Node] = {}
+    for node in graph.ordered_nodes():
+        found = _common(node, origins, graph.tensors)
+        if found is not None and _is_fused(node, found, producers, readers):
+            found = None
+        for name in node.outputs:
+            origins[name] = found or _Origin(name, False)
+            producers[name] = node
+    return origins
+
+
+def _common(
+    node: Node, origins: Mapping[str, _Origin], tensors: Mapping[str, Tensor]
+) -> _Origin | None:
+    """The origin of a node's output, if it is a function of one float tensor."""
+    operands = [name for name in node.inputs if tensors[name].values is None]
+    sources = {origins[name].source for name in operands}
+    if len(sources) != 1 or not _is_elementwise(node, operands, tensors):
+        return None
+    (source,) = sources
+    linear = node.op in _LINEAR and len(operands) == 1
+    curved = not linear or any(origins[name].curved for name in operands)
+    return _Origin(source, curved) if tensors[source].dtype.is_float else None
+
+
+def _is_elementwise(node: Node, operands: Sequence[str], tensors: Mapping[str, Tensor]) -> bool:
+    """Whether an element of the output depends on that of each operand, and on nothing else.
+
+    Operands of one source have one shape, its own, so that none of them is broadcast.
+    """
+    constants = [tensors[name] for name in node.inputs if name not in operands]
+    return spec.OPERATORS[node.op].chapter in _ELEMENTWISE and all(
+        math.prod(tensor.shape or ()) == 1 for tensor in constants
+    )
+
+
+def _is_fused(
+    node: Node, origin: _Origin, producers: Mapping[str, Node], readers: Mapping[str, int]
+) -> bool:
+    """Whether a node is a CLAMP that belongs to the operator before it."""
+    (name, *_) = node.inputs
+    producer = producers.get(name)
+    return (
+        node.op == "CLAMP"
+        and producer is not None
+        and origin.source == name
+        and readers[name] == 1
+        and spec.OPERATORS[producer.op].chapter in _ROUNDING
+    )
+
+
+def _needed(
+    graph: Graph, names: Sequence[str], reads: Mapping[str, Sequence[str]]
+) -> frozenset[str]:
+    """The tensors that some depend on, themselves included.
+
+    Args:
+      graph: any.
+      names: the tensors.
+      reads: what some tensors are computed from, other than the inputs of their nodes.
+    """
+    reads = {name: node.inputs for node in graph.nodes for name in node.outputs} | dict(reads)
+    pending = list(names)
+    needed: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in needed:
+            needed.add(name)
+            pending.extend(reads.get(name, ()))
+    return frozenset(needed)
+
+
+def _function(graph: Graph, source: str, output: str) -> Function:
+    inside = _needed(graph, (output,), {source: ()})
+    computed = inside - {source}
+    nodes = [node for node in graph.ordered_nodes() if not computed.isdisjoint(node.outputs)]
+    tensors = {name: _flat(graph.tensors[name]) for name in inside}
+    return Function(source, output, Graph((source,), (output,), tensors, tuple(nodes), name=output))
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """A tensor of one element; a constant has one."""
+    values = None if tensor.values is None else tensor.values.reshape(1)
+    return dataclasses.replace(tensor, shape=(1,), values=values)
+
+
+def _of_length(graph: Graph, length: int) -> Graph:
+    """The graph of a function for tensors of `length` elements; constants broadcast."""
+    tensors = {
+        name: tensor if tensor.values is not None else dataclasses.replace(tensor, shape=(length,))
+        for name, tensor in graph.tensors.items()
+    }
+    return dataclasses.replace(graph, tensors=tensors)

@@ -1,0 +1,365 @@
+"""simplify: a float graph made ready for quantization, the same function with less in it.
+
+All floats become FP32, what is constant becomes a CONST, scales and offsets of channels go into
+the convolution before them, and nodes that change nothing go away.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.fold import fold
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.lower import build
+from tosajax.report import UnsupportedError
+from tosajax.spec import AccType
+from tosajax.validate import validate
+
+# Chapters whose operators are more than functions of their inputs, or of complex numbers.
+_REFUSED = ("control_flow", "custom", "fft", "variable")
+# Operators that change nothing when the output has the shape of the first input; a TRANSPOSE has
+# to keep the order of the elements too.
+_RESHAPING = ("CONCAT", "IDENTITY", "PAD", "RESHAPE", "SLICE", "TILE", "TRANSPOSE")
+# The operand that changes nothing; these operators scale and move values.
+_NEUTRAL = {"ADD": 0, "SUB": 0, "MUL": 1}
+
+
+def simplify(graph: Graph) -> Graph:
+    """The same function in fewer operators, with no float type but FP32.
+
+    - FP8, FP16 and BF16 tensors become FP32: constants, bounds of CLAMP and accumulators too.
+      What rounding and overflow of the narrow type did to activations is gone.
+    - What follows from constants alone is computed; what nobody reads is dropped.
+    - ADD, SUB and MUL by constants that vary along the channels at most go into the weights and
+      the bias of the convolution before them, where nothing else reads what lies between.
+    - Operators that change nothing are dropped, and a RESHAPE of a RESHAPE becomes one.
+
+    Args:
+      graph: legal, every dimension known. Integer tensors stay as they are.
+
+    Returns:
+      A legal graph; its inputs and outputs have the same names, order and shapes. A tensor that
+      is kept has the value that it had, but for constant weights and biases of convolutions that
+      have taken something in: these keep their names where no other node reads them.
+
+    Raises:
+      TosaError: the graph is illegal.
+      UnsupportedError: it has open dimensions, control flow, variables, custom operators or
+        Fourier transforms.
+    """
+    _check(graph)
+    for step in (_in_float32, _computed, _without_identities, _without_batch_norms, _renamed):
+        graph = fold(step(graph))
+    return _without_unused_tensors(graph)
+
+
+def _check(graph: Graph) -> None:
+    if graph.is_dynamic:
+        raise UnsupportedError(
+            f"graph {graph.name!r} has open dimensions: bind them first, with tosajax.bind"
+        )
+    validate(graph).raise_errors()
+    for node in graph.nodes:
+        chapter = spec.OPERATORS[node.op].chapter
+        if chapter in _REFUSED:
+            raise UnsupportedError(f"{node.title}: operators of {chapter} cannot be quantized")
+
+
+# One float type.
+
+
+def _in_float32(graph: Graph) -> Graph:
+    tensors = {name: _wide_tensor(tensor) for name, tensor in graph.tensors.items()}
+    nodes = [_wide_node(node, graph.tensors) for node in graph.nodes]
+    return dataclasses.replace(graph, tensors=tensors, nodes=nodes, subgraphs={})
+
+
+def _wide_tensor(tensor: Tensor) -> Tensor:
+    return dataclasses.replace(tensor, dtype=DType.FP32) if tensor.dtype.is_float else tensor
+
+
+def _wide_node(node: Node, tensors: Mapping[str, Tensor]) -> Node:
+    dtypes = [tensors[name].dtype for name in (*node.inputs, *node.outputs)]
+    if node.op == "CAST" and all(dtype.is_float for dtype in dtypes):
+        return dataclasses.replace(node, op="IDENTITY")
+    attributes = dict(node.attributes)
+    for argument in spec.OPERATORS[node.op].attributes:
+        if argument.name in attributes:
+            value = attributes[argument.name]
+            attributes[argument.name] = _wide_attribute(argument.dtype, value, dtypes[0])
+    return dataclasses.replace(node, attributes=attributes)
+
+
+def _wide_attribute(kind: object, value: object, dtype: DType) -> object:
+    """An attribute; `kind` is its type in the table, a name where it is that of the elements."""
+    if kind is AccType:
+        return DType.FP32 if dtype.is_float else value
+    if isinstance(kind, str) and dtype.is_float:
+        return np.float32(np.asarray(value).astype(dtype.storage))
+    return value
+
+
+# Constants.
+
+
+def _computed(graph: Graph) -> Graph:
+    """What follows from constants alone, floats included, as constants."""
+    stored, computed, nodes = [], [], []
+    known: set[str] = set()
+    for node in graph.ordered_nodes():
+        if node.op in spec.CONSTANT_OPERATORS:
+            stored.append(node)
+        elif known.issuperset(node.inputs):
+            computed.append(node)
+        else:
+            nodes.append(node)
+            continue
+        known.update(node.outputs)
+    names = [name for node in computed for name in node.outputs]
+    program, params = build(Graph((), tuple(names), graph.tensors, (*stored, *computed)))
+    _, _, outputs = program(params, {})
+    tensors = dict(graph.tensors)
+    for name, values in zip(names, outputs, strict=True):
+        tensors[name] = dataclasses.replace(tensors[name], values=np.asarray(values))
+    made = [Node("CONST", (), (name,)) for name in names]
+    return dataclasses.replace(graph, tensors=tensors, nodes=(*stored, *made, *nodes))
+
+
+def _without_unused_tensors(graph: Graph) -> Graph:
+    used = {*graph.inputs, *graph.outputs}
+    for node in graph.nodes:
+        used.update(node.inputs, node.outputs)
+    tensors = {name: tensor for name, tensor in graph.tensors.items() if name in used}
+    return dataclasses.replace(graph, tensors=tensors)
+
+
+# Operators that change nothing.
+
+
+def _without_identities(graph: Graph) -> Graph:
+    """Reads what is equal and comes earlier, so that an IDENTITY is left for outputs only."""
+    equal: dict[str, str] = {}
+    reshapes: dict[str, Node] = {}
+    nodes = []
+    for node in graph.ordered_nodes():
+        inputs = tuple(equal.get(name, name) for name in node.inputs)
+        node = _merged(dataclasses.replace(node, inputs=inputs), reshapes)
+        source = _equal_input(node, graph.tensors)
+        if source is not None:
+            equal[node.outputs[0]] = source
+            node = Node("IDENTITY", (source,), node.outputs, location=node.location)
+        nodes.append(node)
+    return dataclasses.replace(graph, nodes=nodes)
+
+
+def _merged(node: Node, reshapes: dict[str, Node]) -> Node:
+    """A RESHAPE of what an earlier one in `reshapes` reads, to which it is added."""
+    if node.op != "RESHAPE":
+        return node
+    before = reshapes.get(node.inputs[0])
+    if before is not None:
+        node = dataclasses.replace(node, inputs=(before.inputs[0], node.inputs[1]))
+    reshapes[node.outputs[0]] = node
+    return node
+
+
+def _equal_input(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    """The input that the output of a node is equal to, if there is one."""
+    if node.op in _RESHAPING:
+        name = node.inputs[0]
+        same = _has_type_of(node, name, tensors) and not _moves(node, tensors[name])
+        return name if same else None
+    if node.op in _NEUTRAL and _is_unshifted(node, tensors):
+        first, second = node.inputs[:2]
+        pairs = [(first, second)] if node.op == "SUB" else [(first, second), (second, first)]
+        for name, other in pairs:
+            values = tensors[other].values
+            neutral = values is not None and np.all(values == _NEUTRAL[node.op])
+            if neutral and _has_type_of(node, name, tensors):
+                return name
+    return None
+
+
+def _has_type_of(node: Node, name: str, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the output of a node has the element type and shape of a tensor."""
+    output, tensor = tensors[node.outputs[0]], tensors[name]
+    return (output.dtype, output.shape) == (tensor.dtype, tensor.shape)
+
+
+def _moves(node: Node, tensor: Tensor) -> bool:
+    """Whether a node is a TRANSPOSE that changes the order of the elements of a tensor."""
+    axes = node.attributes["perms"] if node.op == "TRANSPOSE" else ()
+    long = [axis for axis in axes if _shape(tensor)[axis] > 1]
+    return long != sorted(long)
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return tensor.shape or ()
+
+
+def _is_unshifted(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a node is no MUL, or one that does not shift its product."""
+    shifts = [tensors[name].values for name in node.inputs[2:]]
+    return all(shift is not None and not shift.any() for shift in shifts)
+
+
+def _renamed(graph: Graph) -> Graph:
+    """Gives what an IDENTITY copies the name of the copy, where it is free to be renamed."""
+    names: dict[str, str] = {}
+    nodes = []
+    for node in graph.nodes:
+        source = node.inputs[0] if node.op == "IDENTITY" else None
+        if source is None or source in {*graph.inputs, *graph.outputs, *names}:
+            nodes.append(node)
+        else:
+            names[source] = node.outputs[0]
+    return dataclasses.replace(graph, nodes=[_with_names(node, names) for node in nodes])
+
+
+def _with_names(node: Node, names: Mapping[str, str]) -> Node:
+    inputs = [names.get(name, name) for name in node.inputs]
+    outputs = [names.get(name, name) for name in node.outputs]
+    return dataclasses.replace(node, inputs=inputs, outputs=outputs)
+
+
+# Batch norms, and whatever else scales and moves the channels of a convolution.
+
+
+class _Affine(NamedTuple):
+    """scale * x + offset: float64, for each channel or for all."""
+
+    scale: np.ndarray
+    offset: np.ndarray
+
+
+# The nodes that read a tensor, once for each time; None stands for the caller.
+_Readers = Mapping[str, Sequence[Node | None]]
+
+
+def _without_batch_norms(graph: Graph) -> Graph:
+    tensors = dict(graph.tensors)
+    readers = _readers(graph)
+    gone: set[str] = set()  # what is computed inside a convolution now
+    nodes = []
+    for node in graph.ordered_nodes():
+        chain = _chain(node, tensors, readers) if _is_convolution(node, tensors) else []
+        made = _with_chain(node, chain, tensors, readers) if chain else None
+        if made is not None:
+            gone.update(reader.outputs[0] for reader, _ in chain)
+        if gone.isdisjoint(node.outputs):
+            nodes += made or [node]
+    return dataclasses.replace(graph, tensors=tensors, nodes=nodes)
+
+
+def _readers(graph: Graph) -> _Readers:
+    readers: dict[str, list[Node | None]] = {name: [] for name in graph.tensors}
+    for node in graph.nodes:
+        for name in node.inputs:
+            readers[name].append(node)
+    for name in graph.outputs:
+        readers[name].append(None)
+    return readers
+
+
+def _is_convolution(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a node is a convolution of floats, with weights and bias that are known."""
+    if spec.OPERATORS[node.op].chapter != "conv":
+        return False
+    _, weight, bias, *_ = (tensors[name] for name in node.inputs)
+    return weight.dtype.is_float and weight.values is not None and bias.values is not None
+
+
+def _chain(
+    node: Node, tensors: Mapping[str, Tensor], readers: _Readers
+) -> list[tuple[Node, _Affine]]:
+    """The nodes that follow a node one by one and only scale and move its channels."""
+    chain: list[tuple[Node, _Affine]] = []
+    (output,) = node.outputs
+    while len(readers[output]) == 1:
+        (reader,) = readers[output]
+        affine = None if reader is None else _affine(reader, output, tensors)
+        if reader is None or affine is None:
+            break
+        chain.append((reader, affine))
+        (output,) = reader.outputs
+    return chain
+
+
+def _affine(node: Node, x: str, tensors: Mapping[str, Tensor]) -> _Affine | None:
+    """What an ADD, SUB or MUL by a constant does to the channels of x; None for other nodes."""
+    if node.op not in _NEUTRAL or not _is_unshifted(node, tensors):
+        return None
+    first, second = node.inputs[:2]
+    constant = _by_channel(tensors[second if first == x else first])
+    if constant is None or not _has_type_of(node, x, tensors):
+        return None
+    one, zero = np.ones(1), np.zeros(1)
+    if node.op == "MUL":
+        return _Affine(constant, zero)
+    if node.op == "ADD":
+        return _Affine(one, constant)
+    return _Affine(one, -constant) if first == x else _Affine(-one, constant)
+
+
+def _by_channel(tensor: Tensor) -> np.ndarray | None:
+    """The values of a constant along its last axis, float64, if they vary along no other."""
+    if tensor.values is None:
+        return None
+    rows = tensor.values.reshape(-1, tensor.values.shape[-1])
+    return rows[0].astype(np.float64) if np.all(rows == rows[0]) else None
+
+
+def _with_chain(
+    node: Node,
+    chain: Sequence[tuple[Node, _Affine]],
+    tensors: dict[str, Tensor],
+    readers: _Readers,
+) -> list[Node] | None:
+    """A convolution that does all of a chain, after its constants; None if these overflow.
+
+    Adds the constants to `tensors`.
+    """
+    x, weight, bias, *zero_points = node.inputs
+    (output,) = chain[-1][0].outputs
+    channels = _shape(tensors[output])[-1]
+    scale, offset = np.ones(channels), np.zeros(channels)
+    for _, step in chain:
+        scale, offset = step.scale * scale, step.scale * offset + step.offset
+    with np.errstate(over="ignore"):
+        weights = _float64(tensors[weight]) * _like_weights(scale, node, tensors[weight])
+        biases = _float64(tensors[bias]) * scale + offset
+        folded = {weight: weights.astype(np.float32), bias: biases.astype(np.float32)}
+    if not all(np.isfinite(values).all() for values in folded.values()):
+        return None
+    names = []
+    for name, values in folded.items():
+        # Another reader needs the constant as it was.
+        taken = len(readers[name]) > 1
+        names.append(_unused(f"{name}_{output}", tensors) if taken else name)
+        tensors[names[-1]] = Tensor(names[-1], DType.FP32, values.shape, values)
+    made = [Node("CONST", (), (name,)) for name in names if name not in folded]
+    inputs = (x, *names, *zero_points)
+    return [*made, dataclasses.replace(node, inputs=inputs, outputs=(output,))]
+
+
+def _float64(tensor: Tensor) -> np.ndarray:
+    return np.asarray(tensor.values, np.float64)
+
+
+def _like_weights(scale: np.ndarray, node: Node, weight: Tensor) -> np.ndarray:
+    """One value for each output channel, in a shape that broadcasts with the weights."""
+    shape = _shape(weight)
+    depthwise = node.op == "DEPTHWISE_CONV2D"
+    return scale.reshape(shape[-2:] if depthwise else (-1, *(1 for _ in shape[1:])))
+
+
+def _unused(name: str, tensors: Mapping[str, Tensor]) -> str:
+    while name in tensors:
+        name += "'"
+    return name

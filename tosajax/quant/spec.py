@@ -1,0 +1,111 @@
+"""QSpec: how a tensor is to be quantized; rules say which tensor gets which."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+
+from tosajax.dtypes import DType
+from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.quant.observers import Observer, min_max
+
+_SHORT = {"i4": DType.INT4, "i8": DType.INT8, "i16": DType.INT16}
+
+
+@dataclasses.dataclass(frozen=True)
+class QSpec:
+    """How a tensor is to be quantized.
+
+    Args:
+      dtype: INT4 (weights only), INT8 or INT16 (activations only), which holds the integers; or
+        "i4", "i8", "i16".
+      bits: of the range in use, from 2 to those of dtype, which are the default.
+      symmetric: the zero point is 0, as it always is of INT4 and INT16.
+      per_channel: one scale for each output channel, of weights only; they are symmetric then.
+      narrow_range: leaves out the lowest integer, as INT4 always does.
+      observer: finds the scale and the zero point.
+      estimator: what stands for the derivative of rounding and saturation, of weights and inputs.
+      learned_bits: `bits` has a gradient.
+
+    Raises:
+      ValueError: the arguments contradict each other.
+    """
+
+    dtype: DType | str = DType.INT8
+    bits: int | None = None
+    symmetric: bool = True
+    per_channel: bool = False
+    narrow_range: bool = False
+    observer: Observer = dataclasses.field(default_factory=min_max)
+    estimator: Estimator = clipped_ste
+    learned_bits: bool = False
+
+    def __post_init__(self) -> None:
+        dtype = _SHORT.get(self.dtype, self.dtype) if isinstance(self.dtype, str) else self.dtype
+        if dtype not in _SHORT.values():
+            raise ValueError(f"dtype {self.dtype!r}, expected one of {', '.join(_SHORT)}")
+        assert isinstance(dtype, DType)
+        object.__setattr__(self, "dtype", dtype)
+        if self.bits is None:
+            object.__setattr__(self, "bits", dtype.bits)
+        elif not 2 <= self.bits <= dtype.bits:
+            raise ValueError(f"{self.bits} bits of {dtype.name}, expected 2 to {dtype.bits}")
+        if dtype is DType.INT4:
+            object.__setattr__(self, "narrow_range", True)
+        if not self.symmetric and (dtype is not DType.INT8 or self.per_channel):
+            what = "values of a scale per channel" if self.per_channel else dtype.name
+            raise ValueError(f"TOSA has no zero point for {what}, expected symmetric=True")
+
+
+# What rules leave open.
+DEFAULT_WEIGHT = QSpec(per_channel=True, narrow_range=True)
+DEFAULT_ACT = QSpec(symmetric=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """Specifications for the nodes that a pattern is found in; None says nothing of them."""
+
+    pattern: str
+    weight: QSpec | None = None
+    act: QSpec | None = None
+
+
+def rule(pattern: str, *, weight: QSpec | None = None, act: QSpec | None = None) -> Rule:
+    """Says how nodes are quantized.
+
+    Args:
+      pattern: a regular expression, searched for in the names of a node's tensors and in its
+        location; ".*" is all nodes.
+      weight: for their constants that convolutions and MATMUL multiply by.
+      act: for what they compute; of a graph input, for itself.
+
+    Raises:
+      ValueError: a specification that TOSA cannot express.
+    """
+    re.compile(pattern)
+    if weight is not None and weight.dtype is DType.INT16:
+        raise ValueError(f"rule {pattern!r}: weights of INT16, expected INT4 or INT8")
+    if act is not None and (act.dtype is DType.INT4 or act.per_channel):
+        what = "a scale per channel" if act.per_channel else "INT4"
+        raise ValueError(f"rule {pattern!r}: activations of {what}, expected INT8 or INT16")
+    return Rule(pattern, weight, act)
+
+
+def weight_spec(rules: Sequence[Rule], names: Iterable[str]) -> QSpec:
+    """That of the last rule that says something of the weights of a node of these names."""
+    names = list(names)
+    found = [r.weight for r in rules if r.weight is not None and _matches(r, names)]
+    return found[-1] if found else DEFAULT_WEIGHT
+
+
+def act_spec(rules: Sequence[Rule], names: Iterable[str]) -> QSpec:
+    """That of the last rule that says something of what a node of these names computes."""
+    names = list(names)
+    found = [r.act for r in rules if r.act is not None and _matches(r, names)]
+    return found[-1] if found else DEFAULT_ACT
+
+
+def _matches(rule: Rule, names: Sequence[str]) -> bool:
+    return any(re.search(rule.pattern, name) for name in names)
