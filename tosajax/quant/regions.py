@@ -136,7 +136,7 @@ def _common(
     if len(sources) != 1 or not _is_elementwise(node, operands, tensors):
         return None
     (source,) = sources
-    linear = node.op in _LINEAR and len(operands) == 1
+    linear = node.op in _LINEAR or (node.op == "MUL" and len(operands) == 1)
     curved = not linear or any(origins[name].curved for name in operands)
     return _Origin(source, curved) if tensors[source].dtype.is_float else None
 
