@@ -23,6 +23,7 @@ def differentiable(
     estimator: Estimator = clipped_ste,
     overrides: Mapping[str, Estimator] | None = None,
     safe: bool = False,
+    max_trip_count: int | None = None,
     custom_ops: CustomOps | None = None,
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Turns a graph into `fn(params, *inputs) -> outputs`, with integers as QTensors.
@@ -37,6 +38,9 @@ def differentiable(
       overrides: other estimators, by operator ("RESCALE"); CEIL, FLOOR and LOGICAL_LEFT_SHIFT
         have none but these.
       safe: derivatives of LOG, POW, RECIPROCAL and RSQRT that are infinite or NaN are 0.
+      max_trip_count: turns of a WHILE_LOOP that reverse mode goes back over, with the memory for
+        so many. Outputs are the same whatever it is; derivatives are NaN where a loop takes more
+        turns. None: loops have a forward mode only.
       custom_ops: as for `tosajax.lower`; they are given QTensors.
 
     Returns:
@@ -49,7 +53,7 @@ def differentiable(
       ValueError: an override is of no operator that has an estimator.
     """
     validate(graph).raise_errors()
-    chosen = kernels(estimator, overrides or {}, safe=safe)
+    chosen = kernels(estimator, overrides or {}, safe=safe, max_trip_count=max_trip_count)
     program, params = build(graph, custom_ops=custom_ops, kernels=chosen)
 
     def fn(params: Mapping[str, Any], state: State, *inputs: Any) -> tuple[Any, Any]:

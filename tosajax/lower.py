@@ -244,7 +244,7 @@ def _step(node: Node, graph: Graph, blocks: Mapping[str, Program], context: _Con
         case "COND_IF":
             return _cond_if(node, blocks, _FlagNames(context))
         case "WHILE_LOOP":
-            return _while_loop(node, blocks, _FlagNames(context))
+            return _while_loop(node, blocks, context)
         case "VARIABLE_READ":
             return _variable_read(node, graph.tensors[node.outputs[0]], context)
         case "VARIABLE_WRITE":
@@ -396,8 +396,9 @@ def _cond_if(node: Node, blocks: Mapping[str, Program], flag_names: _FlagNames) 
     return step
 
 
-def _while_loop(node: Node, blocks: Mapping[str, Program], flag_names: _FlagNames) -> _Step:
+def _while_loop(node: Node, blocks: Mapping[str, Program], context: _Context) -> _Step:
     cond_name, body_name = (node.attributes[key] for key in ("cond_graph", "body_graph"))
+    flag_names = _FlagNames(context)
 
     def step(run: _Run) -> None:
         cond_graph, body_graph = (
@@ -416,7 +417,7 @@ def _while_loop(node: Node, blocks: Mapping[str, Program], flag_names: _FlagName
             state, found, values = body_graph(state, *values)
             return judge(state, _either(flags, found), values)
 
-        _, run.state, flags, outputs = ops.while_loop(
+        _, run.state, flags, outputs = context.kernels.while_loop(
             judge(run.state, nothing, inputs),
             cond_graph=lambda condition, *_: condition,
             body_graph=turn,

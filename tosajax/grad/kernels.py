@@ -35,7 +35,7 @@ def _rule(name: str) -> str:
     if kernel is getattr(ops, name.lower()):
         operator = spec.OPERATORS[name]
         if operator.chapter == "control_flow":
-            return "That of the graphs it runs; a loop has a forward mode only"
+            return "That of the graph it runs"
         if name in _SINGULAR:
             return "Natural; if `safe`, 0 where that is infinite or NaN"
         types = {DType(dtype) for row in operator.types for dtype in row.types.values()}
@@ -44,7 +44,11 @@ def _rule(name: str) -> str:
 
 
 def kernels(
-    estimator: Estimator, overrides: Mapping[str, Estimator], *, safe: bool = False
+    estimator: Estimator,
+    overrides: Mapping[str, Estimator],
+    *,
+    safe: bool = False,
+    max_trip_count: int | None = None,
 ) -> SimpleNamespace:
     """A function for each operator, by its name in lower case, of QTensors and floats.
 
@@ -52,6 +56,7 @@ def kernels(
       estimator: what stands for the derivative of rounding and saturation.
       overrides: other estimators, by operator.
       safe: derivatives that are infinite or NaN are 0.
+      max_trip_count: turns of a loop that reverse mode goes back over.
 
     Raises:
       ValueError: an override is of no operator that has an estimator.
@@ -69,6 +74,8 @@ def kernels(
             raise ValueError(f"{name} has no estimator")
         elif safe and name in _SINGULAR:
             kernel = finite(kernel)
+        elif name == "WHILE_LOOP":
+            kernel = functools.partial(kernel, max_trip_count=max_trip_count)
         found[name.lower()] = kernel
     if unknown := set(overrides) - set(spec.OPERATORS):
         raise ValueError(f"no operators {', '.join(sorted(unknown))}")

@@ -63,7 +63,9 @@ def mean_bits(model: QModel, params: Params) -> jax.Array:
     total = jnp.zeros((), jnp.float32)
     for name, size in sizes.items():
         qparams = params["qparams"][name]
-        total += size * jnp.clip(qparams.bits, 2.0, float(qparams.dtype.bits))
+        bits, most = qparams.bits, float(qparams.dtype.bits)
+        # At the ends too bits have their full price: it is what draws them away from there.
+        total += size * jnp.where((bits >= 2) & (bits <= most), bits, jnp.clip(bits, 2.0, most))
     return total / sum(sizes.values())
 
 

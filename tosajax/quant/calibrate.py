@@ -86,26 +86,30 @@ def weight_qparams(
 def _activation_qparams(
     model: QModel, params: Params, batches: Iterable[Batch]
 ) -> dict[str, QParams]:
-    names = model.activations
-    observed = model.with_outputs(*names)
-    observers = [model.specs[name].observer for name in names]
+    # Every tensor that is observed, and whose range that is for.
+    sources = [(s, n) for n in model.activations for s in (n, *model.observed.get(n, ()))]
+    observed = model.with_outputs(*(source for source, _ in sources))
+    observers = {name: model.specs[name].observer for name in model.activations}
 
     @jax.jit
-    def update(states: list[Any], values: Any, *inputs: jax.Array) -> list[Any]:
+    def update(states: dict[str, Any], values: Any, *inputs: jax.Array) -> dict[str, Any]:
         known = {"values": values, "qparams": {}}
         outputs = observed.apply(known, *inputs, mode="float")
-        return [o.update(s, y) for o, s, y in zip(observers, states, outputs, strict=True)]
+        states = dict(states)
+        for (_, name), y in zip(sources, outputs, strict=True):
+            states[name] = observers[name].update(states[name], y)
+        return states
 
-    states, count = [o.init() for o in observers], 0
+    states, count = {name: observer.init() for name, observer in observers.items()}, 0
     for batch in batches:
         states = update(states, params["values"], *as_inputs(batch))
         count += 1
     if not count:
         raise ValueError("no examples to calibrate with")
 
-    def settle(states: list[Any]) -> dict[str, QParams]:
+    def settle(states: dict[str, Any]) -> dict[str, QParams]:
         found = {}
-        for name, state in zip(names, states, strict=True):
+        for name, state in states.items():
             spec = model.specs[name]
             bits = jnp.asarray(spec.bits, jnp.float32)
             found[name] = _qparams(spec, bits, *_observed(spec, bits, state))

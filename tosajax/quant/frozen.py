@@ -38,8 +38,14 @@ def with_constants(graph: Graph, made: Mapping[str, np.ndarray], clamped: Collec
     # The tensor before takes the name of the one after, which users know.
     renamed = {a: b for a, b in idle.items() if readers.count(a) == 1 and a not in graph.inputs}
     gone = set(renamed.values())
+
+    def known_as(name: str) -> str:
+        while name in renamed:
+            name = renamed[name]
+        return name
+
     nodes = [
-        dataclasses.replace(node, outputs=tuple(renamed.get(n, n) for n in node.outputs))
+        dataclasses.replace(node, outputs=tuple(map(known_as, node.outputs)))
         for node in bounded
         if not (node.op == "CLAMP" and node.outputs[0] in gone)
     ]

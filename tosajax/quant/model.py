@@ -43,6 +43,7 @@ class QModel:
       owners: for each tensor of integers, the one whose QParams it has.
       channel_axes: for each constant with a scale per channel, the axes of the channels.
       tables: for the output of each TABLE, the function.
+      observed: for a tensor with a scale of its own, others whose values its range has to hold.
       estimator: what stands for the derivative of rounding and saturation.
       overrides: other estimators, by operator.
     """
@@ -55,6 +56,7 @@ class QModel:
     owners: Mapping[str, str] = dataclasses.field(default_factory=dict)
     channel_axes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     tables: Mapping[str, Function] = dataclasses.field(default_factory=dict)
+    observed: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     estimator: Estimator = clipped_ste
     overrides: Mapping[str, Estimator] = dataclasses.field(default_factory=dict)
 
@@ -77,6 +79,7 @@ class QModel:
           ValueError: an input has another shape, or there is no such mode or no float graph.
         """
         if mode == "exact":
+            params = self._held(params)
             outputs = self.integers(params, *inputs)
             named = zip(self.graph.outputs, outputs, strict=True)
             return tuple(self.real(params, name, y) for name, y in named)

@@ -62,6 +62,7 @@ def prepare(
         owners=converter.owners,
         channel_axes=converter.channel_axes,
         tables=converter.tables,
+        observed=converter.observed,
         estimator=estimator,
         overrides=overrides or {},
     )

@@ -203,11 +203,26 @@ class Entries:
         value = divide(samples, qparams.scale * self.step(qparams.dtype))
         ends = float(self.dtype.minimum), float(self.dtype.maximum)
         rounded = jnp.clip(lax.round(value, lax.RoundingMethod.TO_NEAREST_EVEN), *ends)
-        return QTensor(rounded.astype(self.dtype.storage), clipped_ste(value, *ends))
+        entries = _without_jumps(lax.stop_gradient(rounded))
+        return QTensor(entries.astype(self.dtype.storage), clipped_ste(value, *ends))
 
     def step(self, output: DType) -> float:
         """The unit of INT16 entries, in units of the output: 255 steps of INT8 fit."""
         return 1.0 if output is DType.INT16 else 2.0**-7
+
+
+def _without_jumps(entries: jax.Array) -> jax.Array:
+    """Entries of INT16 whose differences are INT16 too, as TABLE requires: a pole takes two steps.
+
+    Where any difference is beyond that, all entries are within 32767 of 0, and each is held
+    within 32767 of what the one before it was, so that the step that follows is defined as well.
+    """
+    limit = float(DType.INT16.maximum)
+    steps = jnp.diff(entries)
+    is_defined = ((steps <= limit) & (steps >= -limit - 1)).all()
+    near = jnp.clip(entries, -limit, limit)
+    held = jnp.clip(near[1:], near[:-1] - limit, near[:-1] + limit)
+    return jnp.where(is_defined, entries, jnp.concatenate([near[:1], held]))
 
 
 def real(integers: QTensor, tensor: str, params: Params) -> jax.Array:

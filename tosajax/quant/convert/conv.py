@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tosajax.dtypes import DType
@@ -36,6 +37,10 @@ def _convolution(c: Converter, node: Node, channel_axes: tuple[int, ...]) -> Non
         w = c.get(weight)
     else:
         w = c.weight(weight, c.weight_spec(output, weight), channel_axes)
+    if w.dtype is DType.INT16:
+        raise UnsupportedError(
+            f"{node.title}: weights {weight!r} of INT16, expected INT8: say so by a rule"
+        )
     if (x.dtype, w.dtype) == (DType.INT16, DType.INT4):
         raise UnsupportedError(
             f"{node.title}: INT4 weights of INT16 activations are no type of TOSA, expected INT8 "
@@ -43,12 +48,14 @@ def _convolution(c: Converter, node: Node, channel_axes: tuple[int, ...]) -> Non
         )
     acc_type = DType.INT48 if x.dtype is DType.INT16 else DType.INT32
     unit = Scale((c.owner(input), c.owner(weight)))
+    per_channel = c.specs[c.owner(weight)].per_channel
+    channels = math.prod((w.shape or ())[axis] for axis in channel_axes) if per_channel else 1
     attributes: dict[str, Any] = {**node.attributes, "acc_type": acc_type}
     acc = c.builder.op(
         node.op,
         x,
         w,
-        c.bias(f"{output}/bias", bias, unit, acc_type),
+        c.bias(f"{output}/bias", bias, unit, acc_type, channels=channels),
         c.zero_point(input, f"{output}/acc"),
         c.zero_point(weight, f"{output}/acc"),
         name=f"{output}/acc",
@@ -56,6 +63,4 @@ def _convolution(c: Converter, node: Node, channel_axes: tuple[int, ...]) -> Non
         location=node.location,
         **attributes,
     )
-    assert acc.shape is not None
-    per_channel = c.specs[c.owner(weight)].per_channel
-    c.finish(output, Accumulator(acc, unit), channels=acc.shape[-1] if per_channel else 1)
+    c.finish(output, Accumulator(acc, unit), channels=channels)

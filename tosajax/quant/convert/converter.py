@@ -55,6 +55,7 @@ class Converter:
       bounds: for the output of each CLAMP, its ends.
       channel_axes: for each constant with a scale per channel, the axes of the channels.
       tables: for the output of each TABLE, its function.
+      observed: for a tensor with a scale of its own, others whose values its range has to hold.
     """
 
     def __init__(
@@ -77,8 +78,10 @@ class Converter:
         self.bounds: dict[str, tuple[Bound, Bound]] = {}
         self.channel_axes: dict[str, tuple[int, ...]] = {}
         self.tables: dict[str, Function] = {}
+        self.observed: dict[str, tuple[str, ...]] = {}
         self.done: set[str] = set()  # outputs that an earlier node has taken on
         self._tensors: dict[str, Tensor] = {}
+        self._zero_points: dict[str, Tensor] = {}
         self._sums: dict[str, Accumulator] = {}
         self._producers = {name: node for node in graph.nodes for name in node.outputs}
         self._readers = _readers(graph)
@@ -151,8 +154,14 @@ class Converter:
         return QSpec(spec.dtype, symmetric=spec.symmetric)
 
     def weight(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> Tensor:
-        """The integers of a constant, with a scale per channel where that is asked for."""
+        """The integers of the second operand of a node, if it is a constant.
+
+        Scales per channel and INT4 are for those that only such nodes read, all in one way.
+        """
         if name not in self._tensors:
+            if not self._is_weight_alone(name):
+                dtype = DType.INT8 if spec.dtype is DType.INT4 else spec.dtype
+                spec = dataclasses.replace(spec, dtype=dtype, per_channel=False)
             self._own(name, spec)
             if spec.per_channel:
                 self.channel_axes[name] = channel_axes
@@ -160,6 +169,11 @@ class Converter:
             shape = self.graph.tensors[name].shape or ()
             self._tensors[name] = self.made(name, recipe, self.dtype(name), shape)
         return self._tensors[name]
+
+    def _is_weight_alone(self, name: str) -> bool:
+        readers = self._readers.get(name, [])
+        is_weight = all([i for i, n in enumerate(r.inputs) if n == name] == [1] for r in readers)
+        return is_weight and len({r.op for r in readers}) == 1 and name not in self.graph.outputs
 
     def dtype(self, name: str) -> DType:
         """The type of the integers of a float tensor."""
@@ -186,6 +200,11 @@ class Converter:
         if like is not None:
             self.owners[name] = self.owners[like]
 
+    def observe(self, name: str, *, for_: str) -> None:
+        """Has the range of a tensor hold the values of another one."""
+        owner = self.owner(for_)
+        self.observed[owner] = (*self.observed.get(owner, ()), name)
+
     # Constants with recipes.
 
     def made(self, name: str, recipe: Recipe, dtype: DType, shape: Sequence[int]) -> Tensor:
@@ -196,15 +215,21 @@ class Converter:
     def zero_point(self, name: str, reader: str) -> Tensor:
         """The zero point of a tensor, for the node that computes `reader`."""
         label = f"{reader}/{name}_zp"
-        return self.made(label, ZeroPoint(self.owner(name)), self.dtype(name), (1,))
+        if label not in self._zero_points:
+            recipe = ZeroPoint(self.owner(name))
+            self._zero_points[label] = self.made(label, recipe, self.dtype(name), (1,))
+        return self._zero_points[label]
 
     def zero(self, label: str, dtype: DType) -> Tensor:
         """A zero point of 0."""
         return self.builder.const(np.zeros(1, dtype.storage), dtype, name=label)
 
-    def bias(self, label: str, name: str, scale: Scale, dtype: DType) -> Tensor:
-        shape = self.graph.tensors[name].shape or ()
-        return self.made(label, Bias(name, scale, dtype), dtype, shape)
+    def bias(
+        self, label: str, name: str, scale: Scale, dtype: DType, *, channels: int = 1
+    ) -> Tensor:
+        """A bias; one for all channels becomes one for each where they have scales."""
+        (size,) = self.graph.tensors[name].shape or (1,)
+        return self.made(label, Bias(name, scale, dtype), dtype, (max(size, channels),))
 
     def number(self, label: str, name: str, value: float) -> Tensor:
         """A real constant in the units of a tensor, a list of one."""
@@ -376,7 +401,9 @@ class Converter:
     def finish_sum(self, name: str, acc: Accumulator) -> None:
         """A sum as its tensor, or as it is where all that follows is a sum or a constant factor."""
         reader = self.sole_reader(name)
-        if reader is not None and reader.outputs[0] not in self.covered and self._sums_up(reader):
+        is_source = any(name == function.source for function in self.functions.values())
+        goes_on = reader is not None and reader.outputs[0] not in self.covered
+        if reader is not None and goes_on and not is_source and self._sums_up(reader):
             self._sums[name] = acc
         else:
             self.finish(name, acc)

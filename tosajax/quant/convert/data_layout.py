@@ -5,6 +5,9 @@ from __future__ import annotations
 from tosajax.graph import Node
 from tosajax.quant.convert.converter import Converter
 
+# The largest FP16: what is padded with that or more stands for infinity, and saturates.
+_INFINITE = 65504.0
+
 
 def concat(c: Converter, node: Node) -> None:
     (output,) = node.outputs
@@ -19,9 +22,11 @@ def pad(c: Converter, node: Node) -> None:
     (input, padding, pad_const), (output,) = node.inputs, node.outputs
     value = c.factor(pad_const)
     if value is None:
-        c.move(node, input)
-        return
-    number = c.number(f"{output}/pad_const", input, value)
+        number = c.align(pad_const, c.owner(input), f"{output}/pad_const")
+    else:
+        number = c.number(f"{output}/pad_const", input, value)
+    if value is None or 0 < abs(value) < _INFINITE:
+        c.observe(output, for_=input)
     padded = c.builder.op(
         "PAD", c.get(input), c.get(padding), number, name=output, location=node.location
     )

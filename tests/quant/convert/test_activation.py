@@ -1,0 +1,158 @@
+"""CLAMP by itself, and activation functions in a TABLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle import elementwise_oracle
+from quant.convert.helpers import (
+    VARIANTS,
+    Trial,
+    against,
+    assert_looked_up,
+    assert_rounded,
+    clamp,
+    floats,
+    legal,
+    operators,
+    producer,
+    uniform,
+)
+
+from tosajax import Builder, DType, Graph, UnsupportedError
+from tosajax.quant import QSpec, prepare, rule
+
+SHAPE = (4, 16)
+INFINITY = float("inf")
+BOUNDS = {
+    "relu": (0.0, INFINITY),
+    "relu6": (0.0, 0.6),
+    "low": (-INFINITY, -0.3),
+    "inside": (-1.7, 0.4),
+    "wide": (-99.0, 99.0),
+    "none": (-INFINITY, INFINITY),
+    "point": (0.5, 0.5),
+}  # fmt: skip
+
+
+def clamps() -> Graph:
+    """CLAMPs of a graph input, each of which has the scale of what it clamps."""
+    b = Builder()
+    x = floats(b, "x", *SHAPE)
+    return legal(b.graph([clamp(b, x, *ends, name) for name, ends in BOUNDS.items()]))
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def clamped(request) -> Trial:
+    rules = VARIANTS[request.param]
+    return Trial(clamps(), uniform(0, *SHAPE), rules=rules, against=against(request.param))
+
+
+def test_clamps_ship_as_they_train(clamped):
+    assert clamped.report, str(clamped.report)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_clamp_moves_what_is_between_its_bounds(clamped, name):
+    """Its bounds are rounded to integers of what it clamps."""
+    low, high = BOUNDS[name]
+    x = clamped["x"]
+    assert_rounded(clamped, name, np.clip(x, low, high))
+    inside = (x > low + clamped.step("x")) & (x < high - clamped.step("x"))
+    np.testing.assert_array_equal(clamped[name][inside], x[inside])
+    assert clamped.model.owners[name] == "x"
+
+
+@pytest.mark.parametrize("reader", ["caller", "operator"])
+def test_a_clamp_of_what_is_read_further_is_not_fused(reader):
+    """What is before the CLAMP is needed too, and both have one scale."""
+    b = Builder()
+    x, y = floats(b, "x", *SHAPE), floats(b, "y", *SHAPE)
+    total = b.op("ADD", x, y, name="total")
+    relu = clamp(b, total, 0, INFINITY, "relu")
+    further = b.op("MUL", relu, x, b.const([0], DType.INT8), name="further")
+    other = total if reader == "caller" else b.op("MUL", total, x, b.const([0], DType.INT8))
+    trial = Trial(legal(b.graph([other, further])), uniform(0, *SHAPE), uniform(1, *SHAPE))
+    assert trial.report, str(trial.report)
+    assert (trial["total"] < 0).any()
+    np.testing.assert_array_equal(trial["relu"], np.maximum(trial["total"], 0))
+    assert trial.model.owners["relu"] == "total"
+    assert producer(trial.frozen, "relu") == "CLAMP"
+
+
+def test_only_the_first_of_two_clamps_is_fused():
+    b = Builder()
+    x, y = floats(b, "x", *SHAPE), floats(b, "y", *SHAPE)
+    product = b.op("MUL", x, y, b.const([0], DType.INT8), name="product")
+    first = clamp(b, product, -1, INFINITY, "first")
+    graph = b.graph([clamp(b, first, -INFINITY, 0.5, "second")])
+    trial = Trial(legal(graph), uniform(0, *SHAPE), uniform(1, *SHAPE))
+    assert trial.model.owners["second"] == trial.model.owners["first"] == "first"
+    assert_rounded(trial, "first", np.maximum(trial["x"] * trial["y"], -1))
+    assert_rounded(trial, "second", np.minimum(trial["first"], 0.5))
+
+
+@pytest.mark.parametrize("op", ["SUB", "CONCAT"])
+def test_clamps_that_do_nothing_go_one_after_another(op):
+    b = Builder()
+    x, y = floats(b, "x", *SHAPE), floats(b, "y", *SHAPE)
+    attributes: dict[str, Any] = {"axis": 0} if op == "CONCAT" else {}
+    before = b.op(op, x, y, name="before", **attributes)
+    first = clamp(b, before, -98, 99, "first")
+    trial = Trial(
+        legal(b.graph([clamp(b, first, -97, 97, "second")])),
+        uniform(0, *SHAPE),
+        uniform(1, *SHAPE),
+    )
+    assert trial.report, str(trial.report)
+    assert "CLAMP" not in operators(trial.frozen)
+
+
+FUNCTIONS = {
+    "tanh": ("TANH", np.tanh),
+    "sigmoid": ("SIGMOID", elementwise_oracle.sigmoid),
+    "erf": ("ERF", elementwise_oracle.erf),
+}
+KINDS = {**VARIANTS, "i16-to-i8": (rule("x", act=QSpec("i16")),)}
+
+
+@pytest.fixture(scope="module", params=["i8", "i8-symmetric", "i8-of-4-bits", "i16", "i16-to-i8"])
+def looked_up(request) -> Trial:
+    b = Builder()
+    x = floats(b, "x", *SHAPE)
+    outputs = [b.op(op, x, name=name) for name, (op, _) in FUNCTIONS.items()]
+    outputs.append(clamp(b, outputs[0], 0, INFINITY, "tanh-relu"))
+    graph = legal(b.graph(outputs))
+    return Trial(
+        graph, uniform(0, *SHAPE), rules=KINDS[request.param], against=against(request.param)
+    )
+
+
+def test_tables_ship_as_they_train(looked_up):
+    assert looked_up.report, str(looked_up.report)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_activation_functions(looked_up, name):
+    assert_looked_up(looked_up, name, "x", FUNCTIONS[name][1])
+
+
+def test_a_clamp_is_a_part_of_the_function_before_it(looked_up):
+    assert looked_up.model.tables["tanh-relu"].source == "x"
+    assert_looked_up(looked_up, "tanh-relu", "x", lambda x: np.maximum(np.tanh(x), 0))
+
+
+def test_int8_takes_one_operator_and_int16_two():
+    b = Builder()
+    graph = b.graph([b.op("TANH", floats(b, "x", *SHAPE))])
+    assert operators(prepare(graph).graph) == ["TABLE", "CLAMP"]
+    assert operators(prepare(graph, VARIANTS["i16"]).graph) == ["TABLE", "RESCALE", "CLAMP"]
+
+
+def test_a_table_from_int8_to_int16_is_refused():
+    b = Builder()
+    y = b.op("TANH", floats(b, "x", *SHAPE), name="y")
+    with pytest.raises(UnsupportedError, match="'y': a table from INT8 'x' to INT16"):
+        prepare(b.graph([y]), [rule("y", act=QSpec("i16"))])

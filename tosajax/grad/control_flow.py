@@ -1,0 +1,43 @@
+"""Gradient of WHILE_LOOP, in reverse mode too; that of COND_IF is natural."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tosajax import ops
+from tosajax.grad.qtensor import follow
+
+
+def while_loop(
+    input_list: Sequence[Any],
+    *,
+    cond_graph: Callable[..., jax.Array],
+    body_graph: Callable[..., Sequence[Any]],
+    max_trip_count: int | None = None,
+) -> tuple[Any, ...]:
+    """That of the turns; in reverse mode with `max_trip_count` only, NaN where there are more."""
+    values = ops.while_loop(input_list, cond_graph=cond_graph, body_graph=body_graph)
+    if max_trip_count is None:
+        return values
+
+    # The loop gives the values, however many turns it takes. A loop of as many turns as may be
+    # gives the derivatives, and is dropped where nothing asks for them.
+    def turn(values: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
+        more = cond_graph(*values).reshape(())
+        return lax.cond(more, lambda *v: tuple(body_graph(*v)), lambda *v: v, *values), None
+
+    sources, _ = lax.scan(turn, tuple(input_list), length=max_trip_count)
+    unfinished = cond_graph(*sources).reshape(())
+
+    def join(value: jax.Array, source: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(value.dtype, jnp.floating):
+            return value
+        slope = jnp.where(unfinished, jnp.nan, 1).astype(source.dtype)
+        return follow(value, slope * source)
+
+    return jax.tree.map(join, values, sources)
