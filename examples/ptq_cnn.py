@@ -7,6 +7,10 @@ compares it with Arm's reference model, tensor by tensor.
     pip install -e '.[train,reference]' scikit-learn
     python examples/ptq_cnn.py [--quick]
 
+In full it prints, on 540 images: float32 97.96 % +- 1.19, W8A8 97.78 % (the worst layer conv3, with
+43.2 dB by itself), W3A8 97.78 % with weights rounded to nearest and 97.96 % with learned rounding;
+0 mismatches in 3.4 million elements.
+
 Exits 1 when an accuracy is below what is promised, or an integer differs.
 """
 

@@ -7,6 +7,19 @@ model.
     pip install -e '.[train,reference]' scikit-learn
     python examples/qat_cnn.py [--quick]
 
+In full, the mean of 3 seeds on 540 images with its 95 % confidence interval (float32, of the first
+seed: 97.96 %):
+
+    bits   calibrated  trained
+    W8A8   98.02 %     98.15 % +- 1.14
+    W4A8   98.02 %     97.96 % +- 1.19
+    W4A4   97.96 %     97.65 % +- 1.28
+    W3A3   96.73 %     98.15 % +- 1.14
+    W2A4   90.37 %     97.90 % +- 1.21
+    W2A2   88.21 %     97.47 % +- 1.32
+
+with 0 mismatches in 3.4 (W8, W4A8) or 5.0 million elements each.
+
 Exits 1 when a mean accuracy is below what is promised, or an integer differs.
 """
 

@@ -15,7 +15,7 @@ from tosajax import Builder, DType, grad, spec
 from tosajax.grad import QTensor, tie
 from tosajax.grad.qtensor import payload
 
-NETWORKS = ["et_digits_cnn_a8w8", "et_digits_cnn_a16w8", "et_digits_vit_a8w8", "jax_gather"]
+NETWORKS = ["et_digits_cnn_a8w8", "et_digits_cnn_a16w8", "jax_gather"]
 
 
 def load(data, name):
@@ -24,7 +24,9 @@ def load(data, name):
     return graph, [np.load(f)[0] for f in files]
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [*NETWORKS, pytest.param("et_digits_vit_a8w8", marks=pytest.mark.slow)]
+)
 def test_networks_compute_what_ships(data, name):
     graph, inputs = load(data, name)
     plain, constants = tosajax.lower(graph)

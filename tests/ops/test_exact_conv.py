@@ -85,7 +85,13 @@ def test_definition(shape, dtype, rng):
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s != "many taps"])
 def test_constant_weights(shape, dtype, name, monkeypatch, rng):
     force(monkeypatch, name)
-    for weight_zp, low, high in ((0, -128, 127), (-128, -128, -1), (127, -1, 127), (5, -100, 100)):
+    # `constant`: with which of the input's zero points as a constant too.
+    for weight_zp, low, high, constant in (
+        (0, -128, 127, 0),
+        (-128, -128, -1, -128),
+        (127, -1, 127, None),
+        (5, -100, 100, None),
+    ):
         x, weight, window = operands(shape, dtype, rng, low, high)
         assert _exact_conv.constant_weight(weight, point(weight_zp)) is not None
 
@@ -97,7 +103,7 @@ def test_constant_weights(shape, dtype, name, monkeypatch, rng):
             given = point(x_zp, dtype)
             want = expected(x, weight, given, point(weight_zp), window)
             results = [traced(x, given)]
-            if x_zp in (-128, 0):
+            if x_zp == constant:
                 results.append(jax.jit(functools.partial(call, x_zp=given))(x))
             for result in results:
                 assert result.dtype == (np.int64 if dtype is DType.INT16 else np.int32)
@@ -106,7 +112,7 @@ def test_constant_weights(shape, dtype, name, monkeypatch, rng):
 
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("constant", ["neither", "weight", "both"])
+@pytest.mark.parametrize("constant", ["neither", "weight", pytest.param("both", marks=pytest.mark.slow)])
 def test_the_route_that_is_chosen(shape, dtype, constant, rng):
     x, weight, window = operands(shape, dtype, rng)
     for x_zp in POINTS if dtype is DType.INT8 else [0]:

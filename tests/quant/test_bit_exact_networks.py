@@ -19,10 +19,13 @@ pytestmark = pytest.mark.skipif(
     not reference_model.is_installed(), reason="tosa-tools is not installed"
 )
 IMAGES = {"cnn W8A16": 24}
+QUICK = ("cnn W8A8", "cnn W8A16", "cnn W2A2")
 DTYPES = {"i4": DType.INT4, "i8": DType.INT8, "i16": DType.INT16}
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SETTINGS]
+)
 def test_every_tensor_is_the_same(name):
     setting, images = SETTINGS[name], IMAGES.get(name, 540)
     compared = compare(setting, images)

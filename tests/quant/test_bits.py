@@ -72,8 +72,9 @@ def test_bits_are_data(model, params):
         traces.append(width)
         return model.apply(tq.with_bits(model, params, {"w0": width}), IMAGES)[0]
 
+    apply = jax.jit(model.apply)
     for width in (2, 5, 8):
-        wanted = model.apply(tq.with_bits(model, params, {"w0": width}), IMAGES)[0]
+        (wanted,) = apply(tq.with_bits(model, params, {"w0": width}), IMAGES)
         np.testing.assert_array_equal(outputs(jnp.float32(width)), wanted)
     assert len(traces) == 1
 
@@ -163,9 +164,37 @@ def test_learned_bits_have_a_gradient(model):
     def loss(params):
         return jnp.square(learned.apply(params, IMAGES)[0]).mean() + tq.mean_bits(learned, params)
 
-    gradient = jax.grad(loss)(params)["qparams"]
+    gradient = jax.jit(jax.grad(loss))(params)["qparams"]
     share = 64 / 136
     assert float(gradient["w1"].bits) != pytest.approx(share)
     for name in ("w0", "w2"):
         assert float(gradient[name].bits) == pytest.approx(params["values"][name].size / 136)
     assert float(gradient["conv0"].bits) == 0
+
+
+def test_bits_that_are_traced_change_the_resolution(model, params):
+    """One bit less is a step of about twice the size."""
+
+    def step(bits):
+        return tq.with_bits(model, params, {"w2": bits})["qparams"]["w2"].scale.mean()
+
+    at, slope = jax.jit(jax.value_and_grad(step))(jnp.float32(5))
+    assert float(step(jnp.float32(4)) / at) == pytest.approx(15 / 7)
+    # By hand: the range over 2**(bits - 1) - 1.
+    assert float(slope / at) == pytest.approx(-np.log(2) * 16 / 15, rel=1e-5)
+
+
+def test_bits_learn_what_a_bit_costs(model, params):
+    """Where nothing but their price counts, they fall; where nothing but the error does, rise."""
+
+    def loss(bits, price):
+        chosen = tq.with_bits(model, params, bits)
+        (found,) = model.apply(chosen, IMAGES)
+        error = jnp.square(found - floats).mean()
+        return 1e3 * (1 - price) * error + price * tq.mean_bits(model, chosen)
+
+    (floats,) = model.apply(params, IMAGES, mode="float")
+    bits = {name: jnp.float32(3) for name in ("w0", "w1", "w2")}
+    slopes = jax.jit(jax.grad(loss))
+    assert all(float(g) > 0 for g in slopes(bits, 1.0).values())
+    assert float(slopes(bits, 0.0)["w2"]) < 0

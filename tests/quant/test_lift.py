@@ -24,7 +24,7 @@ def exported(data):
 def test_a_lifted_graph_computes_what_the_file_does(exported):
     graph, images, expected = exported
     model, params = tq.lift(graph)
-    (found,) = model.apply(params, images)
+    (found,) = jax.jit(model.apply)(params, images)
     np.testing.assert_array_equal(found.reshape(expected.shape), expected)
     frozen = model.freeze(params)
     for name, tensor in graph.tensors.items():
@@ -38,7 +38,7 @@ def test_other_types(data, network):
     graph, images = tosajax.load(folder / "model.tosa"), np.load(folder / "inputs_0.npy")[:2]
     expected = np.load(folder / "expected_ref_0.npy")[:2]
     model, params = tq.lift(graph)
-    outputs = model.apply(params, images)
+    outputs = jax.jit(model.apply)(params, images)
     np.testing.assert_array_equal(np.asarray(outputs[0]).reshape(expected.shape), expected)
 
 
@@ -59,7 +59,8 @@ def test_training_changes_every_group_and_what_is_frozen_is_what_was_trained(exp
         group: {n: p - steps[group] * jnp.sign(gradients[group][n]) for n, p in members.items()}
         for group, members in params.items()
     }
-    assert float(loss(moved)) < float(loss(params))
+    losses = jax.jit(loss)
+    assert float(losses(moved)) < float(losses(params))
     assert tq.check_bit_exact(model, moved, images, against=("frozen",))
     changed = model.freeze(moved)
     assert changed != graph
@@ -69,7 +70,7 @@ def test_only_what_is_trainable_has_parameters(exported):
     graph, images, expected = exported
     model, params = tq.lift(graph, trainable=("bias",))
     assert set(params) == {"bias"}
-    (found,) = model.apply(params, images)
+    (found,) = jax.jit(model.apply)(params, images)
     np.testing.assert_array_equal(found.reshape(expected.shape), expected)
 
 

@@ -19,8 +19,9 @@ from tosajax.quant.recipes import Params
 def with_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> Params:
     """The parameters with other bits: scales of weights are found anew, others cover their range.
 
-    The container stays what it was, so that programs compiled for the model go on to work; bits
-    and parameters may be traced.
+    The container stays what it was, so that programs compiled for the model go on to work. Bits
+    and parameters may be traced: bits that are trained through this change the resolution of a
+    tensor, and `mean_bits` is what they cost; without it they move the ends of its range only.
 
     Args:
       model: from `prepare`.

@@ -1,0 +1,17 @@
+"""Which variants run every time, and which with the slow tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+# What the others show in part: another observer's scale, other ends of the range.
+_SLOW = ("i8-symmetric", "i8-of-4-bits")
+
+
+@pytest.hookimpl(tryfirst=True)  # before marks choose
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and any(v in item.name for v in _SLOW):
+            item.add_marker(pytest.mark.slow)
