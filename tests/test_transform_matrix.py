@@ -69,7 +69,16 @@ def compiled(tmp_path_factory) -> dict[str, str]:
 @pytest.mark.parametrize(("x64", "share"), [("off", 4), ("on", 1000)])
 def test_every_cell_is_exact(x64, share, compiled, tmp_path):
     results = tmp_path / "matrix.json"
-    command = [sys.executable, str(WORKER), "--x64", x64, "--share", str(share), "--json", str(results)]
+    command = [
+        sys.executable,
+        str(WORKER),
+        "--x64",
+        x64,
+        "--share",
+        str(share),
+        "--json",
+        str(results),
+    ]
     done = subprocess.run(command, env=compiled, capture_output=True, text=True, timeout=900)
     assert results.exists(), done.stderr
     cells = json.loads(results.read_text())

@@ -112,7 +112,9 @@ def test_constant_weights(shape, dtype, name, monkeypatch, rng):
 
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("constant", ["neither", "weight", pytest.param("both", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "constant", ["neither", "weight", pytest.param("both", marks=pytest.mark.slow)]
+)
 def test_the_route_that_is_chosen(shape, dtype, constant, rng):
     x, weight, window = operands(shape, dtype, rng)
     for x_zp in POINTS if dtype is DType.INT8 else [0]:

@@ -44,7 +44,8 @@ def test_with_bits_is_what_calibration_would_find(model, params):
     wide, less = (p["qparams"]["conv0"] for p in (params, narrow))
     np.testing.assert_allclose(less.scale, wide.scale * 255 / 15, rtol=1e-2)
     assert -8 <= float(less.zero_point) <= 7
-    integers = model.with_outputs("conv0").integers(narrow, IMAGES)[0].q
+    (found,) = jax.jit(model.with_outputs("conv0").integers)(narrow, IMAGES)
+    integers = found.q
     assert -8 <= int(integers.min()) < int(integers.max()) <= 7
     assert narrow["qparams"]["w0"] is params["qparams"]["w0"]
     assert tq.check_bit_exact(model, narrow, IMAGES, against=("frozen",))

@@ -139,6 +139,29 @@ def test_report():
     assert "worst: CLAMP 'relu'" in str(found) or "worst: CONV2D 'conv2'" in str(found)
 
 
+def test_report_of_a_graph_with_indices():
+    """What is looked up is compared; what it is looked up by has no real values."""
+    b = Builder()
+    rng = np.random.default_rng(0)
+    rows = b.const(rng.normal(size=(1, 5, 3)), DType.FP32, name="rows")
+    found = b.op("GATHER", rows, b.input("indices", DType.INT32, (1, 4)), name="found")
+    doubled = b.op("ADD", found, found, name="doubled")
+    model = tq.prepare(b.graph([doubled]))
+    indices = np.array([[0, 4, 2, 1]], np.int32)
+    (row,) = tq.report(model, tq.calibrate(model, [indices]), indices).rows
+    assert row.tensor == "doubled"
+    assert 30 < row.local_sqnr < 70
+
+
+def test_report_of_nothing():
+    b = Builder()
+    x = b.input("x", DType.INT32, (3,))
+    model = tq.prepare(b.graph([b.op("ABS", x)]))
+    params = tq.calibrate(model, [np.zeros(3, np.int32)])
+    with pytest.raises(ValueError, match="no quantized tensor"):
+        tq.report(model, params, np.zeros(3, np.int32))
+
+
 def test_report_counts_what_saturates_and_what_is_dead():
     model = prepared()
     params = tq.calibrate(model, [IMAGES])

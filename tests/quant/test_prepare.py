@@ -28,7 +28,7 @@ from quant.convert.helpers import (
 import tosajax
 from tosajax import Builder, DType, Graph, Tensor, UnsupportedError, grad
 from tosajax.quant import QModel, QSpec, calibrate, check_bit_exact, prepare, rule
-from tosajax.spec import RoundingMode
+from tosajax.spec import NanMode, RoundingMode
 
 IMAGE = (1, 4, 4, 2)
 CHANNELS = 3
@@ -548,3 +548,18 @@ def test_what_a_table_was_sampled_in_does_not_train(gradients):
 def test_it_does_not_train_by_an_output_that_has_its_scale_either(model, params):
     gradient = jax.jit(jax.grad(lambda p: model.apply(p, BATCHES[1])[0].sum()))(params)
     assert not np.asarray(gradient["qparams"]["mean"].scale).any()
+
+
+@pytest.mark.parametrize("mode", ["exact", "float"])
+def test_integers_beside_floats(mode):
+    """Integers that are given and integers that are computed go together in every mode."""
+    b = Builder()
+    scores = b.op("ADD", x := floats(b, "x", 1, 5), x, name="scores")
+    best = b.op("ARGMAX", scores, axis=1, nan_mode=NanMode.PROPAGATE, name="best")
+    moved = b.op("ADD", best, b.input("offset", DType.INT32, (1,)), name="moved")
+    fixed = b.op("ADD", moved, b.const([100], DType.INT32), name="fixed")
+    model = prepare(b.graph([scores, fixed]))
+    rows = np.array([[0, 3, 1, -2, 2]], np.float32), np.array([7], np.int32)
+    found = model.apply(calibrate(model, [rows]), *rows, mode=mode)
+    assert np.asarray(found[1]).tolist() == [1 + 7 + 100]
+    assert found[1].dtype == np.float32

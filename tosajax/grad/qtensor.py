@@ -16,12 +16,13 @@ from tosajax.grad._follow import follow
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class QTensor:
-    """Integers, which have no gradients, and their shadow, which has.
+    """Integers, which have no gradients, and their shadow, which has; or FP8 values with one.
 
     A shadow never has an effect on integers: what is computed is what ships.
 
     Args:
-      q: int8 (int4 too), int16, int32, or int48 held in int64.
+      q: int8 (int4 too), int16, int32, int48 held in int64, or float8 where `tosajax.quant` casts
+        to it, as JAX has gradients of float8 in float8.
       shadow: float32, the shape of `q`: what was rounded and saturated to `q`, or `q` itself. That
         of a RESCALE's multiplier stands for the scale, multiplier / 2**shift.
     """

@@ -28,7 +28,12 @@ def bias_correct(model: QModel, params: Params, batches: Iterable[Any]) -> Param
 
     Returns:
       The parameters with other biases.
+
+    Raises:
+      ValueError: a model of FP8, whose sums are floats.
     """
+    if model.is_float8:
+        raise ValueError("bias_correct is for sums of integers, and those of an FP8 model are not")
     batches, original = list(batches), params
     for node, recipe in _biased(model):
         error = _mean_error(model, params, original, node.outputs[0], recipe, batches)

@@ -13,8 +13,9 @@ import numpy as np
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.quant.convert.converter import TABLE_SIZE
+from tosajax.quant.float8 import Value
 from tosajax.quant.model import QModel
-from tosajax.quant.qparams import QParams, dequantize
+from tosajax.quant.qparams import Grid, QParams, dequantize, float8_limit
 from tosajax.quant.recipes import Bias, Params, Weight
 from tosajax.quant.regions import evaluate
 from tosajax.quant.spec import QSpec
@@ -55,7 +56,7 @@ def initial_values(model: QModel) -> dict[str, jax.Array]:
     """The constants of the float graph that the integer graph has in other form."""
     assert model.float_graph is not None
     tensors = model.float_graph.tensors
-    names = [r.tensor for r in model.recipes.values() if isinstance(r, Weight | Bias)]
+    names = [r.tensor for r in model.recipes.values() if isinstance(r, Weight | Bias | Value)]
     return {name: jnp.asarray(tensors[name].values) for name in dict.fromkeys(names)}
 
 
@@ -69,8 +70,13 @@ def weight_qparams(
       name: of the constant.
       values: float32.
       bits: other bits than those of the specification.
+
+    Raises:
+      ValueError: other bits of FP8.
     """
     spec, axes = model.specs[name], model.channel_axes.get(name, ())
+    if spec.is_float8 and bits is not None:
+        raise ValueError(f"{name!r} is FP8, which has no bits to choose from")
     width = jnp.asarray(spec.bits, jnp.float32) if bits is None else bits
     shape = [n if axis in axes else 1 for axis, n in enumerate(values.shape)]
     channels = jnp.moveaxis(values, axes, range(len(axes)))
@@ -119,8 +125,17 @@ def _activation_qparams(
 
 
 def _observed(spec: QSpec, bits: jax.Array, state: Any) -> tuple[jax.Array, jax.Array]:
+    return spec.observer.qparams(state, _grid(spec, bits), spec.symmetric)
+
+
+def _grid(spec: QSpec, bits: jax.Array) -> Grid:
+    """What the ends of a range are divided by."""
+    assert isinstance(spec.dtype, DType)
+    if spec.is_float8:
+        limit = jnp.float32(float8_limit(spec.dtype))
+        return Grid(-limit, limit)
     one = jnp.ones((), jnp.float32)
-    return spec.observer.qparams(state, _qparams(spec, bits, one, one).grid, spec.symmetric)
+    return _qparams(spec, bits, one, one).grid
 
 
 def _qparams(spec: QSpec, bits: jax.Array, scale: jax.Array, zero_point: jax.Array) -> QParams:

@@ -1,4 +1,7 @@
-"""QModel: a float graph and the integer graph that stands for it, with parameters between them."""
+"""QModel: a float graph and the integer graph that stands for it, with parameters between them.
+
+Or, of FP8 operands, the graph whose products they are and which is else of floats.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from tosajax.grad.kernels import kernels
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph, Tensor
 from tosajax.lower import Program, build
+from tosajax.quant.float8 import check_scales, with_float8_casts
 from tosajax.quant.frozen import with_constants
 from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
 from tosajax.quant.recipes import Bound, Params, Recipe, Weight
@@ -35,12 +39,13 @@ class QModel:
     of functions), all by tensor name.
 
     Args:
-      graph: of integers; its constants with a recipe are placeholders.
+      graph: of integers, or of floats with FP8 operands; its constants with a recipe are
+        placeholders.
       float_graph: FP32; None where there never was one, as for a lifted graph.
       recipes: for each constant of `graph` that depends on parameters.
       bounds: for the output of each CLAMP of `graph` whose ends do.
       specs: how each tensor with a scale of its own is quantized.
-      owners: for each tensor of integers, the one whose QParams it has.
+      owners: for each tensor of integers or FP8, the one whose QParams it has.
       channel_axes: for each constant with a scale per channel, the axes of the channels.
       tables: for the output of each TABLE, the function.
       observed: for a tensor with a scale of its own, others whose values its range has to hold.
@@ -69,7 +74,8 @@ class QModel:
             shapes; or batches of them: one axis more in front, or more along a first axis of 1.
             Integers of a quantized input are taken as they are.
           mode: "exact": the integers of `freeze`, with surrogate gradients. "fake_quant": floats
-            that are rounded to what integers can stand for, as other tools train. "float".
+            that are rounded to what integers can stand for, as other tools train; of FP8 the
+            same as "exact". "float".
 
         Returns:
           The outputs in float32, integers times their scale (those of a lifted graph as they
@@ -78,7 +84,7 @@ class QModel:
         Raises:
           ValueError: an input has another shape, or there is no such mode or no float graph.
         """
-        if mode == "exact":
+        if mode == "exact" or (mode == "fake_quant" and self.is_float8):
             params = self._held(params)
             outputs = self.integers(params, *inputs)
             named = zip(self.graph.outputs, outputs, strict=True)
@@ -99,10 +105,12 @@ class QModel:
         def run(*inputs: jax.Array) -> tuple[jax.Array, ...]:
             return program(known, {}, *inputs)[2]
 
-        return on_batch(run, self.float_graph.input_tensors, [_array(x) for x in inputs])
+        outputs = on_batch(run, self.float_graph.input_tensors, [_operand(x) for x in inputs])
+        named = zip(self.float_graph.outputs, outputs, strict=True)
+        return tuple(self.real(params, name, y) for name, y in named)
 
     def integers(self, params: Params, *inputs: Any) -> tuple[Any, ...]:
-        """Runs the integer graph; see `apply`. Integers are returned as QTensors."""
+        """Runs the integer graph; see `apply`. Integers and FP8 are returned as QTensors."""
         params = self._held(params)
         known = {**self._fixed, **self._make(params)}
 
@@ -131,7 +139,10 @@ class QModel:
         inputs_of_graph = self.float_graph.inputs
         sources = [*inputs_of_graph, *(n for n in self.activations if n not in inputs_of_graph)]
         watched = self.with_outputs(*sources)
-        values = zip(sources, watched.apply(params, *inputs), strict=True)
+        values = list(zip(sources, watched.apply(params, *inputs), strict=True))
+        for at, (name, x) in enumerate(zip(inputs_of_graph, inputs, strict=True)):
+            if name not in self.specs:
+                values[at] = name, _operand(x)  # indices, for instance, are no real values
         known = {**self._float_params, **params["values"]}
         tensors = [self.float_graph.tensors[name] for name in sources]
 
@@ -160,10 +171,11 @@ class QModel:
         """The integer graph with these parameters: what `apply` computes, to save and to ship.
 
         Raises:
-          ValueError: a scale is beyond what RESCALE can express.
+          ValueError: a scale is beyond what RESCALE, or a product of FP32, can express.
           TosaError: the graph is illegal.
         """
         made = jax.tree.map(payload, jax.jit(self.constants)(params), is_leaf=_is_qtensor)
+        check_scales(self.recipes, made)
         return with_constants(self.graph, {k: np.asarray(v) for k, v in made.items()}, self.bounds)
 
     def with_outputs(self, *names: str) -> QModel:
@@ -174,6 +186,11 @@ class QModel:
         return dataclasses.replace(
             self, graph=dataclasses.replace(graph, outputs=names), float_graph=floats
         )
+
+    @functools.cached_property
+    def is_float8(self) -> bool:
+        """Whether the operands of products are FP8, and all else is as in the float graph."""
+        return any(spec.is_float8 for spec in self.specs.values())
 
     @functools.cached_property
     def weights(self) -> tuple[str, ...]:
@@ -212,8 +229,9 @@ class QModel:
         if isinstance(x, QTensor):
             return x
         x = _array(x)
-        if tensor.name not in self.specs:
-            return QTensor.of(x) if _is_integer(x) else x
+        if tensor.name not in self.specs or self.is_float8:
+            # What x is computed by, in the caller's program, stays apart from what it goes into.
+            return QTensor.of(x) if _is_integer(x) else lax.optimization_barrier(x)
         if _is_integer(x):
             return QTensor.of(x.astype(tensor.dtype.storage))
         spec = self.specs[tensor.name]
@@ -240,7 +258,7 @@ class QModel:
     def _float_params(self) -> dict[str, Any]:
         assert self.float_graph is not None
         with jax.ensure_compile_time_eval():
-            return build(self.float_graph)[1]
+            return {name: _operand(x) for name, x in build(self.float_graph)[1].items()}
 
     @functools.cached_property
     def _float_programs(self) -> dict[str, Program]:
@@ -253,7 +271,8 @@ class QModel:
 
     @functools.cached_property
     def _kernels(self) -> Any:
-        return kernels(self.estimator, self.overrides)
+        found = kernels(self.estimator, self.overrides)
+        return with_float8_casts(found) if self.is_float8 else found
 
     def _rounded(self, params: Mapping[str, Any], name: str, value: Any) -> Any:
         if name not in self.specs:
@@ -299,6 +318,12 @@ def on_batch(run: Callable[..., Any], tensors: Sequence[Tensor], inputs: Sequenc
 
 def _array(x: Any) -> Any:
     return x if isinstance(x, QTensor | jax.Array) else jnp.asarray(x)
+
+
+def _operand(x: Any) -> Any:
+    """An array as kernels with gradients take it: integers with a shadow."""
+    x = _array(x)
+    return QTensor.of(x) if _is_integer(x) and not isinstance(x, QTensor) else x
 
 
 def _is_integer(x: Any) -> bool:

@@ -1,4 +1,4 @@
-"""prepare: from a float graph to a model of integers."""
+"""prepare: from a float graph to a model of integers, or of FP8 operands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tosajax import spec
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph, Node
+from tosajax.quant import float8
 from tosajax.quant.convert.converter import Converter
 from tosajax.quant.model import QModel
 from tosajax.quant.regions import covered, functions
@@ -31,19 +32,30 @@ def prepare(
     before it, and elementwise functions of one tensor (sigmoid, GELU, a square, an inverse square
     root) become a TABLE each.
 
+    Where rules give FP8 to the operands of convolutions and MATMUL, to all of them, these pass
+    through FP8, each with a scale of its own, and all else is FP32: what `rule(".*",
+    weight=QSpec("fp8e4m3"), act=QSpec("fp8e4m3"))` asks for. The two types may be mixed.
+
     Args:
       graph: FP32, FP16 or BF16; legal, every dimension known.
       rules: how nodes are quantized; of several that speak of a node the last counts. Without
         rules: INT8, weights symmetric and per channel, activations with a zero point.
       rounding_mode: of every RESCALE but those of INT48, which have one.
-      estimator: what stands for the derivative of rounding and saturation.
+      estimator: what stands for the derivative of rounding and saturation; of integers.
       overrides: other estimators, by operator ("RESCALE").
 
     Raises:
       TosaError: the graph is illegal.
-      UnsupportedError: an operator, or a type among its operands, has no integer form.
+      UnsupportedError: an operator, or a type among its operands, has no integer form; or FP8 is
+        asked for beside integers.
+      ValueError: an estimator beside FP8.
     """
     simple = simplify(graph)
+    if float8.is_asked_for(simple, rules):
+        if estimator is not clipped_ste or overrides:
+            raise ValueError("estimators are of integers, and the rules ask for FP8")
+        made = float8.to_float8(simple, rules)
+        return QModel(float_graph=simple, **made._asdict())
     found = functions(simple)
     inside = covered(simple, found)
     converter = Converter(simple, found, {*inside, *found}, rules, rounding_mode)

@@ -27,13 +27,15 @@ MIN_SHIFT, MAX_SHIFT = 2, 62
 class QParams:
     """What integers stand for: real = scale * (integer - zero_point), in a range of `bits`.
 
+    Or what FP8 values stand for: real = scale * value.
+
     All arrays are float32, so that they can be trained and swept.
 
     Args:
       scale: positive; broadcasts against the tensor, size 1 in all axes but that of channels.
       zero_point: a scalar, rounded where it is used.
       bits: a scalar, rounded where it is used; at most those of `dtype`.
-      dtype: INT4, INT8 or INT16, which holds the integers.
+      dtype: INT4, INT8 or INT16, which holds the integers; or FP8E4M3 or FP8E5M2.
       symmetric: the zero point is 0, whatever `zero_point` says.
       narrow_range: leaves out the lowest integer, so that the range is symmetric.
     """
@@ -47,7 +49,13 @@ class QParams:
 
     @property
     def grid(self) -> Grid:
-        """The smallest and the largest integer, with their gradients by `bits`."""
+        """The smallest and the largest integer, with their gradients by `bits`.
+
+        Raises:
+          ValueError: FP8 has no integers.
+        """
+        if self.dtype.is_float:
+            raise ValueError(f"{self.dtype.name} has no bits and no integers to choose from")
         bits = lax.stop_gradient(self.bits)
         whole = jnp.clip(lax.round(bits, _HALF_EVEN), 2, self.dtype.bits).astype(jnp.int32)
         highest = (jnp.left_shift(jnp.int32(1), whole - 1) - 1).astype(jnp.float32)
@@ -68,6 +76,8 @@ _HALF_EVEN = lax.RoundingMethod.TO_NEAREST_EVEN
 def quantize(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste) -> QTensor:
     """The integers of real values: x / scale, ties to even, + zero_point, saturated.
 
+    Or their FP8 values: x * (1 / scale), saturated and rounded, as a graph computes them.
+
     Args:
       x: float32.
       qparams: for it.
@@ -76,6 +86,8 @@ def quantize(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste)
     Returns:
       A QTensor of the shape of x, in the storage of `qparams.dtype`.
     """
+    if qparams.dtype.is_float:
+        return _to_float8(x, qparams, estimator)
     grid = qparams.grid
     zero_point = tie(zero_point_integer(qparams))
     scaled = divide(x, qparams.scale)
@@ -86,6 +98,29 @@ def quantize(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste)
     inside = estimator(value, lax.stop_gradient(grid.qmin), lax.stop_gradient(grid.qmax))
     ends = jnp.where(value < grid.qmin, grid.qmin, jnp.where(value > grid.qmax, grid.qmax, 0.0))
     return QTensor(integers, inside + (ends - lax.stop_gradient(ends)))
+
+
+def _to_float8(x: jax.Array, qparams: QParams, estimator: Estimator) -> QTensor:
+    limit = float8_limit(qparams.dtype)
+    # A product that x is would be joined to this one, and rounded otherwise.
+    value = lax.optimization_barrier(x) * reciprocal(qparams.scale)
+    rounded = lax.stop_gradient(jnp.clip(value, -limit, limit)).astype(qparams.dtype.storage)
+    # XLA may leave out a rounding that a wider type follows, but for the barrier.
+    return QTensor(lax.optimization_barrier(rounded), estimator(value, -limit, limit))
+
+
+def float8_limit(dtype: DType) -> float:
+    """The largest finite value."""
+    return float(jnp.finfo(dtype.storage).max)
+
+
+def reciprocal(scale: jax.Array) -> jax.Array:
+    """1 / scale, correctly rounded.
+
+    Where the scale is a quotient or a constant, XLA would join it to this one, or to a product.
+    """
+    scale = lax.optimization_barrier(scale)
+    return divide(jnp.ones_like(scale), scale)
 
 
 def dequantize(x: QTensor, qparams: QParams) -> jax.Array:

@@ -12,6 +12,7 @@ import numpy as np
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph, Node
 from tosajax.quant.model import QModel
+from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
 
 
@@ -23,16 +24,17 @@ class Row:
       tensor: name.
       op: the operator that computes it.
       location: where that comes from, in the user's words.
-      dtype: INT8 or INT16.
+      dtype: INT8, INT16, FP8E4M3 or FP8E5M2.
       bits: of its range.
       sqnr: signal to quantization noise, in dB, of all that is before it and of its own.
-      local_sqnr: the same of this operator alone, given what the integer graph gives it.
+      local_sqnr: the same of this operator alone, given what the integer graph gives it; of FP8,
+        of rounding this tensor alone.
       saturated: share of values that lie beyond the range.
       zeros: share of values that stand for 0.
       dead: share of channels (of the last axis) that never change.
-      mean_shift: mean error, in steps.
-      levels: integers that occur.
-      of_levels: integers that could.
+      mean_shift: mean error, in steps; of FP8, in units of the scale.
+      levels: integers, or FP8 values, that occur.
+      of_levels: those that could.
       acc_bits: bits of the largest accumulator before it; None without one.
     """
 
@@ -61,15 +63,19 @@ class QuantReport:
     @property
     def worst(self) -> Row:
         """The tensor to which its own operator does the most: the lowest local SQNR."""
-        return min((r for r in self.rows if r.op), key=lambda r: r.local_sqnr)
+        computed = [r for r in self.rows if r.op]
+        return min(computed or self.rows, key=lambda r: r.local_sqnr)
 
     def __str__(self) -> str:
         """A table, and the worst layer."""
-        head = f"{'tensor':36} {'operator':16} type  bits   SQNR  local  sat %  dead %  levels  acc"
+        head = (
+            f"{'tensor':36} {'operator':16} type     bits   SQNR  local  sat %  dead %  levels  acc"
+        )
         lines = [head, *map(_line, self.rows)]
         worst = self.worst
         place = f" ({_short(worst.location)})" if worst.location else ""
-        text = f"worst: {worst.op} {worst.tensor!r}{place}, {worst.local_sqnr:.1f} dB by itself"
+        what = f"{worst.op or 'input'} {worst.tensor!r}{place}"
+        text = f"worst: {what}, {worst.local_sqnr:.1f} dB by itself"
         return "\n".join([*lines, text])
 
 
@@ -82,7 +88,7 @@ def _line(row: Row) -> str:
     name = row.tensor if len(row.tensor) <= 36 else f"...{row.tensor[-33:]}"
     acc = "" if row.acc_bits is None else row.acc_bits
     return (
-        f"{name:36} {row.op or 'input':16} {row.dtype:5} {row.bits:4} {row.sqnr:6.1f} "
+        f"{name:36} {row.op or 'input':16} {row.dtype:8} {row.bits:4} {row.sqnr:6.1f} "
         f"{row.local_sqnr:6.1f} {100 * row.saturated:6.2f} {100 * row.dead:7.1f} "
         f"{row.levels:>4}/{row.of_levels:<5} {acc:>3}"
     )
@@ -96,24 +102,29 @@ def report(model: QModel, params: Params, *inputs: Any) -> QuantReport:
       inputs: examples, as for `QModel.apply`.
 
     Raises:
-      ValueError: the model has no float graph.
+      ValueError: the model has no float graph, or no quantized tensor.
     """
     if model.float_graph is None:
         raise ValueError("a model without a float graph has nothing to compare with")
     names = [n for n in model.activations if not _is_constant(model.float_graph, n)]
+    if not names:
+        raise ValueError("the graph has no quantized tensor")
     accumulators = {n: acc for n in names if (acc := accumulator(model.graph, n)) is not None}
-    watched = model.with_outputs(*names, *accumulators.values())
-    values = dict(
-        zip(watched.graph.outputs, jax.jit(watched.integers)(params, *inputs), strict=True)
-    )
-    real = {n: np.asarray(model.real(params, n, values[n])) for n in names}
+    stored = dict(zip(names, names, strict=True))
+    if model.is_float8:  # which lies beside the tensor that is rounded to it
+        stored = {owner: n for n, owner in model.owners.items() if owner in stored}
+    outputs = dict.fromkeys((*names, *stored.values(), *accumulators.values()))
+    watched = model.with_outputs(*outputs)
+    found = dict(zip(outputs, jax.jit(watched.integers)(params, *inputs), strict=True))
+    values = {n: found[stored[n]] for n in names}
+    real = {n: np.asarray(model.real(params, stored[n], values[n])) for n in names}
     exact = model.with_outputs(*names)
     floats = jax.jit(lambda p, *x: exact.apply(p, *x, mode="float"))(params, *inputs)
-    local = jax.jit(exact.local)(params, *inputs)
+    local = found if model.is_float8 else jax.jit(exact.local)(params, *inputs)
     nodes = {n: node for node in model.float_graph.nodes for n in node.outputs}
     rows = []
     for name, wanted in zip(names, floats, strict=True):
-        acc = values.get(accumulators.get(name, ""))
+        acc = found.get(accumulators.get(name, ""))
         own = local.get(name, wanted)
         rows.append(
             _row(model, params, name, nodes.get(name), values[name], real[name], wanted, own, acc)
@@ -155,8 +166,9 @@ def _row(
     acc: Any,
 ) -> Row:
     qparams = params["qparams"][name]
-    low, high = (int(end) for end in qparams.grid)
-    integers = np.asarray(payload(value)).astype(np.int64)
+    levels = _levels(qparams)
+    low, high, half = levels[0], levels[-1], (levels[-1] - levels[-2]) / 2
+    integers = np.asarray(payload(value)).astype(np.float64)
     channels = integers.reshape(-1, integers.shape[-1] if integers.ndim > 1 else 1)
     zero_point = 0 if qparams.symmetric else int(np.rint(np.asarray(qparams.zero_point)))
     scale = float(np.asarray(qparams.scale).reshape(()))
@@ -170,20 +182,29 @@ def _row(
         bits=round(float(qparams.bits)),
         sqnr=sqnr(wanted, real),
         local_sqnr=sqnr(own, real),
-        saturated=_beyond(own, scale, low - zero_point, high - zero_point),
+        saturated=_beyond(own, scale, low - half - zero_point, high + half - zero_point),
         zeros=float(np.mean(integers == zero_point)),
         dead=float(np.mean(channels.min(0) == channels.max(0))),
         mean_shift=float(shift) / scale,
         levels=len(np.unique(integers)),
-        of_levels=high - low + 1,
+        of_levels=len(levels),
         acc_bits=None if largest is None else largest.bit_length() + 1,
     )
 
 
-def _beyond(wanted: Any, scale: float, low: int, high: int) -> float:
-    """The share of real values that round to no integer of the range."""
+def _levels(qparams: QParams) -> np.ndarray:
+    """The integers, or the FP8 values, of a range in order, float64."""
+    if not qparams.dtype.is_float:
+        low, high = (int(end) for end in qparams.grid)
+        return np.arange(low, high + 1).astype(np.float64)
+    every = np.arange(256).astype(np.uint8).view(qparams.dtype.storage).astype(np.float64)
+    return np.unique(every[np.isfinite(every)])
+
+
+def _beyond(wanted: Any, scale: float, low: float, high: float) -> float:
+    """The share of real values that round to no integer of the range; low and high are ties."""
     steps = np.asarray(wanted, np.float64) / scale
-    return float(np.mean((steps < low - 0.5) | (steps > high + 0.5)))
+    return float(np.mean((steps < low) | (steps > high)))
 
 
 def _is_constant(graph: Graph, name: str) -> bool:

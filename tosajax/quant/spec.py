@@ -8,23 +8,33 @@ from collections.abc import Iterable, Sequence
 
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
-from tosajax.quant.observers import Observer, min_max
+from tosajax.quant.observers import Observer, min_max, mse
 
-_SHORT = {"i4": DType.INT4, "i8": DType.INT8, "i16": DType.INT16}
+FLOAT8 = (DType.FP8E4M3, DType.FP8E5M2)
+_SHORT = {
+    "i4": DType.INT4,
+    "i8": DType.INT8,
+    "i16": DType.INT16,
+    "fp8e4m3": DType.FP8E4M3,
+    "fp8e5m2": DType.FP8E5M2,
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class QSpec:
-    """How a tensor is to be quantized.
+    """How a tensor is to be quantized: to integers, or to FP8 values times a scale.
+
+    FP8 is symmetric, with the largest finite value (448 of E4M3, 57344 of E5M2) at the end of the
+    range, and has all of its 8 bits; rounding passes gradients on, and saturation does not.
 
     Args:
       dtype: INT4 (weights only), INT8 or INT16 (activations only), which holds the integers; or
-        "i4", "i8", "i16".
+        FP8E4M3 or FP8E5M2; or "i4", "i8", "i16", "fp8e4m3", "fp8e5m2".
       bits: of the range in use, from 2 to those of dtype, which are the default.
-      symmetric: the zero point is 0, as it always is of INT4 and INT16.
+      symmetric: the zero point is 0, as it always is of INT4, INT16 and FP8.
       per_channel: one scale for each output channel, of weights only; they are symmetric then.
       narrow_range: leaves out the lowest integer, as INT4 always does.
-      observer: finds the scale and the zero point.
+      observer: finds the scale and the zero point; `mse` and `entropy` weigh integers, not FP8.
       estimator: what stands for the derivative of rounding and saturation, of weights and inputs.
       learned_bits: `bits` has a gradient.
 
@@ -47,6 +57,8 @@ class QSpec:
             raise ValueError(f"dtype {self.dtype!r}, expected one of {', '.join(_SHORT)}")
         assert isinstance(dtype, DType)
         object.__setattr__(self, "dtype", dtype)
+        if self.is_float8:
+            self._check_float8(dtype)
         if self.bits is None:
             object.__setattr__(self, "bits", dtype.bits)
         elif not 2 <= self.bits <= dtype.bits:
@@ -56,6 +68,29 @@ class QSpec:
         if not self.symmetric and (dtype is not DType.INT8 or self.per_channel):
             what = "values of a scale per channel" if self.per_channel else dtype.name
             raise ValueError(f"TOSA has no zero point for {what}, expected symmetric=True")
+
+    @property
+    def is_float8(self) -> bool:
+        """Whether values are rounded to FP8, and not to integers."""
+        return self.dtype in FLOAT8
+
+    def _check_float8(self, dtype: DType) -> None:
+        expected = {
+            "bits": (None, dtype.bits),
+            "symmetric": (True,),
+            "narrow_range": (False,),
+            "estimator": (clipped_ste,),
+            "learned_bits": (False,),
+        }
+        for name, values in expected.items():
+            if (found := getattr(self, name)) not in values:
+                raise ValueError(f"{name} {found!r} of {dtype.name}, expected {values[-1]!r}")
+        # Both observers that search for a range call one function.
+        if getattr(self.observer.qparams, "func", None) is getattr(mse().qparams, "func", ()):
+            raise ValueError(
+                f"{dtype.name}: an observer that searches for the best integers, expected "
+                "min_max, moving_average or percentile"
+            )
 
 
 # What rules leave open.
@@ -86,10 +121,10 @@ def rule(pattern: str, *, weight: QSpec | None = None, act: QSpec | None = None)
     """
     re.compile(pattern)
     if weight is not None and weight.dtype is DType.INT16:
-        raise ValueError(f"rule {pattern!r}: weights of INT16, expected INT4 or INT8")
+        raise ValueError(f"rule {pattern!r}: weights of INT16, expected INT4, INT8 or FP8")
     if act is not None and (act.dtype is DType.INT4 or act.per_channel):
         what = "a scale per channel" if act.per_channel else "INT4"
-        raise ValueError(f"rule {pattern!r}: activations of {what}, expected INT8 or INT16")
+        raise ValueError(f"rule {pattern!r}: activations of {what}, expected INT8, INT16 or FP8")
     return Rule(pattern, weight, act)
 
 
