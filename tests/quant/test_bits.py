@@ -105,9 +105,10 @@ def test_sensitivity(model, params, metric):
 
 def test_sensitivity_by_loss_is_exact(model, params):
     (floats,) = model.apply(params, IMAGES, mode="float")
+    apply = jax.jit(model.apply)
 
     def loss(p):
-        return float(jnp.square(model.apply(p, IMAGES)[0] - floats).mean())
+        return float(jnp.square(apply(p, IMAGES)[0] - floats).mean())
 
     found = tq.sensitivity(model, params, IMAGES, bits=(3,), names=["w1"])
     wanted = loss(tq.with_bits(model, params, {"w1": 3})) - loss(params)

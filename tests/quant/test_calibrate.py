@@ -40,8 +40,13 @@ def prepared(bits: int = 8, **graph) -> tq.QModel:
     return tq.prepare(network(**graph), [tq.rule(".*", weight=weight)])
 
 
+def run(model: tq.QModel, params, mode: tq.Mode = "exact") -> np.ndarray:
+    """The first output for the images."""
+    return np.asarray(jax.jit(lambda p: model.apply(p, IMAGES, mode=mode)[0])(params))
+
+
 def error(model: tq.QModel, params) -> float:
-    exact, floats = (model.apply(params, IMAGES, mode=m)[0] for m in ("exact", "float"))
+    exact, floats = run(model, params), run(model, params, "float")
     return float(jnp.square(exact - floats).mean())
 
 
@@ -55,7 +60,7 @@ def test_calibration_does_not_depend_on_how_examples_are_divided():
 def test_the_range_is_that_of_the_float_graph():
     model = prepared()
     params = tq.calibrate(model, [IMAGES])
-    (relu,) = model.with_outputs("relu").apply(params, IMAGES, mode="float")
+    relu = run(model.with_outputs("relu"), params, "float")
     found = params["qparams"]["relu"]
     np.testing.assert_allclose(found.scale, relu.max() / 255, rtol=1e-3)
     assert float(found.zero_point) == -128
@@ -80,7 +85,7 @@ def test_equalize_keeps_the_function_and_makes_ranges_alike():
     model = prepared(bits=5, spread=2.5)
     values = tq.equalize(model)
     plain, equal = (tq.calibrate(model, [IMAGES], values=v) for v in (None, values))
-    before, after = (model.apply(p, IMAGES, mode="float")[0] for p in (plain, equal))
+    before, after = (run(model, p, "float") for p in (plain, equal))
     np.testing.assert_allclose(before, after, atol=1e-5)
     first = np.abs(values["w1"]).max((1, 2, 3))
     second = np.abs(values["w2"]).max((0, 1, 2))
@@ -95,9 +100,8 @@ def test_bias_correction_leaves_no_mean_error():
     watched = model.with_outputs("conv2")
 
     def mean_error(p):
-        (exact,) = watched.apply(p, IMAGES)
-        (floats,) = watched.apply(params, IMAGES, mode="float")
-        return np.abs(np.asarray(exact - floats).mean((0, 1, 2))).max()
+        difference = run(watched, p) - run(watched, params, "float")
+        return np.abs(difference.mean((0, 1, 2))).max()
 
     assert mean_error(corrected) < mean_error(params) / 5
     jax.tree.map(np.testing.assert_array_equal, corrected["qparams"], params["qparams"])
@@ -127,9 +131,7 @@ def test_report():
     rows = {row.tensor: row for row in found.rows}
     assert list(rows) == ["x", "relu", "conv2", "y"]
     watched = model.with_outputs("conv2")
-    exact, floats = (
-        np.asarray(watched.apply(params, IMAGES, mode=m)[0], np.float64) for m in ("exact", "float")
-    )
+    exact, floats = (run(watched, params, m).astype(np.float64) for m in ("exact", "float"))
     wanted = 10 * np.log10((floats**2).sum() / ((floats - exact) ** 2).sum())
     assert rows["conv2"].sqnr == pytest.approx(wanted, abs=1e-3)
     assert rows["y"].local_sqnr > rows["y"].sqnr
