@@ -34,7 +34,11 @@ LAYERS: dict[str, set[str]] = {
     "compliance": {"dtypes", "spec"},
     "io": {"dtypes", "graph", "report", "spec"},
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},
+    "hifi": {"dtypes", "fixedpoint", "ops"},
 }
+
+# What a module may import beyond what its part may. No module of its part may import it.
+ON_TOP: dict[str, set[str]] = {"hifi/to_tosa.py": {"builder", "graph", "report", "spec"}}
 
 # What a distribution is imported as, where not by its own name.
 IMPORT_NAMES = {"tosa-tools": "tosa_reference_model"}
@@ -69,6 +73,10 @@ def _imports(path: str) -> set[str]:
             if modules != names:
                 found.add(str(node.module))
     return {n.removeprefix("tosajax.") for n in found if n.split(".")[0] == "tosajax"}
+
+
+def _is_hifi(module: str) -> bool:
+    return f"{module}.".startswith("hifi.")
 
 
 def _part(path: str) -> str:
@@ -130,8 +138,19 @@ EXACT = sorted(path for path in FILES if _part(path) in {"ops", "fixedpoint"})
 @pytest.mark.parametrize("path", LAYERED)
 def test_direction(path: str):
     part = _part(path)
-    allowed = {part, *LAYERS[part]}
+    allowed = {part, *LAYERS[part], *ON_TOP.get(path, set())}
     above = {n for n in _imports(path) if not any(f"{n}.".startswith(f"{a}.") for a in allowed)}
+    assert above == set()
+
+
+@pytest.mark.parametrize("path", ON_TOP)
+def test_nothing_of_its_part_stands_on(path: str):
+    module = path.removesuffix(".py").replace("/", ".")
+    assert {other for other in LAYERED if module in _imports(other)} == set()
+
+
+def test_nothing_stands_on_hifi():
+    above = {path for path in FILES if _part(path) != "hifi" and any(map(_is_hifi, _imports(path)))}
     assert above == set()
 
 

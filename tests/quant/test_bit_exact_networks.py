@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
     not reference_model.is_installed(), reason="tosa-tools is not installed"
 )
 IMAGES = {"cnn W8A16": 24}
-QUICK = ("cnn W8A8", "cnn W8A16", "cnn W2A2")
+QUICK = ("cnn W8A8", "cnn W2A2")
 DTYPES = {"i4": DType.INT4, "i8": DType.INT8, "i16": DType.INT16}
 
 

@@ -173,7 +173,14 @@ def correlation(a: Any, b: Any) -> float:
     return float(np.corrcoef(a, b)[0, 1])
 
 
-@pytest.mark.parametrize("bits", [(8, 8), (4, 8), (4, 4)], ids=["w8a8", "w4a8", "w4a4"])
+@pytest.mark.parametrize(
+    "bits",
+    [
+        pytest.param((8, 8), id="w8a8", marks=pytest.mark.slow),
+        pytest.param((4, 8), id="w4a8", marks=pytest.mark.slow),
+        pytest.param((4, 4), id="w4a4"),
+    ],
+)
 def test_surrogates_are_gradients_of_the_dithered_loss(problem, bits):
     model, split = problem.model, problem.split
     widths = dict.fromkeys(model.weights, bits[0]) | dict.fromkeys(model.activations, bits[1])

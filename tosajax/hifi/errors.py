@@ -1,0 +1,145 @@
+"""Errors of the library's functions: its codes, and Python exceptions.
+
+A code is an int32: 1 << 31 if fatal, the class in bits 12 to 15, the component in bits 7 to 11, the
+subcode below. The guide (2.3) has the class in bits 27 to 30; the library has not.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+
+class ErrorClass(enum.IntEnum):
+    """What went wrong: a call, a configuration, or the processing of data."""
+
+    NNLIB = 0
+    CONFIG = 1
+    EXECUTE = 2
+
+
+class Component(enum.IntEnum):
+    """The layer that reports an error."""
+
+    GENERIC = 0
+    GRU = 1
+    LSTM = 2
+    CNN = 3
+
+
+def _fatal(component: int, error_class: int, subcode: int) -> int:
+    """A code of 32 bits as the negative number that C's Int32 makes of it."""
+    return (1 << 31 | error_class << 12 | component << 7 | subcode) - (1 << 32)
+
+
+class ErrorCode(enum.IntEnum):
+    """The codes of the layers, by their names in C less XA_NNLIB_; all but NO_ERROR are fatal."""
+
+    NO_ERROR = 0
+
+    FATAL_MEM_ALLOC = _fatal(0, 0, 0)
+    FATAL_MEM_ALIGN = _fatal(0, 0, 1)
+    FATAL_INVALID_SHAPE = _fatal(0, 0, 3)
+
+    GRU_CONFIG_FATAL_INVALID_IN_FEATS = _fatal(1, 1, 0)
+    GRU_CONFIG_FATAL_INVALID_OUT_FEATS = _fatal(1, 1, 1)
+    GRU_CONFIG_FATAL_INVALID_PRECISION = _fatal(1, 1, 2)
+    GRU_CONFIG_FATAL_INVALID_COEFF_QFORMAT = _fatal(1, 1, 3)
+    GRU_CONFIG_FATAL_INVALID_IO_QFORMAT = _fatal(1, 1, 4)
+    GRU_CONFIG_FATAL_INVALID_PARAM_ID = _fatal(1, 1, 5)
+    GRU_CONFIG_FATAL_INVALID_MEMBANK_PADDING = _fatal(1, 1, 6)
+    GRU_EXECUTE_FATAL_INSUFFICIENT_OUTPUT_BUFFER_SPACE = _fatal(1, 2, 0)
+    GRU_EXECUTE_FATAL_INSUFFICIENT_DATA = _fatal(1, 2, 1)
+
+    LSTM_CONFIG_FATAL_INVALID_IN_FEATS = _fatal(2, 1, 0)
+    LSTM_CONFIG_FATAL_INVALID_OUT_FEATS = _fatal(2, 1, 1)
+    LSTM_CONFIG_FATAL_INVALID_PRECISION = _fatal(2, 1, 2)
+    LSTM_CONFIG_FATAL_INVALID_COEFF_QFORMAT = _fatal(2, 1, 3)
+    LSTM_CONFIG_FATAL_INVALID_CELL_QFORMAT = _fatal(2, 1, 4)
+    LSTM_CONFIG_FATAL_INVALID_IO_QFORMAT = _fatal(2, 1, 5)
+    LSTM_CONFIG_FATAL_INVALID_PARAM_ID = _fatal(2, 1, 6)
+    LSTM_CONFIG_FATAL_INVALID_MEMBANK_PADDING = _fatal(2, 1, 7)
+    LSTM_EXECUTE_FATAL_INSUFFICIENT_OUTPUT_BUFFER_SPACE = _fatal(2, 2, 0)
+    LSTM_EXECUTE_FATAL_INSUFFICIENT_DATA = _fatal(2, 2, 1)
+
+    CNN_CONFIG_FATAL_INVALID_ALGO = _fatal(3, 1, 0)
+    CNN_CONFIG_FATAL_INVALID_PRECISION = _fatal(3, 1, 1)
+    CNN_CONFIG_FATAL_INVALID_BIAS_SHIFT = _fatal(3, 1, 2)
+    CNN_CONFIG_FATAL_INVALID_ACC_SHIFT = _fatal(3, 1, 3)
+    CNN_CONFIG_FATAL_INVALID_STRIDE = _fatal(3, 1, 4)
+    CNN_CONFIG_FATAL_INVALID_PADDING = _fatal(3, 1, 5)
+    CNN_CONFIG_FATAL_INVALID_INPUT_SHAPE = _fatal(3, 1, 6)
+    CNN_CONFIG_FATAL_INVALID_OUTPUT_SHAPE = _fatal(3, 1, 7)
+    CNN_CONFIG_FATAL_INVALID_KERNEL_SHAPE = _fatal(3, 1, 8)
+    CNN_CONFIG_FATAL_INVALID_BIAS_SHAPE = _fatal(3, 1, 9)
+    CNN_CONFIG_FATAL_INVALID_PARAM_ID = _fatal(3, 1, 10)
+    CNN_CONFIG_FATAL_INVALID_PARAM_COMBINATION = _fatal(3, 1, 11)
+
+
+def is_fatal(code: int) -> bool:
+    """Whether a layer has to be set up again after a code."""
+    return bool(code >> 31 & 1)
+
+
+def error_class(code: int) -> ErrorClass:
+    """The class of a code."""
+    return ErrorClass(code >> 12 & 0xF)
+
+
+def component(code: int) -> Component:
+    """The component of a code."""
+    return Component(code >> 7 & 0x1F)
+
+
+def subcode(code: int) -> int:
+    """The number of a code within its class and component, of which the library reads 6 bits."""
+    return code & 0x3F
+
+
+class NNLibParamError(ValueError):
+    """A parameter that the library rejects: where it would return -1.
+
+    Args:
+      kernel: the function, with its precision.
+      argument: the parameter, by the library's name for it.
+      found: its value.
+      wanted: what the library takes.
+    """
+
+    code = -1
+
+    def __init__(self, kernel: str, argument: str, found: object, wanted: str) -> None:
+        self.kernel = kernel
+        self.argument = argument
+        super().__init__(f"{kernel}: {argument} is {found}, expected {wanted}")
+
+
+class Fault(NamedTuple):
+    """What the library rejects in a configuration.
+
+    Args:
+      code: that it returns.
+      argument: the field, by the library's name for it.
+      found: its value.
+      wanted: what the library takes.
+    """
+
+    code: ErrorCode
+    argument: str
+    found: object
+    wanted: str
+
+
+class NNLibConfigError(ValueError):
+    """A configuration that the library rejects, and the code that it would return.
+
+    Args:
+      layer: such as "GRU".
+      fault: what it rejects.
+    """
+
+    def __init__(self, layer: str, fault: Fault) -> None:
+        self.code = fault.code
+        self.argument = fault.argument
+        found, wanted = f"{fault.argument} is {fault.found}", f"expected {fault.wanted}"
+        super().__init__(f"{layer}: {found}, {wanted} [{fault.code.name}]")

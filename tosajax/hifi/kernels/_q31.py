@@ -1,0 +1,91 @@
+"""Products of int32 with fractions in Q31, which saturate; polynomials and reciprocals of them.
+
+Products have 63 bits and are held in int64: CPUs and GPUs multiply two int32 to one in a single
+instruction, which two words of 32 bits cannot use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.fixedpoint import _x64, qformat
+
+_NEWTON_STEPS = 2
+
+
+def multiply_floor(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a * b / 2**31, rounded down: an integer times a Q31 fraction.
+
+    Args:
+      a: int32, any shape.
+      b: int32, a scalar or of the shape of `a`; not both are -2**31.
+
+    Returns:
+      int32, the shape of `a`.
+    """
+    with _x64.scope():
+        product = _x64.widen(a) * _x64.widen(b)
+        return lax.convert_element_type(product >> np.int64(31), np.int32)
+
+
+def multiply_add(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+    """c + a * b / 2**31, rounded half up and saturated once.
+
+    Args:
+      a: int32, any shape.
+      b: int32, the shape of `a`.
+      c: int32, a scalar or of the shape of `a`.
+
+    Returns:
+      int32, the shape of `a`.
+    """
+    with _x64.scope():
+        start = (_x64.widen(c) << np.int64(31)) + np.int64(1 << 30)
+        total = (_x64.widen(a) * _x64.widen(b) + start) >> np.int64(31)
+        return qformat.saturate_to(total, np.int32)
+
+
+def polynomial(coefficients: Iterable[Any], x: jax.Array) -> jax.Array:
+    """A polynomial in Q31 by Horner's rule, rounded and saturated after each step.
+
+    Args:
+      coefficients: int32 scalars in Q31, highest power first.
+      x: int32 in Q31, any shape.
+
+    Returns:
+      int32 in Q31, the shape of `x`.
+    """
+    first, *others = (jnp.asarray(c, jnp.int32) for c in coefficients)
+    value = jnp.broadcast_to(first, x.shape)
+    for coefficient in others:
+        value = multiply_add(value, x, coefficient)
+    return value
+
+
+def reciprocal_of_one_plus(t: jax.Array, seed: Iterable[Any]) -> jax.Array:
+    """1 / (1 + t) by two steps of Newton's method.
+
+    Args:
+      t: int32 in Q31, not negative; any shape.
+      seed: int32 scalars in Q31: a polynomial that is near 1 / (1 + t), highest power first.
+
+    Returns:
+      int32 in Q31, the shape of `t`.
+    """
+    result = polynomial(seed, t)
+    for _ in range(_NEWTON_STEPS):
+        error = multiply_add(-t, result, one_less(result))
+        result = multiply_add(result, error, result)
+    return result
+
+
+def one_less(x: jax.Array) -> jax.Array:
+    """1 - x in Q31, for int32 x above 0."""
+    # 1 itself has no int32, but wraps to -2**31, and the difference wraps back.
+    return jnp.int32(-(2**31)) - x

@@ -1,0 +1,135 @@
+"""What the kernels of sums of products share: the sums, and the way from a sum to an output.
+
+The sums are those of `tosajax.ops`, so that they take its exact routes. Operands that are NumPy
+arrays are constants, which those routes prepare.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.fixedpoint import qformat
+from tosajax.hifi.kernels._precision import Precision, Quant
+from tosajax.ops import _exact
+from tosajax.ops._float import dot_rows
+
+_ZERO = np.zeros(1, np.int8)
+
+
+def dot(weight: Any, inputs: Any, quant: Quant | None = None) -> jax.Array:
+    """Sums weight * inputs over the last axis of both, zero biases added first.
+
+    Args:
+      weight: int8, uint8, int16 or float32, [N, K].
+      inputs: the same or, by int8 weights, int16; [M, K].
+      quant: the zero biases of quantized operands.
+
+    Returns:
+      [M, N]: int32 for operands of 8 bits, which wraps, int64 for int16, or float32.
+    """
+    if weight.dtype == np.float32:
+        return dot_rows(jnp.asarray(inputs), jnp.asarray(weight))
+    if weight.dtype == np.int16:
+        # In this order, which transposes the smaller of the two and leaves the weights alone.
+        return _exact.dot_int16(jnp.asarray(weight), jnp.asarray(inputs).T).T
+    if inputs.dtype == np.int16:
+        return _exact.dot_int16_int8(jnp.asarray(inputs), weight, _ZERO, b_axis=-1)
+    operands = jnp.asarray(as_int8(inputs)), as_int8(weight)
+    return _exact.dot_zp(*operands, *zero_points(weight, inputs, quant), b_axis=-1)
+
+
+def as_int8(x: Any) -> Any:
+    """uint8 less 128, as int8; int8 as it is."""
+    if x.dtype != np.uint8:
+        return x
+    flipped = x ^ np.uint8(128)
+    known = isinstance(x, np.ndarray)
+    return flipped.view(np.int8) if known else lax.bitcast_convert_type(flipped, np.int8)
+
+
+def as_int32(value: Any) -> Any:
+    """A number or an array as int32; a NumPy one unless it is JAX's."""
+    known = not isinstance(value, jax.Array)
+    return np.asarray(value, np.int32) if known else value.astype(jnp.int32)
+
+
+def zero_points(weight: Any, inputs: Any, quant: Quant | None) -> tuple[Any, Any]:
+    """The zero points of inputs and weights, of `as_int8` of them; [1], NumPy unless traced."""
+    if quant is None:
+        return np.zeros(1, inputs.dtype), np.zeros(1, weight.dtype)
+    return (
+        _zero_point(inputs, quant.input_zero_bias),
+        _zero_point(weight, quant.weight_zero_bias),
+    )
+
+
+def finish_fixed(acc: jax.Array, bias: Any, acc_shift: Any, bias_shift: Any, out: type):
+    """(acc + bias * 2**bias_shift) * 2**acc_shift in the output type.
+
+    Args:
+      acc: int32 or int64, [..., N].
+      bias: int8, int16, int32 or int64, [N].
+      acc_shift: a scalar; bits.
+      bias_shift: a scalar; bits.
+      out: int8, int16 or int32, rounded half away from zero and saturated; or int64, floored.
+
+    Returns:
+      `out`, [..., N].
+    """
+    with _exact.scope_of(bias.dtype):
+        row = jnp.asarray(bias).reshape((1,) * (acc.ndim - 1) + (-1,))
+    total = qformat.add_shifted(acc, row, bias_shift)
+    if out is np.int64:
+        return qformat.saturating_shift(total, acc_shift)
+    return qformat.shift_and_round(total, acc_shift, out)
+
+
+def finish_quantized(acc: jax.Array, quant: Quant, out: type) -> jax.Array:
+    """Requantizes int32 sums [..., N] by one multiplier, or one for each of N channels."""
+    multiplier, shift = (
+        _by_channel(value, acc.ndim) for value in (quant.out_multiplier, quant.out_shift)
+    )
+    scaled = qformat.requantize(acc, multiplier, shift)
+    info, zero_point = np.iinfo(out), jnp.asarray(as_int32(quant.out_zero_bias))
+    # Clipped before the addition, which cannot overflow then.
+    low, high = (jnp.int32(end) - zero_point for end in (info.min, info.max))
+    return (lax.clamp(low, scaled, high) + zero_point).astype(out)
+
+
+def add_bias(acc: jax.Array, bias: Any) -> jax.Array:
+    """acc [..., N] + bias [N] of the same type, or no bias."""
+    if bias is None:
+        return acc
+    return acc + jnp.asarray(bias).reshape((1,) * (acc.ndim - 1) + (-1,))
+
+
+def finish(
+    acc: jax.Array,
+    bias: Any,
+    precision: Precision,
+    acc_shift: Any,
+    bias_shift: Any,
+    quant: Quant | None,
+) -> jax.Array:
+    """From sums [..., N] to the output of a precision; see the functions that it chooses from."""
+    if quant is not None:
+        return finish_quantized(add_bias(acc, bias), quant, precision.out)
+    if precision.is_float:
+        return add_bias(acc, bias)
+    return finish_fixed(acc, bias, acc_shift, bias_shift, precision.out)
+
+
+def _zero_point(x: Any, zero_bias: Any) -> Any:
+    offset = np.int32(128 if x.dtype == np.uint8 else 0)
+    return (-as_int32(zero_bias) - offset).astype(np.int8).reshape(1)
+
+
+def _by_channel(value: Any, rank: int) -> Any:
+    """A scalar, or [N] along the last of `rank` axes; int32, NumPy unless traced."""
+    array = as_int32(value)
+    return array.reshape((1,) * (rank - 1) + (-1,)) if array.ndim else array

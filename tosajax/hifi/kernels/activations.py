@@ -1,0 +1,432 @@
+"""Activations of vectors ("Activation Kernels", guide 3.3).
+
+Fixed-point sigmoid, tanh and softmax read Q6.25. The guide gives their formats but no coefficients,
+so `activation` names how they are computed: "fixed", with integers only; "ideal", the exact result
+correctly rounded, from float64; or the way of "fixed" with `ActivationCoefficients` of one's own.
+
+By comparison of all 2**32 inputs, sigmoid and tanh in "fixed" never decrease as their input grows,
+and differ from "ideal" by one unit for at most 0.4 % of the inputs within [-12, 12], by nothing
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.core import Tracer
+
+from tosajax import ops
+from tosajax.fixedpoint import _x64, qformat
+from tosajax.fixedpoint.scale import apply_scale_32
+from tosajax.hifi.kernels import _gemmlowp, _q31
+from tosajax.hifi.kernels._check import (
+    check,
+    check_array,
+    check_in,
+    check_range,
+    check_shift,
+)
+from tosajax.ops._float import sum_last
+
+SIGMOID = ("32_32", "32_16", "32_8", "f32_f32", "asym8u_asym8u")
+TANH = ("32_32", "32_16", "32_8", "f32_f32")
+SOFTMAX = ("32_32", "f32_f32", "asym8u_asym8u", "asym8s_asym8s", "asym8s_16")
+RELU = {
+    "relu": ("32_32", "f32_f32", "16_16", "8_8"),
+    "relu1": ("32_32", "f32_f32"),
+    "relu6": ("32_32", "f32_f32"),
+    "relu_std": ("32_32", "f32_f32", "16_16", "8_8"),
+}
+ACTIVATION_MIN_MAX = ("f32_f32", "asym8u_asym8u", "16_16", "8_8")
+
+_INPUT = {
+    "32_32": np.int32,
+    "32_16": np.int32,
+    "32_8": np.int32,
+    "f32_f32": np.float32,
+    "16_16": np.int16,
+    "8_8": np.int8,
+    "asym8u_asym8u": np.uint8,
+    "asym8s_asym8s": np.int8,
+    "asym8s_16": np.int8,
+}
+_OUTPUT = {"32_32": np.int32, "32_16": np.int16, "32_8": np.int8}
+_FRACTION = {"32_32": 15, "32_16": 15, "32_8": 7}
+_INPUT_UNIT = 2.0**-25
+_MAXIMUM = 2**31 - 1
+# Sums of exponentials are kept in Q8.23.
+_SUM_SHIFT = 31 - 23
+
+
+class ActivationCoefficients(NamedTuple):
+    """The numbers of fixed-point sigmoid, tanh and softmax, int32 in Q31; all may be traced.
+
+    e**-x is 2**-(e + f) with an integer e and a fraction f. A polynomial gives 2**-f; from
+    t = e**-x, sigmoid is 1 / (1 + t) and tanh, by e**-2x, (1 - t) / (1 + t). Two steps of Newton's
+    method give the reciprocal. Products are rounded half up and saturated after each step.
+
+    Args:
+      sigmoid_scale: log2(e) / 4, from Q6.25 to e + f in Q23; of softmax, too.
+      tanh_scale: log2(e) / 2, from Q6.25 to the e + f of twice the input.
+      exponential: a polynomial for 2**-f, f in [0, 1); highest power first.
+      reciprocal: a polynomial for 1 / (1 + t), t in [0, 1], where Newton's method begins; highest
+        power first.
+    """
+
+    sigmoid_scale: Any
+    tanh_scale: Any
+    exponential: Any
+    reciprocal: Any
+
+
+# By tools/derive_activations.py: off by at most 2**-18.7, and by 1 / 99 before Newton's method.
+FIXED = ActivationCoefficients(
+    sigmoid_scale=774541002,
+    tanh_scale=1549082005,
+    exponential=(14712409, -114409613, 514316526, -1488361146, 2147483647),
+    reciprocal=(694136129, -1735340322, 2125791894),
+)
+
+
+class SigmoidQuant(NamedTuple):
+    """How sigmoid of asym8u reads its input; all may be traced.
+
+    Args:
+      zero_point: of the input, [0, 255].
+      input_range_radius: how far from the zero point the result is 0 or 255, [0, 255].
+      input_multiplier: Q31, not negative: with the shift from input to Q4.27.
+      input_left_shift: bits in [-31, 31].
+    """
+
+    zero_point: Any
+    input_range_radius: Any
+    input_multiplier: Any
+    input_left_shift: Any
+
+
+class SoftmaxQuant(NamedTuple):
+    """How quantized softmax reads its input; all may be traced.
+
+    Args:
+      diffmin: below 0: what is less than the maximum by more than this counts as nothing.
+      input_left_shift: bits in [-31, 31].
+      input_multiplier: Q31, not negative: with the shift from input to Q5.26.
+    """
+
+    diffmin: Any
+    input_left_shift: Any
+    input_multiplier: Any
+
+
+def sigmoid(
+    x: jax.Array,
+    *,
+    precision: str = "32_16",
+    activation: str | ActivationCoefficients = "fixed",
+    quant: SigmoidQuant | None = None,
+) -> jax.Array:
+    """1 / (1 + e**-x) (xa_nn_vec_sigmoid_*, guide 3.3.1).
+
+    Args:
+      x: int32 in Q6.25, float32 or uint8, as `precision` says; any shape but an empty one.
+      precision: input _ output, one of SIGMOID.
+      activation: "fixed", "ideal" or coefficients; fixed point only.
+      quant: for asym8u_asym8u.
+
+    Returns:
+      int32 in Q16.15, int16 in Q15, int8 in Q7, float32, or uint8 in units of 1/256; of the shape
+      of `x`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"sigmoid {precision}"
+    x = _checked(name, x, precision, SIGMOID)
+    _check_quant(name, precision, quant)
+    if quant is not None:
+        return _sigmoid_asym8u(name, x, quant)
+    if precision == "f32_f32":
+        return ops.sigmoid(x)
+    coefficients = _coefficients(name, activation)
+    if coefficients is None:
+        return _ideal(lax.logistic, x, precision)
+    return _from_q31(_sigmoid_q31(x, coefficients), precision)
+
+
+def tanh(
+    x: jax.Array,
+    *,
+    precision: str = "32_16",
+    activation: str | ActivationCoefficients = "fixed",
+) -> jax.Array:
+    """The hyperbolic tangent (xa_nn_vec_tanh_*, guide 3.3.2).
+
+    Args:
+      x: int32 in Q6.25, or float32; any shape but an empty one.
+      precision: input _ output, one of TANH.
+      activation: "fixed", "ideal" or coefficients; fixed point only.
+
+    Returns:
+      int32 in Q16.15, int16 in Q15, int8 in Q7, or float32; of the shape of `x`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"tanh {precision}"
+    x = _checked(name, x, precision, TANH)
+    if precision == "f32_f32":
+        return ops.tanh(x)
+    coefficients = _coefficients(name, activation)
+    if coefficients is None:
+        return _ideal(lax.tanh, x, precision)
+    return _from_q31(_tanh_q31(x, coefficients), precision)
+
+
+def softmax(
+    x: jax.Array,
+    *,
+    precision: str = "32_32",
+    activation: str | ActivationCoefficients = "fixed",
+    quant: SoftmaxQuant | None = None,
+) -> jax.Array:
+    """e**x over the sum of all e**x (xa_nn_vec_softmax_*, guide 3.3.4).
+
+    In "fixed" the sum of exponentials, the largest being 1, saturates at 256: of 300 equal inputs
+    each gives 1/256. Up to there it differs from "ideal" by at most one unit.
+
+    Args:
+      x: int32 in Q6.25, float32, uint8 or int8, as `precision` says; [..., vec_length].
+      precision: input _ output, one of SOFTMAX.
+      activation: "fixed", "ideal" or coefficients; 32_32 only.
+      quant: for quantized precisions.
+
+    Returns:
+      The shape of `x`: int32 in Q16.15, float32, uint8 in units of 1/256, int8 likewise less 128,
+      or int16 in units of 1/65536 less 32768.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"softmax {precision}"
+    x = _checked(name, x, precision, SOFTMAX)
+    check(x.ndim > 0, name, "p_vec", "a scalar", "a vector")
+    _check_quant(name, precision, quant)
+    if quant is not None:
+        return _softmax_quantized(name, x, quant, precision)
+    if precision == "f32_f32":
+        powers = lax.exp(x - jnp.max(x, axis=-1, keepdims=True))
+        return powers / sum_last(powers)
+    coefficients = _coefficients(name, activation)
+    # At most 0, so that a positive one has wrapped.
+    below = x - jnp.max(x, axis=-1, keepdims=True)
+    below = jnp.where(below > 0, jnp.int32(-(2**31)), below)
+    if coefficients is None:
+        return _softmax_ideal(below)
+    return _softmax_fixed(below, coefficients)
+
+
+def relu(
+    x: jax.Array, threshold: Any = None, *, kind: str = "relu", precision: str = "32_32"
+) -> jax.Array:
+    """Limits to [0, threshold] (xa_nn_vec_relu_*, relu1, relu6 and relu_std, guide 3.3.3).
+
+    Args:
+      x: int32 in Q6.25, float32, int16 or int8, as `precision` says; any shape.
+      threshold: of "relu" only, a scalar in the format of the result; all is 0 by one below 0.
+      kind: a key of RELU: "relu1" and "relu6" have the thresholds 1 and 6, "relu_std" none.
+      precision: input _ output, one of those that RELU has for `kind`.
+
+    Returns:
+      The shape of `x`: int32 in Q16.15, rounded down, else the type of `x`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    check_in("relu", "kind", kind, RELU)
+    name = f"{kind} {precision}"
+    check_in(name, "precision", precision, RELU[kind])
+    check((threshold is not None) == (kind == "relu"), name, "threshold", threshold, "one of relu")
+    check_array(name, "p_vec", x, _INPUT[precision], x.shape)
+    x = jnp.asarray(x)
+    is_wide = precision == "32_32"
+    if is_wide:
+        x = qformat.saturating_shift(x, 15 - 25)
+    if kind in ("relu1", "relu6"):
+        threshold = int(kind[-1]) << 15 if is_wide else float(kind[-1])
+    if threshold is not None:
+        x = jnp.minimum(x, _as_type_of(x, name, "threshold", threshold))
+    return jnp.maximum(x, jnp.zeros((), x.dtype))
+
+
+def activation_min_max(
+    x: jax.Array, activation_min: Any, activation_max: Any, *, precision: str = "16_16"
+) -> jax.Array:
+    """Limits to [activation_min, activation_max] (xa_nn_vec_activation_min_max_*, guide 3.3.5).
+
+    Args:
+      x: float32, uint8, int16 or int8, as `precision` says; any shape but an empty one.
+      activation_min: a scalar in the range of `x`.
+      activation_max: likewise, not below activation_min.
+      precision: input _ output, one of ACTIVATION_MIN_MAX.
+
+    Returns:
+      The type and shape of `x`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"activation_min_max {precision}"
+    x = _checked(name, x, precision, ACTIVATION_MIN_MAX)
+    if not isinstance(activation_min, Tracer) and not isinstance(activation_max, Tracer):
+        holds = bool(np.asarray(activation_min) <= np.asarray(activation_max))
+        check(holds, name, "activation_max", activation_max, f"at least {activation_min}")
+    low = _as_type_of(x, name, "activation_min", activation_min)
+    high = _as_type_of(x, name, "activation_max", activation_max)
+    return ops.clamp(x, min_val=low, max_val=high)
+
+
+def _checked(name: str, x: Any, precision: str, known: tuple[str, ...]) -> jax.Array:
+    check_in(name, "precision", precision, known)
+    check_array(name, "p_vec", x, _INPUT[precision], (-1,) * x.ndim)
+    return jnp.asarray(x)
+
+
+def _check_quant(name: str, precision: str, quant: Any) -> None:
+    is_quantized = precision.startswith("asym")
+    wanted = "given" if is_quantized else "None, as nothing is quantized"
+    check((quant is not None) == is_quantized, name, "quant", quant, wanted)
+
+
+def _as_type_of(x: jax.Array, name: str, argument: str, value: Any) -> jax.Array:
+    """A scalar in the type of `x`."""
+    if x.dtype != np.float32:
+        info = np.iinfo(x.dtype)
+        check_range(name, argument, value, info.min, info.max)
+    return jnp.asarray(value).astype(x.dtype)
+
+
+def _coefficients(
+    name: str, activation: str | ActivationCoefficients
+) -> ActivationCoefficients | None:
+    """What integers are computed with; none for the ideal result."""
+    if isinstance(activation, ActivationCoefficients):
+        return activation
+    check_in(name, "activation", activation, ("fixed", "ideal"))
+    return FIXED if activation == "fixed" else None
+
+
+def _ideal(function: Callable[[Any], Any], x: jax.Array, precision: str) -> jax.Array:
+    """A function of Q6.25, correctly rounded.
+
+    Of all int32 none but 0 gives a value nearer to the middle of two results than 3e-11 of a unit.
+    float64 is not off by as much there, so that its rounding is that of the exact value.
+    """
+    info = np.iinfo(_OUTPUT[precision])
+    with _x64.scope():
+        value = function(_real(x)) * np.float64(2.0 ** _FRACTION[precision])
+        value = lax.floor(value + np.float64(0.5))
+        value = lax.clamp(np.float64(info.min), value, np.float64(info.max))
+        return lax.convert_element_type(value, info.dtype)
+
+
+def _real(x: jax.Array) -> jax.Array:
+    """Q6.25 as float64, inside `_x64.scope()`."""
+    return lax.convert_element_type(x, np.float64) * np.float64(_INPUT_UNIT)
+
+
+def _exponential(x: jax.Array, scale: Any, coefficients: Any) -> jax.Array:
+    """2**-|x * scale| in Q31, for a scale that gives Q23."""
+    exponent = lax.abs(_q31.multiply_floor(x, jnp.asarray(scale, jnp.int32)))
+    fraction = (exponent & jnp.int32((1 << 23) - 1)) << jnp.int32(31 - 23)
+    power = _q31.polynomial(coefficients, fraction)
+    return qformat.shift_right_half_up(power, exponent >> jnp.int32(23))
+
+
+def _sigmoid_q31(x: jax.Array, coefficients: ActivationCoefficients) -> jax.Array:
+    t = _exponential(x, coefficients.sigmoid_scale, coefficients.exponential)
+    upper = _q31.reciprocal_of_one_plus(t, coefficients.reciprocal)
+    return jnp.where(x < 0, _q31.one_less(upper), upper)
+
+
+def _tanh_q31(x: jax.Array, coefficients: ActivationCoefficients) -> jax.Array:
+    t = _exponential(x, coefficients.tanh_scale, coefficients.exponential)
+    reciprocal = _q31.reciprocal_of_one_plus(t, coefficients.reciprocal)
+    upper = qformat.multiply_q31_half_up(jnp.int32(_MAXIMUM) - t, reciprocal)
+    return jnp.where(x < 0, -upper, upper)
+
+
+def _from_q31(value: jax.Array, precision: str) -> jax.Array:
+    rounded = qformat.shift_right_half_up(value, 31 - _FRACTION[precision])
+    return qformat.saturate_to(rounded, _OUTPUT[precision])
+
+
+def _softmax_ideal(below: jax.Array) -> jax.Array:
+    """Softmax in Q16.15 of what is at most 0 in Q6.25, by float64."""
+    last = below.ndim - 1
+    with _x64.scope():
+        powers = lax.exp(_real(below))
+        total = lax.expand_dims(lax.reduce_sum(powers, (last,)), (last,))
+        share = powers / total * np.float64(2.0**15)
+        return lax.convert_element_type(lax.floor(share + np.float64(0.5)), np.int32)
+
+
+def _softmax_fixed(below: jax.Array, coefficients: ActivationCoefficients) -> jax.Array:
+    """Softmax in Q16.15 of what is at most 0 in Q6.25, by integers."""
+    last = below.ndim - 1
+    powers = _exponential(below, coefficients.sigmoid_scale, coefficients.exponential)
+    with _x64.scope():
+        total = lax.expand_dims(lax.reduce_sum(_x64.widen(powers), (last,)), (last,))
+    total = qformat.shift_right_half_up(total, _SUM_SHIFT)
+    total = qformat.saturate_to(total, np.int32)
+    # total is (1 + t) * 2**(31 - zeros), of which the shift leaves t alone.
+    zeros = lax.clz(total)
+    t = (total << zeros) & jnp.int32(_MAXIMUM)
+    reciprocal = _q31.reciprocal_of_one_plus(t, coefficients.reciprocal)
+    shift = jnp.int32(31 + 31 - 15 + _SUM_SHIFT) - zeros
+    return apply_scale_32(powers, reciprocal, shift.astype(jnp.int8))
+
+
+def _sigmoid_asym8u(name: str, x: jax.Array, quant: SigmoidQuant) -> jax.Array:
+    check_range(name, "zero_point", quant.zero_point, 0, 255)
+    check_range(name, "input_range_radius", quant.input_range_radius, 0, 255)
+    check_range(name, "input_multiplier", quant.input_multiplier, 0, _MAXIMUM)
+    check_shift(name, "input_left_shift", quant.input_left_shift)
+    centred = x.astype(jnp.int32) - _int32(quant.zero_point)
+    multiplier, shift = _int32(quant.input_multiplier), _int32(quant.input_left_shift)
+    value = _gemmlowp.logistic(qformat.requantize(centred, multiplier, shift))
+    # 256, of which there is none, becomes 255.
+    result = jnp.minimum(qformat.shift_right_half_away(value, 31 - 8), jnp.int32(255))
+    radius = _int32(quant.input_range_radius)
+    result = jnp.where(centred < -radius, jnp.int32(0), result)
+    return jnp.where(centred > radius, jnp.int32(255), result).astype(jnp.uint8)
+
+
+def _softmax_quantized(name: str, x: jax.Array, quant: SoftmaxQuant, precision: str) -> jax.Array:
+    check_range(name, "input_multiplier", quant.input_multiplier, 0, _MAXIMUM)
+    check_shift(name, "input_left_shift", quant.input_left_shift)
+    out, bits = (np.int16, 16) if precision == "asym8s_16" else (x.dtype, 8)
+    wide = x.astype(jnp.int32)
+    below = wide - jnp.max(wide, axis=-1, keepdims=True)
+    multiplier, shift = _int32(quant.input_multiplier), _int32(quant.input_left_shift)
+    scaled = qformat.requantize(below, multiplier, shift)
+    counts = below >= _int32(quant.diffmin)
+    powers = jnp.where(counts, _gemmlowp.exp_of_negative(scaled, integer_bits=5), jnp.int32(0))
+    # Q12.19, which has room for 4096 elements, and for 8192 unsigned.
+    terms = qformat.shift_right_half_away(powers, 12)
+    total = jnp.sum(terms, axis=-1, keepdims=True, dtype=jnp.int32)
+    # total is (1 + t) * 2**(31 - zeros), of which the shift leaves t alone.
+    zeros = lax.clz(total)
+    reciprocal = _gemmlowp.one_over_one_plus((total << zeros) & jnp.int32(_MAXIMUM))
+    share = qformat.multiply_q31_half_up(powers, reciprocal)
+    share = qformat.shift_right_half_away(share, jnp.int32(12 + 31 - bits) - zeros)
+    least = np.iinfo(out).min
+    return qformat.saturate_to(share + jnp.int32(least), out)
+
+
+def _int32(value: Any) -> jax.Array:
+    return jnp.asarray(value).astype(jnp.int32)

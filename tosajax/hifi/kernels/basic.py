@@ -1,0 +1,323 @@
+"""Elementwise kernels, dot products ("Basic Operations and Miscellaneous Kernels", guide 3.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.core import Tracer
+
+from tosajax import ops
+from tosajax.fixedpoint import _x64, qformat
+from tosajax.hifi.errors import NNLibParamError
+from tosajax.hifi.kernels._check import (
+    check,
+    check_array,
+    check_in,
+    check_multiple,
+    check_range,
+    check_shift,
+)
+from tosajax.hifi.kernels._precision import Quant
+from tosajax.hifi.kernels._sums import as_int32, finish_quantized
+from tosajax.ops._float import sum_last
+
+DOT_PROD = ("f32xf32_f32", "16x16_asym8s")
+ELM_QUANTIZE = ("asym16s_asym8s",)
+ELM_FLOOR = ("f32_f32",)
+# The second is not in the guide.
+ELM_ADD = ELM_MUL = ("asym8sxasym8s_asym8s", "asym8uxasym8u_asym8u")
+
+_ONE_Q15 = 0x7FFF
+_TYPES = {"asym8sxasym8s_asym8s": np.int8, "asym8uxasym8u_asym8u": np.uint8}
+
+
+def interpolation_q15(ifact: jax.Array, inp1: jax.Array, inp2: jax.Array) -> jax.Array:
+    """ifact * inp1 + (1 - ifact) * inp2 in Q15, 1 being 0x7FFF (xa_nn_vec_interpolation_q15).
+
+    Each product is rounded down ("Interpolation Kernel", guide 3.6.1). The library also writes the
+    result over inp1.
+
+    Args:
+      ifact: int16 in Q15, not negative, [num_elements], a multiple of 4. By a negative one, the
+        factor of inp2 saturates at 0x7FFF.
+      inp1: int16, the shape of `ifact`.
+      inp2: int16, the shape of `ifact`.
+
+    Returns:
+      int16, the shape of `ifact`; saturated.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = "interpolation_q15"
+    check_array(name, "p_ifact", ifact, np.int16, (-1,))
+    check_multiple(name, "num_elements", ifact.shape[0], 4)
+    check_array(name, "p_inp1", inp1, np.int16, ifact.shape)
+    check_array(name, "p_inp2", inp2, np.int16, ifact.shape)
+    factor, first, second = (jnp.asarray(x).astype(jnp.int32) for x in (ifact, inp1, inp2))
+    rest = jnp.minimum(jnp.int32(_ONE_Q15) - factor, jnp.int32(_ONE_Q15))
+    total = (factor * first >> jnp.int32(15)) + (rest * second >> jnp.int32(15))
+    return qformat.saturate_to(total, np.int16)
+
+
+def dot_prod(
+    inp1: jax.Array,
+    inp2: jax.Array,
+    bias: jax.Array | None = None,
+    *,
+    precision: str = "f32xf32_f32",
+    quant: Quant | None = None,
+) -> jax.Array:
+    """The dot products of pairs of vectors (xa_nn_dot_prod_*, guide 3.6.2).
+
+    In 16x16_asym8s the exact sum saturates to int32, and so does it with the bias.
+
+    Args:
+      inp1: float32, or int16; [num_vecs, vec_length].
+      inp2: the type and shape of `inp1`.
+      bias: int32, [num_vecs], for 16x16_asym8s, or none.
+      precision: one of DOT_PROD.
+      quant: for 16x16_asym8s; its zero biases but that of the output are 0.
+
+    Returns:
+      float32 or int8, [num_vecs].
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"dot_prod {precision}"
+    check_in(name, "precision", precision, DOT_PROD)
+    is_float = precision == "f32xf32_f32"
+    dtype = np.float32 if is_float else np.int16
+    check_array(name, "p_inp1", inp1, dtype, (-1, -1))
+    check_array(name, "p_inp2", inp2, dtype, inp1.shape)
+    inp1, inp2 = jnp.asarray(inp1), jnp.asarray(inp2)
+    if is_float:
+        given = bias is not None or quant is not None
+        check(not given, name, "bias or quant", "given", "None for floats")
+        return sum_last(inp1 * inp2)[:, 0]
+    if quant is None:
+        raise NNLibParamError(name, "quant", quant, "a Quant")
+    check_range(name, "input_zero_bias", quant.input_zero_bias, 0, 0)
+    check_range(name, "weight_zero_bias", quant.weight_zero_bias, 0, 0)
+    _check_output(name, np.int8, quant)
+    total = _saturated_dot(inp1, inp2)
+    if bias is not None:
+        check_array(name, "bias_ptr", bias, np.int32, inp1.shape[:1])
+        total = qformat.saturate_to(qformat.add_shifted(total, jnp.asarray(bias), 0), np.int32)
+    return finish_quantized(total, quant, np.int8)
+
+
+def elm_quantize(
+    inp: jax.Array,
+    *,
+    precision: str = "asym16s_asym8s",
+    inp_zero_bias: Any,
+    out_zero_bias: Any,
+    out_shift: Any,
+    out_multiplier: Any,
+) -> jax.Array:
+    """Scales to another type (xa_nn_elm_quantize_asym16s_asym8s, guide 3.6.3).
+
+    Args:
+      inp: int16, any shape but an empty one.
+      precision: the one of ELM_QUANTIZE.
+      inp_zero_bias: the zero point of the input, which this kernel subtracts; [-32768, 32767].
+      out_zero_bias: the zero point of the output, [-128, 127].
+      out_shift: bits in [-31, 31], positive to the left.
+      out_multiplier: Q31, above 0.
+
+    Returns:
+      int8, the shape of `inp`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"elm_quantize {precision}"
+    check_in(name, "precision", precision, ELM_QUANTIZE)
+    check_array(name, "p_inp", inp, np.int16, (-1,) * inp.ndim)
+    check_range(name, "inp_zero_bias", inp_zero_bias, -(2**15), 2**15 - 1)
+    quant = Quant(0, 0, out_multiplier, out_shift, out_zero_bias)
+    _check_output(name, np.int8, quant)
+    return finish_quantized(_plus(inp, -as_int32(inp_zero_bias)), quant, np.int8)
+
+
+def elm_floor(inp: jax.Array, *, precision: str = "f32_f32") -> jax.Array:
+    """The largest integers that are not larger (xa_nn_elm_floor_f32_f32, guide 3.6.4).
+
+    Args:
+      inp: float32, any shape.
+      precision: the one of ELM_FLOOR.
+
+    Returns:
+      float32, the shape of `inp`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"elm_floor {precision}"
+    check_in(name, "precision", precision, ELM_FLOOR)
+    check_array(name, "p_inp", inp, np.float32, inp.shape)
+    return ops.floor(jnp.asarray(inp))
+
+
+def elm_add(
+    inp1: jax.Array,
+    inp2: jax.Array,
+    *,
+    precision: str = "asym8sxasym8s_asym8s",
+    out_zero_bias: Any,
+    out_shift: Any,
+    out_multiplier: Any,
+    out_activation_min: Any,
+    out_activation_max: Any,
+    inp1_zero_bias: Any,
+    inp1_shift: Any,
+    inp1_multiplier: Any,
+    inp2_zero_bias: Any,
+    inp2_shift: Any,
+    inp2_multiplier: Any,
+    left_shift: Any,
+) -> jax.Array:
+    """Adds quantized vectors, as ADD of TFLite does (xa_nn_elm_add_*, guide 3.6.4).
+
+    Each input, its zero bias added, is shifted and scaled; the sum is scaled again.
+
+    Args:
+      inp1: int8 or uint8, as `precision` says; any shape but an empty one.
+      inp2: the type and shape of `inp1`.
+      precision: one of ELM_ADD.
+      out_zero_bias: the zero point of the output, in its range.
+      out_shift: bits in [-31, 31], positive to the left.
+      out_multiplier: Q31, above 0.
+      out_activation_min: the least result, in the range of the output.
+      out_activation_max: the greatest result, above the least.
+      inp1_zero_bias: minus a zero point, [-127, 128], or [-255, 0] for uint8.
+      inp1_shift: as out_shift, of the first input.
+      inp1_multiplier: as out_multiplier, of the first input.
+      inp2_zero_bias: as inp1_zero_bias.
+      inp2_shift: as inp1_shift.
+      inp2_multiplier: as inp1_multiplier.
+      left_shift: of both inputs before they are scaled; bits in [0, 31].
+
+    Returns:
+      The type and shape of `inp1`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"elm_add {precision}"
+    quant = Quant(0, 0, out_multiplier, out_shift, out_zero_bias)
+    bounds = out_activation_min, out_activation_max
+    dtype = _check_operands(name, precision, inp1, inp2, quant, bounds)
+    check_range(name, "left_shift", left_shift, 0, 31)
+    scaled = []
+    for at, inp, zero_bias, shift, multiplier in (
+        ("inp1", inp1, inp1_zero_bias, inp1_shift, inp1_multiplier),
+        ("inp2", inp2, inp2_zero_bias, inp2_shift, inp2_multiplier),
+    ):
+        _check_zero_bias(name, f"{at}_zero_bias", zero_bias, dtype)
+        _check_scale(name, at, shift, multiplier)
+        wide = qformat.saturating_shift(_plus(inp, as_int32(zero_bias)), as_int32(left_shift))
+        scaled.append(qformat.requantize(wide, as_int32(multiplier), as_int32(shift)))
+    return _limit(finish_quantized(scaled[0] + scaled[1], quant, dtype), bounds)
+
+
+def elm_mul(
+    inp1: jax.Array,
+    inp2: jax.Array,
+    *,
+    precision: str = "asym8sxasym8s_asym8s",
+    out_zero_bias: Any,
+    out_shift: Any,
+    out_multiplier: Any,
+    out_activation_min: Any,
+    out_activation_max: Any,
+    inp1_zero_bias: Any,
+    inp2_zero_bias: Any,
+) -> jax.Array:
+    """Multiplies quantized vectors, as MUL of TFLite does (xa_nn_elm_mul_*, guide 3.6.4).
+
+    Args:
+      inp1: int8 or uint8, as `precision` says; any shape but an empty one.
+      inp2: the type and shape of `inp1`.
+      precision: one of ELM_MUL.
+      out_zero_bias: the zero point of the output, in its range.
+      out_shift: bits in [-31, 31], positive to the left.
+      out_multiplier: Q31, above 0.
+      out_activation_min: the least result, in the range of the output.
+      out_activation_max: the greatest result, above the least.
+      inp1_zero_bias: minus a zero point, [-127, 128], or [-255, 0] for uint8.
+      inp2_zero_bias: as inp1_zero_bias.
+
+    Returns:
+      The type and shape of `inp1`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"elm_mul {precision}"
+    quant = Quant(0, 0, out_multiplier, out_shift, out_zero_bias)
+    bounds = out_activation_min, out_activation_max
+    dtype = _check_operands(name, precision, inp1, inp2, quant, bounds)
+    _check_zero_bias(name, "inp1_zero_bias", inp1_zero_bias, dtype)
+    _check_zero_bias(name, "inp2_zero_bias", inp2_zero_bias, dtype)
+    product = _plus(inp1, as_int32(inp1_zero_bias)) * _plus(inp2, as_int32(inp2_zero_bias))
+    return _limit(finish_quantized(product, quant, dtype), bounds)
+
+
+def _saturated_dot(inp1: jax.Array, inp2: jax.Array) -> jax.Array:
+    """Exact dot products of rows of int16, saturated to int32."""
+    products = inp1.astype(jnp.int32) * inp2.astype(jnp.int32)
+    with _x64.scope():
+        total = lax.reduce_sum(_x64.widen(products), (1,))
+    return qformat.saturate_to(total, np.int32)
+
+
+def _plus(inp: Any, zero_bias: Any) -> jax.Array:
+    return jnp.asarray(inp).astype(jnp.int32) + jnp.asarray(zero_bias)
+
+
+def _limit(result: jax.Array, bounds: tuple[Any, Any]) -> jax.Array:
+    low, high = (jnp.asarray(bound).astype(result.dtype) for bound in bounds)
+    return ops.clamp(result, min_val=low, max_val=high)
+
+
+def _check_operands(
+    name: str, precision: str, inp1: Any, inp2: Any, quant: Quant, bounds: tuple[Any, Any]
+) -> type:
+    """Checks two inputs and how the result is made; the type of all."""
+    check_in(name, "precision", precision, _TYPES)
+    dtype = _TYPES[precision]
+    check_array(name, "p_inp1", inp1, dtype, (-1,) * inp1.ndim)
+    check_array(name, "p_inp2", inp2, dtype, inp1.shape)
+    _check_output(name, dtype, quant)
+    info = np.iinfo(dtype)
+    for end, bound in zip(("min", "max"), bounds, strict=True):
+        check_range(name, f"out_activation_{end}", bound, info.min, info.max)
+    if not any(isinstance(bound, Tracer) for bound in bounds):
+        low, high = (int(bound) for bound in bounds)
+        check(low < high, name, "out_activation_max", high, f"above {low}")
+    return dtype
+
+
+def _check_output(name: str, dtype: type, quant: Quant) -> None:
+    info = np.iinfo(dtype)
+    check_range(name, "out_zero_bias", quant.out_zero_bias, info.min, info.max)
+    _check_scale(name, "out", quant.out_shift, quant.out_multiplier)
+
+
+def _check_scale(name: str, of: str, shift: Any, multiplier: Any) -> None:
+    check_shift(name, f"{of}_shift", shift)
+    check_range(name, f"{of}_multiplier", multiplier, 1, 2**31 - 1)
+
+
+def _check_zero_bias(name: str, argument: str, zero_bias: Any, dtype: type) -> None:
+    info = np.iinfo(dtype)
+    # Minus a zero point, as far as the guide allows it.
+    low, high = (-127, 128) if info.min else (-255, 0)
+    check_range(name, argument, zero_bias, low, high)

@@ -1,0 +1,332 @@
+"""Convolutions of one image ("Convolution Kernels", guide 3.2).
+
+Images are cubes: DWH is [height, width, channels], WHD [channels, height, width]. Images are
+padded with what stands for 0, by `padding` at the top and the left, at the bottom and the right by
+as much as `out_size` asks for; a smaller one crops. Sums become outputs as those of `matxvec` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax import ops
+from tosajax.dtypes import DType
+from tosajax.fixedpoint import _x64
+from tosajax.hifi.kernels._check import check, check_array, check_in, check_multiple
+from tosajax.hifi.kernels._geometry import FORMATS, Geometry, check_window, geometry_of
+from tosajax.hifi.kernels._precision import PRECISIONS, Array, Precision, Quant, check_parameters
+from tosajax.hifi.kernels._sums import as_int8, dot, finish, zero_points
+
+CONV2D = ("16x16", "8x16", "8x8", "f32", "asym8uxasym8u", "per_chan_sym8sxasym8s")
+CONV1D = ("16x16", "8x16", "8x8", "f32")
+_ACC_TYPES = {np.int8: DType.INT32, np.int16: DType.INT48, np.float32: DType.FP32}
+
+
+def conv2d_std(
+    inp: Array,
+    ker: Array,
+    bias: Array,
+    *,
+    precision: str = "16x16",
+    strides: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    out_size: Sequence[int],
+    acc_shift: Any = 0,
+    bias_shift: Any = 0,
+    quant: Quant | None = None,
+    out_format: str = "DWH",
+) -> jax.Array:
+    """Convolves over height and width (xa_nn_conv2d_std_*, guide 3.2.1).
+
+    Args:
+      inp: the input type of `precision`, [height, width, channels].
+      ker: the kernel type, [out_channels, kernel_height, kernel_width, channels].
+      bias: [out_channels]; int16 by inputs of 16 bits, int8 by those of 8, int32 quantized, or
+        float32.
+      precision: kernel x input, one of CONV2D; per_chan_* has a scale for each output channel.
+      strides: y, x; elements. In fixed point x is at most kernel_width.
+      padding: top, left; elements.
+      out_size: height and width of the output.
+      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: of the bias, likewise.
+      quant: for quantized precisions.
+      out_format: of the output.
+
+    Returns:
+      The input type, [out_height, out_width, out_channels], or as `out_format` says.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"conv2d_std {precision}"
+    check_in(name, "precision", precision, CONV2D)
+    check_in(name, "out_data_format", out_format, FORMATS)
+    types = PRECISIONS[precision]
+    check_array(name, "p_inp", inp, types.input, (-1, -1, -1))
+    check_array(name, "p_ker", ker, types.weight, (-1, -1, -1, inp.shape[2]))
+    out_channels, *kernel, _ = ker.shape
+    check_window(name, inp.shape[:2], kernel, strides, padding, out_size)
+    if not (types.is_quantized or types.is_float):
+        _check_stride(name, "x", strides[1], kernel[1])
+    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
+    _check_outputs(name, types, precision, out_channels, bias, shifts, quant)
+    geometry = geometry_of(inp.shape[:2], kernel, strides, padding, out_size)
+    acc = _convolve(inp, ker, quant, geometry)
+    return _to_format(finish(acc, bias, types, acc_shift, bias_shift, quant), out_format)
+
+
+def conv1d_std(
+    inp: Array,
+    ker: Array,
+    bias: Array,
+    *,
+    precision: str = "16x16",
+    stride: int = 1,
+    padding: int = 0,
+    out_height: int,
+    acc_shift: Any = 0,
+    bias_shift: Any = 0,
+    out_format: str = "DWH",
+) -> jax.Array:
+    """Convolves over height with kernels as wide as the image (xa_nn_conv1d_std_*, guide 3.2.2).
+
+    Args:
+      inp: the input type of `precision`, [height, width, channels].
+      ker: the kernel type, [out_channels, kernel_height, width, channels].
+      bias: [out_channels]; int16 by inputs of 16 bits, int8 by those of 8, or float32.
+      precision: kernel x input, one of CONV1D.
+      stride: elements, at most kernel_height.
+      padding: at the top; elements.
+      out_height: height of the output.
+      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: of the bias, likewise.
+      out_format: "DWH" for [out_height, out_channels], "WHD" for [out_channels, out_height].
+
+    Returns:
+      The input type, as `out_format` says.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"conv1d_std {precision}"
+    check_in(name, "precision", precision, CONV1D)
+    check_in(name, "out_data_format", out_format, FORMATS)
+    types = PRECISIONS[precision]
+    check_array(name, "p_inp", inp, types.input, (-1, -1, -1))
+    height, width, channels = inp.shape
+    check_array(name, "p_ker", ker, types.weight, (-1, -1, width, channels))
+    out_channels, kernel_height = ker.shape[:2]
+    kernel, strides, out_size = (kernel_height, 1), (stride, 1), (out_height, 1)
+    check_window(name, (height, 1), kernel, strides, (padding, 0), out_size)
+    _check_stride(name, "y", stride, kernel_height)
+    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
+    _check_outputs(name, types, precision, out_channels, bias, shifts, None)
+    geometry = geometry_of((height, 1), kernel, strides, (padding, 0), out_size)
+    rows = inp.reshape(height, 1, width * channels)
+    acc = _convolve(rows, ker.reshape(out_channels, kernel_height, 1, -1), None, geometry)[:, 0]
+    return _to_format(finish(acc, bias, types, acc_shift, bias_shift, None), out_format)
+
+
+def conv2d_depthwise(
+    inp: Array,
+    ker: Array,
+    bias: Array,
+    *,
+    precision: str = "16x16",
+    strides: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    out_size: Sequence[int],
+    acc_shift: Any = 0,
+    bias_shift: Any = 0,
+    quant: Quant | None = None,
+    inp_format: str = "DWH",
+) -> jax.Array:
+    """Convolves each channel by itself with M kernels (xa_nn_conv2d_depthwise_*, guide 3.2.3.1).
+
+    Args:
+      inp: the input type of `precision`, [height, width, channels]; or, as WHD,
+        [channels, height, width].
+      ker: the kernel type, [kernel_height, kernel_width, channels * M]; or, as WHD,
+        [channels * M, kernel_height, kernel_width]. Channel d has kernels d * M and on.
+      bias: [channels * M]; int16 by inputs of 16 bits, int8 by those of 8, int32 quantized, or
+        float32.
+      precision: kernel x input, one of CONV2D; per_chan_* has a scale for each output channel.
+      strides: y, x; elements, at most kernel_height and kernel_width.
+      padding: top, left; elements.
+      out_size: height and width of the output.
+      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: of the bias, likewise.
+      quant: for quantized precisions.
+      inp_format: of the input and the kernel.
+
+    Returns:
+      The input type, [out_height, out_width, channels * M].
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"conv2d_depthwise {precision}"
+    check_in(name, "precision", precision, CONV2D)
+    check_in(name, "inp_data_format", inp_format, FORMATS)
+    types = PRECISIONS[precision]
+    check_array(name, "p_inp", inp, types.input, (-1, -1, -1))
+    check_array(name, "p_ker", ker, types.weight, (-1, -1, -1))
+    if inp_format == "WHD":
+        inp, ker = inp.transpose(1, 2, 0), ker.transpose(1, 2, 0)
+    channels, (*kernel, out_channels) = inp.shape[2], ker.shape
+    check_multiple(name, "channels of ker", out_channels, channels)
+    check_window(name, inp.shape[:2], kernel, strides, padding, out_size)
+    _check_stride(name, "y", strides[0], kernel[0])
+    _check_stride(name, "x", strides[1], kernel[1])
+    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
+    _check_outputs(name, types, precision, out_channels, bias, shifts, quant)
+    geometry = geometry_of(inp.shape[:2], kernel, strides, padding, out_size)
+    acc = _convolve_depthwise(inp, ker.reshape(*kernel, channels, -1), quant, geometry)
+    return finish(acc, bias, types, acc_shift, bias_shift, quant)
+
+
+def conv2d_pointwise(
+    inp: Array,
+    ker: Array,
+    bias: Array,
+    *,
+    precision: str = "16x16",
+    acc_shift: Any = 0,
+    bias_shift: Any = 0,
+    quant: Quant | None = None,
+    out_format: str = "WHD",
+) -> jax.Array:
+    """Multiplies the channels of each pixel by a matrix (xa_nn_conv2d_pointwise_*, 3.2.3.2).
+
+    Args:
+      inp: the input type of `precision`, [height, width, channels]; channels is a multiple of 4
+        for 16x16, 8x16 and f32.
+      ker: the kernel type, [out_channels, channels].
+      bias: [out_channels]; int16 by inputs of 16 bits, int8 by those of 8, int32 quantized, or
+        float32.
+      precision: kernel x input, one of CONV2D; per_chan_* has a scale for each output channel.
+      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: of the bias, likewise.
+      quant: for quantized precisions.
+      out_format: of the output; WHD for 16x16, 8x16 and f32.
+
+    Returns:
+      The input type, [out_channels, height, width], or as `out_format` says.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"conv2d_pointwise {precision}"
+    check_in(name, "precision", precision, CONV2D)
+    types = PRECISIONS[precision]
+    by_four = types.input is np.int16 or types.is_float
+    check_in(name, "out_data_format", out_format, FORMATS[1:] if by_four else FORMATS)
+    check_array(name, "p_inp", inp, types.input, (-1, -1, -1))
+    height, width, channels = inp.shape
+    check_multiple(name, "input_channels", channels, 4 if by_four else 1)
+    check_array(name, "p_ker", ker, types.weight, (-1, channels))
+    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
+    _check_outputs(name, types, precision, ker.shape[0], bias, shifts, quant)
+    acc = dot(ker, inp.reshape(height * width, channels), quant)
+    out = finish(acc, bias, types, acc_shift, bias_shift, quant)
+    return _to_format(out.reshape(height, width, -1), out_format)
+
+
+def _check_stride(name: str, axis: str, stride: int, kernel: int) -> None:
+    wanted = f"at most the kernel's length, {kernel}"
+    check(stride <= kernel, name, f"{axis}_stride", stride, wanted)
+
+
+def _check_outputs(
+    name: str,
+    types: Precision,
+    precision: str,
+    channels: int,
+    bias: Any,
+    shifts: dict[str, Any],
+    quant: Quant | None,
+) -> None:
+    check_array(name, "p_bias", bias, types.bias, (channels,))
+    per_channel = precision.startswith("per_chan")
+    check_parameters(name, types, channels, **shifts, quant=quant, per_channel=per_channel)
+
+
+def _convolve(inp: Any, ker: Any, quant: Quant | None, geometry: Geometry) -> jax.Array:
+    """Sums of products over windows, [OH, OW, OC]; int32, int64 for int16, or float32."""
+    if ker.dtype == np.int16:
+        return _convolve_int16(inp, ker, geometry)
+    return ops.conv2d(**_operands(inp, ker, quant, geometry))[0]
+
+
+def _convolve_int16(inp: Any, ker: Any, geometry: Geometry) -> jax.Array:
+    """Sums int16 by int16, as one convolution of int16 by int8 of the kernel's bytes.
+
+    A weight is 256 * high + low + 128, high and low being int8. What the 128 adds takes the sum of
+    each window: a kernel of ones. Sums of n products by a byte are at most n * 2**22, and exact in
+    int64; so is their total, at most n * 2**31, for any n that memory holds.
+    """
+    out_channels = ker.shape[0]
+    xp: Any = np if isinstance(ker, np.ndarray) else jnp
+    high, low = (ker >> np.int16(8)).astype(np.int8), (ker & np.int16(0xFF)) - np.int16(128)
+    parts = xp.concatenate([high, low.astype(np.int8), xp.ones_like(high[:1])])
+    sums = _convolve(inp, parts, None, geometry)
+    with _x64.scope():
+        high, low = sums[..., :out_channels], sums[..., out_channels:-1]
+        return high * np.int64(256) + low + sums[..., -1:] * np.int64(128)
+
+
+def _convolve_depthwise(inp: Any, ker: Any, quant: Quant | None, geometry: Geometry) -> jax.Array:
+    """Sums over windows of each channel, [OH, OW, C * M]; int32, int64 for int16, or float32."""
+    if ker.dtype == np.int16:
+        return _convolve_depthwise_int16(inp, ker, geometry)
+    return ops.depthwise_conv2d(**_operands(inp, ker, quant, geometry))[0]
+
+
+def _convolve_depthwise_int16(inp: Any, ker: Any, geometry: Geometry) -> jax.Array:
+    """Sums int16 by int16, as a convolution by 2 * M kernels: high bytes, then low ones.
+
+    A weight is 256 * high + low, low being in [0, 255]: no wider than int8 less a zero point,
+    which DEPTHWISE_CONV2D sums exactly.
+    """
+    xp: Any = np if isinstance(ker, np.ndarray) else jnp
+    parts = xp.concatenate([ker >> np.int16(8), ker & np.int16(0xFF)], axis=-1)
+    sums = ops.depthwise_conv2d(**_operands(inp, parts, None, geometry))[0]
+    height, width, _ = sums.shape
+    with _x64.scope():
+        split = sums.reshape(height, width, ker.shape[2], 2, ker.shape[3])
+        total = split[..., 0, :] * np.int64(256) + split[..., 1, :]
+        return total.reshape(height, width, -1)
+
+
+def _operands(inp: Any, ker: Any, quant: Quant | None, geometry: Geometry) -> dict[str, Any]:
+    """What CONV2D and DEPTHWISE_CONV2D take for an image and a kernel, without a bias.
+
+    TOSA has no negative padding; these functions crop by it.
+    """
+    x, weight = jnp.asarray(as_int8(inp))[None], as_int8(ker)
+    input_zp, weight_zp = zero_points(ker, inp, quant)
+    acc_type = _ACC_TYPES[x.dtype.type]
+    return {
+        "input": x,
+        "weight": weight,
+        "bias": np.zeros(1, acc_type.storage),
+        "input_zp": input_zp,
+        "weight_zp": weight_zp,
+        "pad": geometry.pad,
+        "stride": geometry.strides,
+        "dilation": (1, 1),
+        "acc_type": acc_type,
+    }
+
+
+def _to_format(out: jax.Array, out_format: str) -> jax.Array:
+    """[..., channels] as it is, or with the channels first."""
+    if out_format == "DWH":
+        return out
+    return lax.transpose(out, (out.ndim - 1, *range(out.ndim - 1)))

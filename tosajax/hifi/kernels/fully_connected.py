@@ -1,0 +1,63 @@
+"""Fully connected layers ("Fully Connected Kernel", guide 3.5.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from tosajax.hifi.kernels._check import check_array, check_in, check_multiple
+from tosajax.hifi.kernels._precision import PRECISIONS, Array, Quant, check_parameters
+from tosajax.hifi.kernels._sums import dot, finish
+
+FULLY_CONNECTED = (
+    "16x16_16",
+    "8x16_16",
+    "8x8_8",
+    "f32",
+    "asym8uxasym8u_asym8u",
+    "sym8sxasym8s_asym8s",
+)
+
+
+def fully_connected(
+    weight: Array,
+    inp: Array,
+    bias: Array,
+    *,
+    precision: str = "16x16_16",
+    acc_shift: Any = 0,
+    bias_shift: Any = 0,
+    quant: Quant | None = None,
+) -> jax.Array:
+    """weight * inp + bias (xa_nn_fully_connected_*): `matXvec` of a single product.
+
+    Args:
+      weight: the weight type of `precision`, [out_depth, weight_depth]; weight_depth is a multiple
+        of 4 in fixed point, of 2 for floats.
+      inp: the input type, [weight_depth].
+      bias: [out_depth]; int16 by inputs of 16 bits, int8 by those of 8, int32 quantized, or
+        float32.
+      precision: one of FULLY_CONNECTED.
+      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: of the bias, likewise.
+      quant: for quantized precisions.
+
+    Returns:
+      The output type of `precision`, [out_depth].
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"fully_connected {precision}"
+    check_in(name, "precision", precision, FULLY_CONNECTED)
+    types = PRECISIONS[precision]
+    check_array(name, "p_weight", weight, types.weight, (-1, -1))
+    out_depth, weight_depth = weight.shape
+    if not types.is_quantized:
+        check_multiple(name, "weight_depth", weight_depth, 2 if types.is_float else 4)
+    check_array(name, "p_inp", inp, types.input, (weight_depth,))
+    check_array(name, "p_bias", bias, types.bias, (out_depth,))
+    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
+    check_parameters(name, types, out_depth, **shifts, quant=quant)
+    return finish(dot(weight, inp[None], quant), bias, types, acc_shift, bias_shift, quant)[0]

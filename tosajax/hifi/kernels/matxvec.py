@@ -1,0 +1,282 @@
+"""Matrix times vector, and its variants ("Matrix X Vector Multiplication Kernels", guide 3.1).
+
+In fixed point, sums are exact, the bias is shifted by bias_shift, the whole by acc_shift, and then
+rounded half away from zero and saturated; 64-bit results are floored. Quantized sums are scaled in
+two roundings, as in TFLite.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax.hifi.kernels._check import check, check_array, check_in, check_multiple, check_range
+from tosajax.hifi.kernels._precision import PRECISIONS, Array, Precision, Quant, check_parameters
+from tosajax.hifi.kernels._sums import dot, finish
+from tosajax.hifi.kernels.activations import ActivationCoefficients, sigmoid, tanh
+from tosajax.ops import _exact
+
+MATXVEC = (
+    "16x16_16",
+    "16x16_32",
+    "16x16_64",
+    "8x16_16",
+    "8x16_32",
+    "8x16_64",
+    "8x8_8",
+    "8x8_16",
+    "8x8_32",
+    "f32xf32_f32",
+    "asym8uxasym8u_asym8u",
+    "sym8sxasym8s_asym8s",
+)
+FUSED = ("16x16_16", "8x16_16", "8x8_8", "f32xf32_f32")
+BATCH = ("16x16_64", "8x16_64", "8x8_32", "f32xf32_f32")
+MATMUL = ("8x8_8", "asym8uxasym8u_asym8u", "per_chan_sym8sxasym8s_asym8s")
+OUT_STRIDE = ("sym8sxasym8s_16",)
+
+
+def matXvec(
+    mat1: Array,
+    vec1: Array,
+    mat2: Array | None = None,
+    vec2: Array | None = None,
+    bias: Array | None = None,
+    *,
+    precision: str = "16x16_16",
+    acc_shift: Any = 0,
+    bias_shift: Any = 0,
+    quant: Quant | None = None,
+) -> jax.Array:
+    """mat1 * vec1 + mat2 * vec2 + bias (xa_nn_matXvec_*, guide 3.1.1).
+
+    Args:
+      mat1: the matrix type of `precision`, [rows, cols1].
+      vec1: the vector type, [cols1].
+      mat2: the type of mat1, [rows, cols2]; neither it nor vec2 for a single product.
+      vec2: the type of vec1, [cols2].
+      bias: [rows]; int16 by vectors of 16 bits, int8 by those of 8, int32 quantized, or float32.
+        Only quantized and float kernels do without.
+      precision: matrix x vector _ output, one of MATXVEC.
+      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: of the bias, likewise.
+      quant: for quantized precisions.
+
+    Returns:
+      The output type of `precision`, [rows].
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"matXvec {precision}"
+    check_in(name, "precision", precision, MATXVEC)
+    types = PRECISIONS[precision]
+    rows = _check_operands(name, types, mat1, vec1, mat2, vec2)
+    if bias is not None or not (types.is_quantized or types.is_float):
+        check_array(name, "p_bias", bias, types.bias, (rows,))
+    check_parameters(name, types, rows, acc_shift=acc_shift, bias_shift=bias_shift, quant=quant)
+    acc = _sums(mat1, vec1, mat2, vec2, quant)
+    return finish(acc, bias, types, acc_shift, bias_shift, quant)[0]
+
+
+def matXvec_fused(
+    mat1: Array,
+    vec1: Array,
+    mat2: Array | None = None,
+    vec2: Array | None = None,
+    bias: Array | None = None,
+    *,
+    function: str,
+    precision: str = "16x16_16",
+    acc_shift: Any = 0,
+    bias_shift: Any = 0,
+    activation: str | ActivationCoefficients = "fixed",
+) -> jax.Array:
+    """`matXvec` to Q6.25, then an activation (xa_nn_matXvec_*_tanh and _sigmoid, guide 3.1.2).
+
+    Args:
+      mat1: the matrix type of `precision`, [rows, cols1].
+      vec1: the vector type, [cols1].
+      mat2: the type of mat1, [rows, cols2]; neither it nor vec2 for a single product.
+      vec2: the type of vec1, [cols2].
+      bias: [rows]; int16 or int64 by vectors of 16 bits, int8 or int32 by those of 8, or float32.
+      function: "tanh" or "sigmoid".
+      precision: matrix x vector _ output, one of FUSED.
+      acc_shift: of the sum to Q6.25, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: of the bias, likewise.
+      activation: how fixed-point activations are computed; see `kernels.activations`.
+
+    Returns:
+      int16 in Q15, int8 in Q7, or float32; [rows].
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"matXvec {precision} {function}"
+    check_in(name, "precision", precision, FUSED)
+    check_in(name, "function", function, ("tanh", "sigmoid"))
+    apply = tanh if function == "tanh" else sigmoid
+    types = PRECISIONS[precision]
+    rows = _check_operands(name, types, mat1, vec1, mat2, vec2)
+    wide = np.int32 if types.bias is np.int8 else np.int64
+    is_wide = bias is not None and not types.is_float and bias.dtype == wide
+    check_array(name, "p_bias", bias, wide if is_wide else types.bias, (rows,))
+    check_parameters(name, types, rows, acc_shift=acc_shift, bias_shift=bias_shift)
+    acc = _sums(mat1, vec1, mat2, vec2, None)
+    if types.is_float:
+        total = finish(acc, bias, types, acc_shift, bias_shift, None)[0]
+        return apply(total, precision="f32_f32")
+    total = finish(acc, bias, types._replace(out=np.int32), acc_shift, bias_shift, None)[0]
+    bits = np.iinfo(types.out).bits
+    return apply(total, precision=f"32_{bits}", activation=activation)
+
+
+def matXvec_batch(
+    mat1: Array,
+    vec1: Array,
+    bias: Array,
+    *,
+    precision: str = "16x16_64",
+    acc_shift: Any = 0,
+    bias_shift: Any = 0,
+) -> jax.Array:
+    """mat1 * vector + bias for each vector (xa_nn_matXvec_batch_*, guide 3.1.3).
+
+    Args:
+      mat1: the matrix type of `precision`, [rows, cols1]; cols1 a multiple of 4, of 2 for floats.
+      vec1: the vector type, [vec_count, cols1].
+      bias: [rows]; int16 by vectors of 16 bits, int8 by those of 8, or float32.
+      precision: matrix x vector _ output, one of BATCH.
+      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: of the bias, likewise.
+
+    Returns:
+      The output type of `precision`, [vec_count, rows].
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"matXvec_batch {precision}"
+    check_in(name, "precision", precision, BATCH)
+    types = PRECISIONS[precision]
+    check_array(name, "p_mat1", mat1, types.weight, (-1, -1))
+    rows, cols = mat1.shape
+    check_multiple(name, "cols1", cols, 2 if types.is_float else 4)
+    check_array(name, "p_vec1", vec1, types.input, (-1, cols))
+    check_array(name, "p_bias", bias, types.bias, (rows,))
+    check_parameters(name, types, rows, acc_shift=acc_shift, bias_shift=bias_shift)
+    return finish(dot(mat1, vec1), bias, types, acc_shift, bias_shift, None)
+
+
+def matmul(
+    mat1: Array,
+    mat2: Array,
+    bias: Array | None = None,
+    *,
+    precision: str = "8x8_8",
+    acc_shift: Any = 0,
+    bias_shift: Any = 0,
+    quant: Quant | None = None,
+) -> jax.Array:
+    """mat1 * mat2 + bias, one bias for each row (xa_nn_matmul_*, guide 3.1.4).
+
+    Args:
+      mat1: the matrix type of `precision`, [rows, cols].
+      mat2: the vector type, [cols, vec_count]; the library stores it by columns.
+      bias: [rows]; int8, or int32 for quantized precisions, which do without, too.
+      precision: one of MATMUL; per_chan_* has a multiplier and a shift for each row.
+      acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
+      bias_shift: of the bias, likewise.
+      quant: for quantized precisions.
+
+    Returns:
+      The output type of `precision`, [rows, vec_count].
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"matmul {precision}"
+    check_in(name, "precision", precision, MATMUL)
+    types = PRECISIONS[precision]
+    check_array(name, "p_mat1", mat1, types.weight, (-1, -1))
+    rows, cols = mat1.shape
+    check_array(name, "p_mat2", mat2, types.input, (cols, -1))
+    if bias is not None or not types.is_quantized:
+        check_array(name, "p_bias", bias, types.bias, (rows,))
+    check_parameters(
+        name,
+        types,
+        rows,
+        acc_shift=acc_shift,
+        bias_shift=bias_shift,
+        quant=quant,
+        per_channel=precision.startswith("per_chan"),
+    )
+    acc = dot(mat1, jnp.asarray(mat2).T, quant)
+    return finish(acc, bias, types, acc_shift, bias_shift, quant).T
+
+
+def matXvec_out_stride(
+    mat1: Array,
+    vec1: Array,
+    bias: Array | None = None,
+    *,
+    precision: str = "sym8sxasym8s_16",
+    quant: Quant,
+) -> jax.Array:
+    """mat1 * vec1 + bias, scaled to int16 (xa_nn_matXvec_out_stride_sym8sxasym8s_16, guide 3.1.5).
+
+    Where the library stores a row, its out_stride, is of no effect on values.
+
+    Args:
+      mat1: int8, [rows, cols1].
+      vec1: int8, [cols1].
+      bias: int32, [rows], or none.
+      precision: the one of OUT_STRIDE.
+      quant: its zero biases but that of the input are 0.
+
+    Returns:
+      int16, [rows].
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"matXvec_out_stride {precision}"
+    check_in(name, "precision", precision, OUT_STRIDE)
+    types = PRECISIONS[precision]
+    rows = _check_operands(name, types, mat1, vec1, None, None)
+    if bias is not None:
+        check_array(name, "p_bias", bias, types.bias, (rows,))
+    check_parameters(name, types, rows, quant=quant)
+    check_range(name, "out_zero_bias", quant.out_zero_bias, 0, 0)
+    return finish(_sums(mat1, vec1, None, None, quant), bias, types, 0, 0, quant)[0]
+
+
+def _check_operands(name: str, types: Precision, mat1: Any, vec1: Any, mat2: Any, vec2: Any) -> int:
+    """Checks one or two matrices and vectors; the number of rows."""
+    check_array(name, "p_mat1", mat1, types.weight, (-1, -1))
+    rows, cols = mat1.shape
+    check_array(name, "p_vec1", vec1, types.input, (cols,))
+    if mat2 is None:
+        check(vec2 is None, name, "p_mat2", "missing", "an array, as vec2 is one")
+        return rows
+    check_array(name, "p_mat2", mat2, types.weight, (rows, -1))
+    check_array(name, "p_vec2", vec2, types.input, mat2.shape[1:])
+    return rows
+
+
+def _sums(mat1: Any, vec1: Any, mat2: Any, vec2: Any, quant: Quant | None) -> jax.Array:
+    """The sums of one or two products, [1, rows]."""
+    first = dot(mat1, vec1[None], quant)
+    if mat2 is None:
+        return first
+    if quant is not None:
+        quant = quant._replace(
+            weight_zero_bias=quant.weight2_zero_bias, input_zero_bias=quant.input2_zero_bias
+        )
+    second = dot(mat2, vec2[None], quant)
+    with _exact.scope_of(first.dtype):
+        return first + second

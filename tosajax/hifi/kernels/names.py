@@ -1,0 +1,126 @@
+"""The library's names: which function here computes what each of them does, with which arguments.
+
+`functools.partial(row.function, **row.fixed)` is a library function; it takes logical arrays
+and the keywords of the function, not the library's pointers, sizes and strides.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tosajax.hifi.kernels import activations, basic, conv, matxvec, pool, scratch
+from tosajax.hifi.kernels.fully_connected import FULLY_CONNECTED, fully_connected
+
+
+class Family(NamedTuple):
+    """Library functions that differ in their precision alone.
+
+    Args:
+      name: of the functions, {} standing for the precision.
+      section: of the guide.
+      function: what computes them.
+      precisions: as the names have them; none where the name has none.
+      fixed: further keywords.
+    """
+
+    name: str
+    section: str
+    function: Callable[..., Any]
+    precisions: tuple[str, ...] = ()
+    fixed: Mapping[str, Any] = MappingProxyType({})
+
+
+class LibraryFunction(NamedTuple):
+    """A function of the library.
+
+    Args:
+      name: in the library.
+      section: of the guide.
+      function: what computes it.
+      fixed: its keywords that the name implies.
+    """
+
+    name: str
+    section: str
+    function: Callable[..., Any]
+    fixed: Mapping[str, Any]
+
+
+FAMILIES = (
+    Family("xa_nn_matXvec_{}", "3.1.1", matxvec.matXvec, matxvec.MATXVEC),
+    Family(
+        "xa_nn_matXvec_{}_tanh",
+        "3.1.2",
+        matxvec.matXvec_fused,
+        matxvec.FUSED,
+        {"function": "tanh"},
+    ),
+    Family(
+        "xa_nn_matXvec_{}_sigmoid",
+        "3.1.2",
+        matxvec.matXvec_fused,
+        matxvec.FUSED,
+        {"function": "sigmoid"},
+    ),
+    Family("xa_nn_matXvec_batch_{}", "3.1.3", matxvec.matXvec_batch, matxvec.BATCH),
+    Family("xa_nn_matmul_{}", "3.1.4", matxvec.matmul, matxvec.MATMUL),
+    Family("xa_nn_matXvec_out_stride_{}", "3.1.5", matxvec.matXvec_out_stride, matxvec.OUT_STRIDE),
+    Family("xa_nn_conv2d_std_{}", "3.2.1", conv.conv2d_std, conv.CONV2D),
+    Family("xa_nn_conv2d_std_getsize", "3.2.1", scratch.conv2d_std_getsize),
+    Family("xa_nn_conv1d_std_{}", "3.2.2", conv.conv1d_std, conv.CONV1D),
+    Family("xa_nn_conv1d_std_getsize", "3.2.2", scratch.conv1d_std_getsize),
+    Family("xa_nn_conv2d_depthwise_{}", "3.2.3.1", conv.conv2d_depthwise, conv.CONV2D),
+    Family("xa_nn_conv2d_depthwise_getsize", "3.2.3.1", scratch.conv2d_depthwise_getsize),
+    Family("xa_nn_conv2d_pointwise_{}", "3.2.3.2", conv.conv2d_pointwise, conv.CONV2D),
+    Family("xa_nn_vec_sigmoid_{}", "3.3.1", activations.sigmoid, activations.SIGMOID),
+    Family("xa_nn_vec_tanh_{}", "3.3.2", activations.tanh, activations.TANH),
+    *(
+        Family(f"xa_nn_vec_{kind}_{{}}", "3.3.3", activations.relu, precisions, {"kind": kind})
+        for kind, precisions in activations.RELU.items()
+    ),
+    Family("xa_nn_vec_softmax_{}", "3.3.4", activations.softmax, activations.SOFTMAX),
+    Family(
+        "xa_nn_vec_activation_min_max_{}",
+        "3.3.5",
+        activations.activation_min_max,
+        activations.ACTIVATION_MIN_MAX,
+    ),
+    Family("xa_nn_avgpool_{}", "3.4.1", pool.avgpool, pool.POOL),
+    Family("xa_nn_avgpool_getsize", "3.4.1", scratch.pool_getsize),
+    Family("xa_nn_maxpool_{}", "3.4.2", pool.maxpool, pool.POOL),
+    Family("xa_nn_maxpool_getsize", "3.4.2", scratch.pool_getsize),
+    Family("xa_nn_fully_connected_{}", "3.5.1", fully_connected, FULLY_CONNECTED),
+    Family("xa_nn_vec_interpolation_q15", "3.6.1", basic.interpolation_q15),
+    Family("xa_nn_dot_prod_{}", "3.6.2", basic.dot_prod, basic.DOT_PROD),
+    Family("xa_nn_elm_quantize_{}", "3.6.3", basic.elm_quantize, basic.ELM_QUANTIZE),
+    Family("xa_nn_elm_floor_{}", "3.6.4", basic.elm_floor, basic.ELM_FLOOR),
+    # Sums and products of asym8u are in the library, but not in the guide.
+    Family("xa_nn_elm_add_{}", "3.6.4", basic.elm_add, basic.ELM_ADD[:1]),
+    Family("xa_nn_elm_mul_{}", "3.6.4", basic.elm_mul, basic.ELM_MUL[:1]),
+)
+
+
+def _functions(family: Family) -> list[LibraryFunction]:
+    if not family.precisions:
+        return [LibraryFunction(family.name, family.section, family.function, family.fixed)]
+    return [
+        LibraryFunction(
+            family.name.format(precision),
+            family.section,
+            family.function,
+            {"precision": precision, **family.fixed},
+        )
+        for precision in family.precisions
+    ]
+
+
+NAMES = {row.name: row for family in FAMILIES for row in _functions(family)}
+
+
+def library_function(name: str) -> Callable[..., Any]:
+    """The function of a name of the library, its precision fixed; KeyError for other names."""
+    row = NAMES[name]
+    return functools.partial(row.function, **row.fixed)

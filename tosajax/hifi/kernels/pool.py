@@ -1,0 +1,170 @@
+"""Pooling of one image ("Pooling Kernels", guide 3.4).
+
+Images are cubes: DWH is [height, width, channels], WHD [channels, height, width]; the result is of
+the same format. `padding` counts at the top and the left; at the bottom and the right an image is
+extended, or cropped, as far as the windows of `out_size` reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax import ops
+from tosajax.fixedpoint import qformat
+from tosajax.hifi.kernels._check import check, check_array, check_in
+from tosajax.hifi.kernels._geometry import FORMATS, check_window, geometry_of
+from tosajax.ops import _window
+from tosajax.ops.pool import _sweep
+
+POOL = ("8", "16", "f32", "asym8u")
+
+_DTYPE = {"8": np.int8, "16": np.int16, "f32": np.float32, "asym8u": np.uint8}
+# Longest sides of windows of integers.
+_LONGEST = 256
+
+
+def avgpool(
+    inp: jax.Array,
+    *,
+    precision: str = "8",
+    kernel: Sequence[int],
+    strides: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    out_size: Sequence[int],
+    data_format: str = "DWH",
+) -> jax.Array:
+    """Averages the elements of the image that are in each window (xa_nn_avgpool_*, guide 3.4.1).
+
+    Sums of integers are multiplied by a reciprocal in Q31, which has 24 significant bits, and
+    rounded half away from zero. Windows outside the image give 0.
+
+    Args:
+      inp: int8, int16, float32 or uint8, as `precision` says; [height, width, channels], or as
+        `data_format` says.
+      precision: one of POOL.
+      kernel: height and width of the window, at most those of the image, and at most 256 for
+        integers.
+      strides: y, x; elements.
+      padding: top, left; elements.
+      out_size: height and width of the output.
+      data_format: of the image and of the output.
+
+    Returns:
+      The type of `inp`, [out_height, out_width, channels], or as `data_format` says.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"avgpool {precision}"
+    image = _image(name, inp, precision, data_format)
+    longest = image.shape[1:3]
+    if precision != "f32":
+        longest = [min(length, _LONGEST) for length in longest]
+    shape = _window_of(name, image, longest, kernel, strides, padding, out_size)
+    rows, columns = _extents(shape, image.shape)
+    if precision == "f32":
+        total = _sweep(image, shape, 0, lax.add, jnp.float32)
+        # Where nothing is counted, nothing was summed.
+        count = np.maximum(rows[:, None] * columns, 1)
+        result = total / jnp.asarray(count[None, ..., None], jnp.float32)
+    else:
+        total = _sweep(image, shape, 0, lax.add, jnp.int32)
+        share = jnp.asarray(_reciprocals(rows, columns)[None, ..., None])
+        result = qformat.saturate_to(qformat.multiply_q31_half_away(total, share), inp.dtype)
+    return _cube(result, data_format)
+
+
+def maxpool(
+    inp: jax.Array,
+    *,
+    precision: str = "8",
+    kernel: Sequence[int],
+    strides: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    out_size: Sequence[int],
+    data_format: str = "DWH",
+) -> jax.Array:
+    """Takes the maximum of windows (xa_nn_maxpool_*, guide 3.4.2), as MAX_POOL2D of TOSA does.
+
+    Windows outside the image give the least value of the type, for floats minus infinity.
+
+    Args:
+      inp: int8, int16, float32 or uint8, as `precision` says; [height, width, channels], or as
+        `data_format` says.
+      precision: one of POOL.
+      kernel: height and width of the window. The guide, not the library, limits them to the image.
+      strides: y, x; elements.
+      padding: top, left; elements.
+      out_size: height and width of the output.
+      data_format: of the image and of the output.
+
+    Returns:
+      The type of `inp`, [out_height, out_width, channels], or as `data_format` says.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    name = f"maxpool {precision}"
+    image = _image(name, inp, precision, data_format)
+    shape = _window_of(name, image, kernel, kernel, strides, padding, out_size)
+    pad = [length for pair in shape.pad for length in pair]
+    result = ops.max_pool2d(image, kernel=shape.size, stride=shape.stride, pad=pad)
+    return _cube(result, data_format)
+
+
+def _image(name: str, inp: Any, precision: str, data_format: str) -> jax.Array:
+    """The cube as [N, H, W, C] without moving its elements: planes are images of one channel."""
+    check_in(name, "precision", precision, POOL)
+    check_in(name, "inp_data_format", data_format, FORMATS)
+    check_array(name, "p_inp", inp, _DTYPE[precision], (-1, -1, -1))
+    inp = jnp.asarray(inp)
+    return inp[None] if data_format == "DWH" else inp[..., None]
+
+
+def _cube(image: jax.Array, data_format: str) -> jax.Array:
+    """`_image` undone."""
+    return image[0] if data_format == "DWH" else image[..., 0]
+
+
+def _window_of(
+    name: str,
+    image: jax.Array,
+    longest: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    out_size: Sequence[int],
+) -> _window.Window:
+    for length, axis in zip(kernel, ("height", "width"), strict=True):
+        check(length >= 1, name, f"kernel_{axis}", length, "at least 1")
+    check_window(name, longest, kernel, strides, padding, out_size)
+    geometry = geometry_of(image.shape[1:3], kernel, strides, padding, out_size)
+    return _window.window(kernel, geometry.strides, (1, 1), geometry.pad)
+
+
+def _extents(shape: _window.Window, lengths: Sequence[int]) -> list[np.ndarray]:
+    """How many rows, and how many columns, of the image each window covers; [OH] and [OW]."""
+    found = []
+    for length, n, size, stride, (low, _) in zip(
+        lengths[1:3], shape.out(lengths), shape.size, shape.stride, shape.pad, strict=True
+    ):
+        first = np.arange(n) * stride - low
+        within = np.minimum(first + size, length) - np.maximum(first, 0)
+        found.append(np.maximum(within, 0))
+    return found
+
+
+def _reciprocals(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """1 / (rows * columns) in Q31 as int32, 0 where either is 0; [OH, OW]."""
+    table = np.zeros(_LONGEST + 1, np.uint64)
+    counts = np.arange(1, _LONGEST + 1, dtype=np.float32)
+    # The quotients are rounded to float32, and these are integers.
+    table[1:] = (np.float32(2**31) / counts).astype(np.uint64)
+    share = (table[rows][:, None] * table[columns]) >> np.uint64(31)
+    return np.minimum(share, np.uint64(2**31 - 1)).astype(np.int32)

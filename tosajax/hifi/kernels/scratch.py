@@ -1,0 +1,189 @@
+"""Sizes of scratch memory, for callers that allocate it as for the library.
+
+Nothing here uses scratch memory. `conv1d_std_getsize` is the library's number; the others are
+bounds that hold what a kernel reads, padding included, with 4 bytes for each element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tosajax.hifi.kernels._check import check
+
+# Bytes of an element by precision: bits, or -1 for float32, -3 for asym8u, -4 for asym8s.
+_BYTES = {8: 1, 16: 2, -1: 4, -3: 1, -4: 1}
+_ALIGNMENT = 16
+
+
+def conv1d_std_getsize(
+    kernel_height: int, input_width: int, input_channels: int, input_precision: int
+) -> int:
+    """Bytes of scratch memory that conv1d_std asks for (xa_nn_conv1d_std_getsize, guide 3.2.2).
+
+    Args:
+      kernel_height: elements.
+      input_width: elements.
+      input_channels: elements.
+      input_precision: 8, 16, or -1 for float32.
+
+    Returns:
+      Bytes, the library's number.
+
+    Raises:
+      NNLibParamError: an unknown precision.
+    """
+    _check_precision("conv1d_std_getsize", "input_precision", input_precision, (8, 16, -1))
+    row = _round_up(input_width * input_channels, 2 if input_precision == -1 else 4)
+    return 19 + kernel_height * row * _BYTES[input_precision] + _ALIGNMENT
+
+
+def conv2d_std_getsize(
+    input_height: int,
+    input_channels: int,
+    kernel_height: int,
+    kernel_width: int,
+    y_stride: int,
+    y_padding: int,
+    out_height: int,
+    input_precision: int,
+) -> int:
+    """Bytes that hold the columns under a kernel (xa_nn_conv2d_std_getsize, guide 3.2.1).
+
+    Args:
+      input_height: elements.
+      input_channels: elements.
+      kernel_height: elements.
+      kernel_width: elements.
+      y_stride: elements.
+      y_padding: elements.
+      out_height: elements.
+      input_precision: 8, 16, -1 for float32, -3 for asym8u or -4 for asym8s.
+
+    Returns:
+      Bytes, a bound.
+
+    Raises:
+      NNLibParamError: an unknown precision.
+    """
+    _check_precision("conv2d_std_getsize", "input_precision", input_precision, _BYTES)
+    height = _extent(input_height, kernel_height, y_stride, y_padding, out_height)
+    return _bound(height * kernel_width * _round_up(input_channels, 4))
+
+
+def conv2d_depthwise_getsize(
+    input_height: int,
+    input_width: int,
+    input_channels: int,
+    kernel_height: int,
+    kernel_width: int,
+    channels_multiplier: int,
+    x_stride: int,
+    y_stride: int,
+    x_padding: int,
+    y_padding: int,
+    output_height: int,
+    output_width: int,
+    circ_buf_precision: int,
+    inp_data_format: int,
+) -> int:
+    """Bytes that hold the image and the kernel (xa_nn_conv2d_depthwise_getsize, guide 3.2.3.1).
+
+    Args:
+      input_height: elements.
+      input_width: elements.
+      input_channels: elements.
+      kernel_height: elements.
+      kernel_width: elements.
+      channels_multiplier: kernels for each channel.
+      x_stride: elements.
+      y_stride: elements.
+      x_padding: elements.
+      y_padding: elements.
+      output_height: elements.
+      output_width: elements.
+      circ_buf_precision: 8, 16, -1 for float32, -3 for asym8u or -4 for asym8s.
+      inp_data_format: 0 for DWH, 1 for WHD.
+
+    Returns:
+      Bytes, a bound.
+
+    Raises:
+      NNLibParamError: an unknown precision or format.
+    """
+    name = "conv2d_depthwise_getsize"
+    _check_precision(name, "circ_buf_precision", circ_buf_precision, _BYTES)
+    check(inp_data_format in (0, 1), name, "inp_data_format", inp_data_format, "0 or 1")
+    height = _extent(input_height, kernel_height, y_stride, y_padding, output_height)
+    width = _extent(input_width, kernel_width, x_stride, x_padding, output_width)
+    kernel = kernel_height * _round_up(kernel_width, 4) * channels_multiplier
+    return _bound((height * _round_up(width, 4) + kernel) * _round_up(input_channels, 4))
+
+
+def pool_getsize(
+    input_channels: int,
+    inp_precision: int,
+    out_precision: int,
+    input_height: int,
+    input_width: int,
+    kernel_height: int,
+    kernel_width: int,
+    x_stride: int,
+    y_stride: int,
+    x_padding: int,
+    y_padding: int,
+    out_height: int,
+    out_width: int,
+    inp_data_format: int,
+    out_data_format: int,
+) -> int:
+    """Bytes that hold an image (xa_nn_avgpool_getsize and xa_nn_maxpool_getsize, guide 3.4).
+
+    Args:
+      input_channels: elements.
+      inp_precision: 8, 16, -1 for float32 or -3 for asym8u.
+      out_precision: the same.
+      input_height: elements.
+      input_width: elements.
+      kernel_height: elements.
+      kernel_width: elements.
+      x_stride: elements.
+      y_stride: elements.
+      x_padding: elements.
+      y_padding: elements.
+      out_height: elements.
+      out_width: elements.
+      inp_data_format: 0 for DWH, 1 for WHD.
+      out_data_format: the same.
+
+    Returns:
+      Bytes, a bound.
+
+    Raises:
+      NNLibParamError: an unknown precision or format, or two that differ.
+    """
+    name = "pool_getsize"
+    _check_precision(name, "inp_precision", inp_precision, (8, 16, -1, -3))
+    _check_precision(name, "out_precision", out_precision, (inp_precision,))
+    check(inp_data_format in (0, 1), name, "inp_data_format", inp_data_format, "0 or 1")
+    same = out_data_format == inp_data_format
+    check(same, name, "out_data_format", out_data_format, f"that of the input, {inp_data_format}")
+    height = _extent(input_height, kernel_height, y_stride, y_padding, out_height)
+    width = _extent(input_width, kernel_width, x_stride, x_padding, out_width)
+    return _bound(height * _round_up(width, 4) * _round_up(input_channels, 4))
+
+
+def _check_precision(name: str, argument: str, value: int, known: Collection[int]) -> None:
+    check(value in known, name, argument, value, f"one of {', '.join(map(str, known))}")
+
+
+def _extent(length: int, kernel: int, stride: int, padding: int, out: int) -> int:
+    """The length of an axis with its padding."""
+    return max(padding + length, kernel + (out - 1) * stride)
+
+
+def _bound(elements: int) -> int:
+    return 4 * elements + _ALIGNMENT
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
