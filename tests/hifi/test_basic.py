@@ -96,18 +96,21 @@ def test_vectors_of_svdf(data):
         newest = matXvec_out_stride(v["weights_feature"], x, quant=features)
         memory = jnp.concatenate([memory[:, 1:], newest[:, None]], axis=1)
         vectors = memory.reshape(units, -1)
-        out = dot_prod(vectors, weights, v["bias"], precision="16x16_asym8s", quant=times)
-        return memory, out
+        dot = functools.partial(dot_prod, precision="16x16_asym8s", quant=times)
+        wrapped = dot(vectors, weights, v["bias"], overflow="wrap")
+        return memory, wrapped, dot(vectors, weights, v["bias"])
 
-    memory, beyond = jnp.zeros((filters, v["weights_time"].shape[1]), jnp.int16), 0
+    memory = jnp.zeros((filters, v["weights_time"].shape[1]), jnp.int16)
+    beyond = 0
     for x, expected in zip(v["x"], v["out"], strict=True):
-        memory, out = step(memory, x)
-        assert out.dtype == np.int8
+        memory, wrapped, saturated = step(memory, x)
+        assert wrapped.dtype == np.int8
+        np.testing.assert_array_equal(wrapped, expected)
         vectors = np.asarray(memory, np.int64).reshape(units, -1)
         sums = np.sum(vectors * weights, axis=1) + v["bias"]
         fits = sums == sums.astype(np.int32)
         ends = np.where(sums > 0, 127, -128)
-        np.testing.assert_array_equal(out, np.where(fits, expected, ends))
+        np.testing.assert_array_equal(saturated, np.where(fits, expected, ends))
         beyond += int(np.sum(~fits))
     assert beyond == 20
 

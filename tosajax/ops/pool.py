@@ -49,9 +49,9 @@ def avg_pool2d(
     shape = _window.window(kernel, stride, (1, 1), pad)
     count = _counts(shape, input.shape)
     if jnp.issubdtype(input.dtype, jnp.floating):
-        total = _sweep(input, shape, 0, lax.add, jnp.float32)
+        total = sweep(input, shape, 0, lax.add, jnp.float32)
         return (total / jnp.asarray(count, jnp.float32)).astype(input.dtype)
-    total = _sweep(input, shape, 0, lax.add, jnp.int32)
+    total = sweep(input, shape, 0, lax.add, jnp.int32)
     total = total - _wide(input_zp) * jnp.asarray(count, jnp.int32)
     multiplier, amount = reciprocal_scale(count)
     scaled = apply_scale_32(total, jnp.asarray(multiplier), amount)
@@ -80,18 +80,18 @@ def max_pool2d(
     """
     shape = _window.window(kernel, stride, (1, 1), pad)
     if not jnp.issubdtype(input.dtype, jnp.floating):
-        return _sweep(input, shape, np.iinfo(input.dtype).min, lax.max, input.dtype)
+        return sweep(input, shape, np.iinfo(input.dtype).min, lax.max, input.dtype)
     wide = input.astype(jnp.float32)
     if nan_mode is NanMode.PROPAGATE:
-        return _sweep(wide, shape, -np.inf, lax.max, jnp.float32).astype(input.dtype)
+        return sweep(wide, shape, -np.inf, lax.max, jnp.float32).astype(input.dtype)
     missing = jnp.isnan(wide)
     wide = jnp.where(missing, -jnp.inf, wide)
-    largest = _sweep(wide, shape, -np.inf, lax.max, jnp.float32)
-    found = _sweep(jnp.logical_not(missing), shape, False, lax.bitwise_or, jnp.bool_)
+    largest = sweep(wide, shape, -np.inf, lax.max, jnp.float32)
+    found = sweep(jnp.logical_not(missing), shape, False, lax.bitwise_or, jnp.bool_)
     return jnp.where(found, largest, jnp.nan).astype(input.dtype)
 
 
-def _sweep(
+def sweep(
     x: jax.Array,
     shape: Window,
     neutral: float,

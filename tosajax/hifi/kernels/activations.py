@@ -56,6 +56,8 @@ _INPUT = {
     "asym8s_16": np.int8,
 }
 _OUTPUT = {"32_32": np.int32, "32_16": np.int16, "32_8": np.int8}
+# The results of 32_32 are those of 32_16: the largest is 0x7FFF, too.
+_RANGE = {**_OUTPUT, "32_32": np.int16}
 _FRACTION = {"32_32": 15, "32_16": 15, "32_8": 7}
 _INPUT_UNIT = 2.0**-25
 _MAXIMUM = 2**31 - 1
@@ -140,7 +142,7 @@ def sigmoid(
 
     Returns:
       int32 in Q16.15, int16 in Q15, int8 in Q7, float32, or uint8 in units of 1/256; of the shape
-      of `x`.
+      of `x`. In Q16.15, too, the largest result is 0x7FFF.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -172,7 +174,8 @@ def tanh(
       activation: "fixed", "ideal" or coefficients; fixed point only.
 
     Returns:
-      int32 in Q16.15, int16 in Q15, int8 in Q7, or float32; of the shape of `x`.
+      int32 in Q16.15, int16 in Q15, int8 in Q7, or float32; of the shape of `x`. In Q16.15, too, the
+      largest result is 0x7FFF.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -326,12 +329,12 @@ def _ideal(function: Callable[[Any], Any], x: jax.Array, precision: str) -> jax.
     Of all int32 none but 0 gives a value nearer to the middle of two results than 3e-11 of a unit.
     float64 is not off by as much there, so that its rounding is that of the exact value.
     """
-    info = np.iinfo(_OUTPUT[precision])
+    info = np.iinfo(_RANGE[precision])
     with _x64.scope():
         value = function(_real(x)) * np.float64(2.0 ** _FRACTION[precision])
         value = lax.floor(value + np.float64(0.5))
         value = lax.clamp(np.float64(info.min), value, np.float64(info.max))
-        return lax.convert_element_type(value, info.dtype)
+        return lax.convert_element_type(value, _OUTPUT[precision])
 
 
 def _real(x: jax.Array) -> jax.Array:
@@ -362,7 +365,7 @@ def _tanh_q31(x: jax.Array, coefficients: ActivationCoefficients) -> jax.Array:
 
 def _from_q31(value: jax.Array, precision: str) -> jax.Array:
     rounded = qformat.shift_right_half_up(value, 31 - _FRACTION[precision])
-    return qformat.saturate_to(rounded, _OUTPUT[precision])
+    return qformat.saturate_to(rounded, _RANGE[precision]).astype(_OUTPUT[precision])
 
 
 def _softmax_ideal(below: jax.Array) -> jax.Array:

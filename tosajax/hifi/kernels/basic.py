@@ -71,10 +71,9 @@ def dot_prod(
     *,
     precision: str = "f32xf32_f32",
     quant: Quant | None = None,
+    overflow: str = "saturate",
 ) -> jax.Array:
     """The dot products of pairs of vectors (xa_nn_dot_prod_*, guide 3.6.2).
-
-    In 16x16_asym8s the exact sum saturates to int32, and so does it with the bias.
 
     Args:
       inp1: float32, or int16; [num_vecs, vec_length].
@@ -82,6 +81,8 @@ def dot_prod(
       bias: int32, [num_vecs], for 16x16_asym8s, or none.
       precision: one of DOT_PROD.
       quant: for 16x16_asym8s; its zero biases but that of the output are 0.
+      overflow: for 16x16_asym8s, of sums beyond int32: "saturate", as the library does with the
+        sum of products and again with the bias, or "wrap", as SVDF of TFLite Micro does.
 
     Returns:
       float32 or int8, [num_vecs].
@@ -105,10 +106,16 @@ def dot_prod(
     check_range(name, "input_zero_bias", quant.input_zero_bias, 0, 0)
     check_range(name, "weight_zero_bias", quant.weight_zero_bias, 0, 0)
     _check_output(name, np.int8, quant)
-    total = _saturated_dot(inp1, inp2)
-    if bias is not None:
-        check_array(name, "bias_ptr", bias, np.int32, inp1.shape[:1])
-        total = qformat.saturate_to(qformat.add_shifted(total, jnp.asarray(bias), 0), np.int32)
+    check_in(name, "overflow", overflow, ("saturate", "wrap"))
+    if bias is None:
+        bias = jnp.zeros(inp1.shape[:1], jnp.int32)
+    check_array(name, "bias_ptr", bias, np.int32, inp1.shape[:1])
+    if overflow == "wrap":
+        products = inp1.astype(jnp.int32) * inp2.astype(jnp.int32)
+        total = lax.reduce_sum(products, (1,)) + jnp.asarray(bias)
+    else:
+        total = qformat.add_shifted(_saturated_dot(inp1, inp2), jnp.asarray(bias), 0)
+        total = qformat.saturate_to(total, np.int32)
     return finish_quantized(total, quant, np.int8)
 
 

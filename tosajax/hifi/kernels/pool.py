@@ -20,7 +20,7 @@ from tosajax.fixedpoint import qformat
 from tosajax.hifi.kernels._check import check, check_array, check_in
 from tosajax.hifi.kernels._geometry import FORMATS, check_window, geometry_of
 from tosajax.ops import _window
-from tosajax.ops.pool import _sweep
+from tosajax.ops.pool import sweep
 
 POOL = ("8", "16", "f32", "asym8u")
 
@@ -69,12 +69,12 @@ def avgpool(
     shape = _window_of(name, image, longest, kernel, strides, padding, out_size)
     rows, columns = _extents(shape, image.shape)
     if precision == "f32":
-        total = _sweep(image, shape, 0, lax.add, jnp.float32)
+        total = sweep(image, shape, 0, lax.add, jnp.float32)
         # Where nothing is counted, nothing was summed.
         count = np.maximum(rows[:, None] * columns, 1)
         result = total / jnp.asarray(count[None, ..., None], jnp.float32)
     else:
-        total = _sweep(image, shape, 0, lax.add, jnp.int32)
+        total = sweep(image, shape, 0, lax.add, jnp.int32)
         share = jnp.asarray(_reciprocals(rows, columns)[None, ..., None])
         result = qformat.saturate_to(qformat.multiply_q31_half_away(total, share), inp.dtype)
     return _cube(result, data_format)
