@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-SCRIPTS = ["ptq_cnn.py", "qat_cnn.py", "finetune_integer_tosa.py", "mixed_precision.py"]
+SCRIPTS = [
+    "ptq_cnn.py",
+    "qat_cnn.py",
+    "finetune_integer_tosa.py",
+    "mixed_precision.py",
+    "gru_hifi.py",
+]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -27,7 +27,7 @@ def test_snippets_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     snippets = blocks("python")
-    assert len(snippets) == 9
+    assert len(snippets) == 10
     for snippet in snippets:
         exec(compile(snippet, "README.md", "exec"), names)
     first, table = capsys.readouterr().out.split("\n", 1)
@@ -46,6 +46,8 @@ def test_snippets_run(tmp_path, monkeypatch, capsys):
     assert names["reason"] in README
     assert np.any(names["slopes"]["aten_convolution_default_4_weight_ohwi"])
     assert "entries" in names["rule"]
+    assert all(np.any(g) for g in names["better"])
+    assert names["row"].dtype == np.int16
 
 
 @pytest.mark.parametrize(

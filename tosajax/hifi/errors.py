@@ -7,7 +7,7 @@ subcode below. The guide (2.3) has the class in bits 27 to 30; the library has n
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class ErrorClass(enum.IntEnum):
@@ -143,3 +143,10 @@ class NNLibConfigError(ValueError):
         self.argument = fault.argument
         found, wanted = f"{fault.argument} is {fault.found}", f"expected {fault.wanted}"
         super().__init__(f"{layer}: {found}, {wanted} [{fault.code.name}]")
+
+
+def check_config(layer: str, config: Any) -> None:
+    """Raises NNLibConfigError where the configuration of a layer has a fault."""
+    fault = config.fault()
+    if fault is not None:
+        raise NNLibConfigError(layer, fault)

@@ -174,8 +174,8 @@ def tanh(
       activation: "fixed", "ideal" or coefficients; fixed point only.
 
     Returns:
-      int32 in Q16.15, int16 in Q15, int8 in Q7, or float32; of the shape of `x`. In Q16.15, too, the
-      largest result is 0x7FFF.
+      int32 in Q16.15, int16 in Q15, int8 in Q7, or float32; of the shape of `x`. The largest
+      result in Q16.15 is 0x7FFF, as in Q15.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.

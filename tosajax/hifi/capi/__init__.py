@@ -1,0 +1,49 @@
+"""The low-level kernels with the signatures of C: pointers, sizes, strides and codes.
+
+Each of the library's names, such as `xa_nn_matXvec_8x16_16`, is a function here that takes the
+arguments of C in the order of C. Pointers are NumPy arrays, flat or of any shape without gaps, None
+being NULL; arrays of pointers are lists. Functions write to p_out and return 0, or -1 where the
+library rejects an argument; `strict` gives functions that say which one. Scratch memory is left as
+it is. What C would read or write beyond memory, and memory of another type, is a Python error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tosajax.hifi.capi import activations, basic, conv, fully_connected, matxvec, pool
+
+__all__ = ["strict"]
+
+_PROTOTYPES = (
+    *matxvec.PROTOTYPES,
+    *conv.PROTOTYPES,
+    *activations.PROTOTYPES,
+    *pool.PROTOTYPES,
+    *fully_connected.PROTOTYPES,
+    *basic.PROTOTYPES,
+)
+_STRICT = {name: found for row in _PROTOTYPES for name, found in row.strict_functions().items()}
+_FUNCTIONS = {name: found for row in _PROTOTYPES for name, found in row.functions().items()}
+
+
+def strict(name: str) -> Callable[..., int]:
+    """A function that raises NNLibParamError for arguments that the library rejects.
+
+    Args:
+      name: in the library.
+
+    Raises:
+      KeyError: a name that the library does not have.
+    """
+    return _STRICT[name]
+
+
+def __getattr__(name: str) -> Callable[..., int]:
+    if name not in _FUNCTIONS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _FUNCTIONS[name]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_FUNCTIONS]

@@ -1,0 +1,15 @@
+"""The element types that names of kernels are made of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+TYPES: dict[str, type] = {
+    "8": np.int8,
+    "16": np.int16,
+    "32": np.int32,
+    "f32": np.float32,
+    "asym8u": np.uint8,
+    "asym8s": np.int8,
+    "asym16s": np.int16,
+}

@@ -1,0 +1,176 @@
+"""Matrix times vector, and its variants (guide 3.1).
+
+Pointers are aligned to elements, those of the batch functions to 8 bytes. A second product takes
+both p_mat2 and p_vec2; where one of them is NULL there is none, and its other arguments are not
+looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tosajax.hifi.capi._function import Prototype
+from tosajax.hifi.capi._plan import Operand, Plan, check_pointer, given, operand
+from tosajax.hifi.capi._sums import SCALE, SCALES, SHIFTS, numbers_of
+from tosajax.hifi.kernels import matxvec
+from tosajax.hifi.kernels._check import check, check_multiple
+from tosajax.hifi.kernels._precision import PRECISIONS, Precision
+
+_PRODUCTS = "p_out p_mat1 p_mat2 p_vec1 p_vec2 p_bias rows cols1 cols2 row_stride1 row_stride2"
+_MATMUL = "p_out p_mat1 p_mat2 p_bias rows cols row_stride"
+_VECTORS = "vec_count vec_offset out_offset out_stride"
+_BATCH_ALIGNMENT = 8
+# By bias_precision and the type that a bias has without one.
+_WIDE_BIAS = {(64, np.int16): np.int64, (32, np.int8): np.int32}
+
+
+def _matXvec(a: Any, precision: str) -> Plan:
+    types = PRECISIONS[precision]
+    products = _products(a, types, precision)
+    numbers = numbers_of(a, types, a.rows, inp="vec1", weight="mat1")
+    if types.is_quantized and "mat2" in products:
+        quant = numbers["quant"]._replace(
+            input2_zero_bias=a.vec2_zero_bias, weight2_zero_bias=getattr(a, "mat2_zero_bias", 0)
+        )
+        numbers = {"quant": quant}
+    bias = operand(a, "p_bias", types.bias, (a.rows,))
+    may_be_null = types.is_quantized or types.is_float
+    biases = given(bias=bias) if may_be_null else {"bias": bias}
+    return Plan(products | biases, [operand(a, "p_out", types.out, (a.rows,))], numbers)
+
+
+def _fused(a: Any, precision: str) -> Plan:
+    types = PRECISIONS[precision]
+    # A precision that there is not stands for that of the vectors.
+    bias = _WIDE_BIAS.get((getattr(a, "bias_precision", 0), types.bias), types.bias)
+    check_pointer("p_scratch", a.p_scratch, 4)
+    return Plan(
+        _products(a, types, precision) | {"bias": operand(a, "p_bias", bias, (a.rows,))},
+        [operand(a, "p_out", types.out, (a.rows,))],
+        numbers_of(a, types, a.rows),
+    )
+
+
+def _batch(a: Any, precision: str) -> Plan:
+    types = PRECISIONS[precision]
+    check_multiple("", "row_stride1", a.row_stride1, 2 if types.is_float else 4)
+    aligned = {"alignment": _BATCH_ALIGNMENT}
+    vectors = {"by_row": True, **aligned}
+    return Plan(
+        {
+            "mat1": _matrix(a, "p_mat1", types.weight, a.cols1, "row_stride1", **aligned),
+            "vec1": operand(a, "p_vec1", types.input, (a.vec_count, a.cols1), **vectors),
+            "bias": operand(a, "p_bias", types.bias, (a.rows,), **aligned),
+        },
+        [operand(a, "p_out", types.out, (a.vec_count, a.rows), **vectors)],
+        numbers_of(a, types, a.rows),
+    )
+
+
+def _matmul(a: Any, precision: str) -> Plan:
+    types = PRECISIONS[precision]
+    for name in ("vec_offset", "out_offset", "out_stride"):
+        check(getattr(a, name) != 0, "", name, 0, "another number")
+    columns, out = (1, a.vec_offset), (a.out_stride, a.out_offset)
+    bias = operand(a, "p_bias", types.bias, (a.rows,))
+    return Plan(
+        {
+            "mat1": _matrix(a, "p_mat1", types.weight, a.cols, "row_stride"),
+            "mat2": operand(a, "p_mat2", types.input, (a.cols, a.vec_count), strides=columns),
+            **(given(bias=bias) if types.is_quantized else {"bias": bias}),
+        },
+        [operand(a, "p_out", types.out, (a.rows, a.vec_count), strides=out)],
+        numbers_of(a, types, a.rows, inp="vec1", weight="mat1"),
+    )
+
+
+def _out_stride(a: Any, precision: str) -> Plan:
+    types = PRECISIONS[precision]
+    return Plan(
+        {
+            "mat1": _matrix(a, "p_mat1", types.weight, a.cols1, "row_stride1"),
+            "vec1": operand(a, "p_vec1", types.input, (a.cols1,)),
+            **given(bias=operand(a, "p_bias", types.bias, (a.rows,))),
+        },
+        [operand(a, "p_out", types.out, (a.rows,), strides=(a.out_stride,))],
+        numbers_of(a, types, a.rows, inp="vec1"),
+    )
+
+
+def _products(a: Any, types: Precision, precision: str) -> dict[str, Operand]:
+    """The operands of one product, or of two."""
+    first = {
+        "mat1": _matrix(a, "p_mat1", types.weight, a.cols1, "row_stride1"),
+        "vec1": operand(a, "p_vec1", types.input, (a.cols1,)),
+    }
+    if precision.startswith("asym8u") and a.p_mat2 is not None:
+        check_pointer("p_vec2", a.p_vec2, 1)
+    if a.p_mat2 is None or a.p_vec2 is None:
+        return first
+    return first | {
+        "mat2": _matrix(a, "p_mat2", types.weight, a.cols2, "row_stride2"),
+        "vec2": operand(a, "p_vec2", types.input, (a.cols2,)),
+    }
+
+
+def _matrix(a: Any, argument: str, dtype: type, cols: int, stride: str, **more: Any) -> Operand:
+    """A matrix of a.rows rows; the argument `stride` leads from one to the next."""
+    found = getattr(a, stride)
+    check(found >= cols, "", stride, found, f"at least the columns, {cols}")
+    return operand(a, argument, dtype, (a.rows, cols), strides=(found, 1), **more)
+
+
+_FIXED, _FLOAT = matxvec.MATXVEC[:9], ("f32xf32_f32",)
+_ASYM8U, _SYM8S = ("asym8uxasym8u_asym8u",), ("sym8sxasym8s_asym8s",)
+_ASYM8U_BIASES = "mat1_zero_bias mat2_zero_bias vec1_zero_bias vec2_zero_bias"
+
+PROTOTYPES = (
+    Prototype("xa_nn_matXvec_{}", f"{_PRODUCTS} {SHIFTS}", _matXvec, _FIXED),
+    Prototype("xa_nn_matXvec_{}", _PRODUCTS, _matXvec, _FLOAT),
+    Prototype("xa_nn_matXvec_{}", f"{_PRODUCTS} {_ASYM8U_BIASES} {SCALE}", _matXvec, _ASYM8U),
+    Prototype(
+        "xa_nn_matXvec_{}", f"{_PRODUCTS} vec1_zero_bias vec2_zero_bias {SCALE}", _matXvec, _SYM8S
+    ),
+    *(
+        Prototype(f"xa_nn_matXvec_{{}}_{function}", f"{_PRODUCTS} {rest}", _fused, precisions)
+        for function in ("tanh", "sigmoid")
+        for rest, precisions in (
+            (f"{SHIFTS} bias_precision p_scratch", matxvec.FUSED[:3]),
+            ("p_scratch", matxvec.FUSED[3:]),
+        )
+    ),
+    Prototype(
+        "xa_nn_matXvec_batch_{}",
+        f"p_out p_mat1 p_vec1 p_bias rows cols1 row_stride1 {SHIFTS} vec_count",
+        _batch,
+        matxvec.BATCH[:3],
+    ),
+    Prototype(
+        "xa_nn_matXvec_batch_{}",
+        "p_out p_mat1 p_vec1 p_bias rows cols1 row_stride1 vec_count",
+        _batch,
+        matxvec.BATCH[3:],
+    ),
+    Prototype("xa_nn_matmul_{}", f"{_MATMUL} {SHIFTS} {_VECTORS}", _matmul, ("8x8_8",)),
+    Prototype(
+        "xa_nn_matmul_{}",
+        f"{_MATMUL} {_VECTORS} mat1_zero_bias vec1_zero_bias {SCALE}",
+        _matmul,
+        _ASYM8U,
+    ),
+    Prototype(
+        "xa_nn_matmul_{}",
+        f"{_MATMUL} {_VECTORS} vec1_zero_bias {SCALES}",
+        _matmul,
+        matxvec.MATMUL[2:],
+    ),
+    Prototype(
+        "xa_nn_matXvec_out_stride_{}",
+        "p_out p_mat1 p_vec1 p_bias rows cols1 row_stride1 out_stride vec1_zero_bias "
+        "out_multiplier out_shift",
+        _out_stride,
+        matxvec.OUT_STRIDE,
+    ),
+)

@@ -1,0 +1,261 @@
+"""Whole layers as CUSTOM operators of TOSA graphs, and what they compute.
+
+`gru`, `lstm` and `cnn` add a node to a Builder; the graph can be saved like any other. `OPERATORS`
+has the functions to run it by:
+
+    b = Builder()
+    h, x = b.input("h", DType.INT16, (1, 256)), b.input("x", DType.INT16, (1, 100, 64))
+    _, y = gru(b, config, weights, GRUState(h), x)
+    run = tosajax.compile(b.graph([y]), custom_ops=OPERATORS)
+
+Tensors have an axis of examples in front, which those of `tosajax.hifi.layers` have not. The
+configuration is the node's implementation_attrs, as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from tosajax.builder import Builder
+from tosajax.dtypes import DType
+from tosajax.graph import Tensor
+from tosajax.hifi.kernels import ActivationCoefficients
+from tosajax.hifi.layers import (
+    CNNConfig,
+    CNNWeights,
+    Cube,
+    GRUConfig,
+    GRUState,
+    GRUWeights,
+    LSTMConfig,
+    LSTMState,
+    LSTMWeights,
+    Matrix,
+    Shape,
+    ShapeType,
+    Vector,
+    cnn_apply,
+    gru_scan,
+    lstm_scan,
+)
+
+DOMAIN = "tosajax.hifi"
+
+_DTYPES = {np.dtype(d.storage): d for d in (DType.INT8, DType.INT16, DType.INT32, DType.FP32)}
+_DIMENSIONS = {
+    ShapeType.VECTOR: Vector,
+    ShapeType.MATRIX: Matrix,
+    ShapeType.CUBE_DWH: Cube,
+    ShapeType.CUBE_WHD: Cube,
+}
+
+
+def gru(
+    b: Builder,
+    config: GRUConfig,
+    weights: GRUWeights,
+    state: GRUState,
+    xs: Tensor,
+    *,
+    update: str = "library",
+    activation: str | ActivationCoefficients = "fixed",
+) -> tuple[GRUState, Tensor]:
+    """Adds a GRU over a sequence.
+
+    Args:
+      b: the Builder.
+      config: of the layer.
+      weights: values, which become constants.
+      state: of Tensors, the step before; [N, out_feats].
+      xs: int16, [N, steps, in_feats].
+      update: as in `gru_step`.
+      activation: as in `gru_step`.
+
+    Returns:
+      The last state, of Tensors, and the outputs, int16 [N, steps, out_feats].
+    """
+    attributes = {**_recurrent(config, activation), "update": update}
+    last, ys = _scan(b, "gru", attributes, weights, state, xs, config.out_feats)
+    return GRUState(*last), ys
+
+
+def lstm(
+    b: Builder,
+    config: LSTMConfig,
+    weights: LSTMWeights,
+    state: LSTMState,
+    xs: Tensor,
+    *,
+    activation: str | ActivationCoefficients = "fixed",
+) -> tuple[LSTMState, Tensor]:
+    """Adds an LSTM over a sequence.
+
+    Args:
+      b: the Builder.
+      config: of the layer.
+      weights: values, which become constants.
+      state: of Tensors, the step before; [N, out_feats].
+      xs: int16, [N, steps, in_feats].
+      activation: as in `lstm_step`.
+
+    Returns:
+      The last state, of Tensors, and the outputs, int16 [N, steps, out_feats].
+    """
+    attributes = _recurrent(config, activation)
+    last, ys = _scan(b, "lstm", attributes, weights, state, xs, config.out_feats)
+    return LSTMState(*last), ys
+
+
+def cnn(b: Builder, config: CNNConfig, weights: CNNWeights, x: Tensor) -> Tensor:
+    """Adds a CNN layer.
+
+    Args:
+      b: the Builder.
+      config: of the layer.
+      weights: values, which become constants.
+      x: [N, ...], images as `cnn_apply` takes them.
+
+    Returns:
+      [N, ...], results as `cnn_apply` returns them.
+    """
+    assert x.shape is not None
+    values = [np.asarray(w) for w in weights if w is not None]
+    image = jax.ShapeDtypeStruct(x.shape[1:], x.dtype.storage)
+    out = jax.eval_shape(functools.partial(cnn_apply, config, CNNWeights(*values)), image)
+    shape = x.shape[0], *out.shape
+    attributes = {"config": _encode_cnn(config)}
+    (y,) = _node(b, "cnn", attributes, [x], values, [shape], [x.dtype])
+    return y
+
+
+def _scan(
+    b: Builder,
+    name: str,
+    attributes: dict[str, Any],
+    weights: Any,
+    state: Any,
+    xs: Tensor,
+    outputs: int,
+) -> tuple[Sequence[Tensor], Tensor]:
+    assert xs.shape is not None
+    batch, steps, _ = xs.shape
+    shapes = [(batch, outputs)] * len(state) + [(batch, steps, outputs)]
+    dtypes = [*(tensor.dtype for tensor in state), DType.INT16]
+    *last, ys = _node(b, name, attributes, [xs, *state], list(weights), shapes, dtypes)
+    return last, ys
+
+
+def _node(
+    b: Builder,
+    name: str,
+    attributes: dict[str, Any],
+    inputs: Sequence[Tensor],
+    weights: Sequence[Any],
+    shapes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[DType],
+) -> tuple[Tensor, ...]:
+    constants = [b.const(w, _DTYPES[np.asarray(w).dtype]) for w in weights]
+    return b.ops(
+        "CUSTOM",
+        *inputs,
+        *constants,
+        shapes=shapes,
+        dtypes=dtypes,
+        operator_name=name,
+        domain_name=DOMAIN,
+        implementation_attrs=json.dumps(attributes),
+    )
+
+
+# Configurations as JSON.
+
+
+def _recurrent(
+    config: GRUConfig | LSTMConfig, activation: str | ActivationCoefficients
+) -> dict[str, Any]:
+    if isinstance(activation, ActivationCoefficients):
+        numbers = {k: np.asarray(v).tolist() for k, v in activation._asdict().items()}
+        return {"config": dataclasses.asdict(config), "activation": numbers}
+    return {"config": dataclasses.asdict(config), "activation": activation}
+
+
+def _encode_cnn(config: CNNConfig) -> dict[str, Any]:
+    def plain(value: Any) -> Any:
+        return dataclasses.asdict(value) if isinstance(value, Shape) else value
+
+    return {f.name: plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
+
+
+def _decode_recurrent(kind: type, found: dict[str, Any]) -> dict[str, Any]:
+    activation = found["activation"]
+    if not isinstance(activation, str):
+        activation = ActivationCoefficients(**activation)
+    return {**found, "config": kind(**found["config"]), "activation": activation}
+
+
+def _decode_cnn(found: dict[str, Any]) -> dict[str, Any]:
+    def shape_of(value: dict[str, Any]) -> Shape:
+        dim = value["dim"] and _DIMENSIONS[ShapeType(value["shape_type"])](*value["dim"])
+        return Shape(**{**value, "dim": dim})
+
+    fields = found["config"].items()
+    values: Any = {k: shape_of(v) if isinstance(v, dict) else v for k, v in fields}
+    return {"config": CNNConfig(**values)}
+
+
+def _attributes(name: str, text: str | bytes, decode: Callable[[Any], Any]) -> dict[str, Any]:
+    """What a node says, which may come from a file that someone else wrote."""
+    try:
+        return decode(json.loads(text))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        message = f"CUSTOM {name}: implementation_attrs are {text!r}, expected the configuration"
+        raise ValueError(f"{message} that tosajax.hifi.custom writes") from error
+
+
+# What the nodes compute.
+
+
+def _run_gru(xs: jax.Array, h: jax.Array, *weights: jax.Array, implementation_attrs: Any) -> Any:
+    decode = functools.partial(_decode_recurrent, GRUConfig)
+    found = _attributes("gru", implementation_attrs, decode)
+    config = found.pop("config")
+
+    def run(h: jax.Array, xs: jax.Array) -> tuple[jax.Array, ...]:
+        state, ys = gru_scan(config, GRUWeights(*weights), GRUState(h), xs, **found)
+        return *state, ys
+
+    return jax.vmap(run)(h, xs)
+
+
+def _run_lstm(
+    xs: jax.Array, h: jax.Array, c: jax.Array, *weights: jax.Array, implementation_attrs: Any
+) -> Any:
+    decode = functools.partial(_decode_recurrent, LSTMConfig)
+    found = _attributes("lstm", implementation_attrs, decode)
+    config = found.pop("config")
+
+    def run(h: jax.Array, c: jax.Array, xs: jax.Array) -> tuple[jax.Array, ...]:
+        state, ys = lstm_scan(config, LSTMWeights(*weights), LSTMState(h, c), xs, **found)
+        return *state, ys
+
+    return jax.vmap(run)(h, c, xs)
+
+
+def _run_cnn(x: jax.Array, *weights: jax.Array, implementation_attrs: Any) -> Any:
+    found = _attributes("cnn", implementation_attrs, _decode_cnn)
+    return jax.vmap(functools.partial(cnn_apply, found["config"], CNNWeights(*weights)))(x)
+
+
+OPERATORS: dict[tuple[str, str], Callable[..., Any]] = {
+    (DOMAIN, "gru"): _run_gru,
+    (DOMAIN, "lstm"): _run_lstm,
+    (DOMAIN, "cnn"): _run_cnn,
+}
+"""For the `custom_ops` of `tosajax.compile` and `tosajax.lower`."""

@@ -1,0 +1,162 @@
+"""The layers GRU, LSTM and CNN: pure functions, and their C functions.
+
+`gru_step`, `gru_scan`, `lstm_step`, `lstm_scan` and `cnn_apply` compute what the library does, for
+one sequence or one image; `jax.vmap` makes batches. The same names with `_float` compute it in
+floats. The functions named xa_nnlib_* are those of C, with its codes. `tosajax.hifi.training` has
+layers with the integers of the one and the gradients of the other.
+"""
+
+from __future__ import annotations
+
+from tosajax.hifi._memory import Pointer
+from tosajax.hifi.layers._float import (
+    gru_scan_float,
+    gru_step_float,
+    lstm_scan_float,
+    lstm_step_float,
+)
+from tosajax.hifi.layers._handle import Handle
+from tosajax.hifi.layers._precision import Precision
+from tosajax.hifi.layers._recurrent_api import Coefficients
+from tosajax.hifi.layers.cnn import (
+    Algo,
+    CNNConfig,
+    CNNWeights,
+    cnn_apply,
+    conv1d_std_config,
+    conv2d_ds_config,
+    conv2d_std_config,
+    output_shape,
+)
+from tosajax.hifi.layers.cnn_api import (
+    CNNParam,
+    cnn_pointers,
+    xa_nnlib_cnn_get_config,
+    xa_nnlib_cnn_get_persistent_fast,
+    xa_nnlib_cnn_get_scratch_fast,
+    xa_nnlib_cnn_init,
+    xa_nnlib_cnn_process,
+    xa_nnlib_cnn_set_config,
+)
+from tosajax.hifi.layers.gru import GRUConfig, GRUState, GRUWeights, gru_init, gru_scan, gru_step
+from tosajax.hifi.layers.gru_api import (
+    GRUBiasPointers,
+    GRUMatrixPointers,
+    GRUParam,
+    gru_pointers,
+    xa_nnlib_gru_get_config,
+    xa_nnlib_gru_get_persistent_fast,
+    xa_nnlib_gru_get_scratch_fast,
+    xa_nnlib_gru_init,
+    xa_nnlib_gru_process,
+    xa_nnlib_gru_set_config,
+)
+from tosajax.hifi.layers.lstm import (
+    LSTMConfig,
+    LSTMState,
+    LSTMWeights,
+    lstm_init,
+    lstm_scan,
+    lstm_states,
+    lstm_step,
+)
+from tosajax.hifi.layers.lstm_api import (
+    LSTMBiasPointers,
+    LSTMMatrixPointers,
+    LSTMParam,
+    lstm_pointers,
+    xa_nnlib_lstm_get_config,
+    xa_nnlib_lstm_get_persistent_fast,
+    xa_nnlib_lstm_get_scratch_fast,
+    xa_nnlib_lstm_init,
+    xa_nnlib_lstm_process,
+    xa_nnlib_lstm_set_config,
+)
+from tosajax.hifi.layers.shape import (
+    Cube,
+    Matrix,
+    Shape,
+    ShapeType,
+    Vector,
+    cube_dwh,
+    cube_whd,
+    matrix,
+    vector,
+)
+from tosajax.hifi.layers.version import (
+    xa_nnlib_get_lib_api_version_string,
+    xa_nnlib_get_lib_name_string,
+    xa_nnlib_get_lib_version_string,
+)
+
+__all__ = [
+    "Algo",
+    "CNNConfig",
+    "CNNParam",
+    "CNNWeights",
+    "Coefficients",
+    "Cube",
+    "GRUBiasPointers",
+    "GRUConfig",
+    "GRUMatrixPointers",
+    "GRUParam",
+    "GRUState",
+    "GRUWeights",
+    "Handle",
+    "LSTMBiasPointers",
+    "LSTMConfig",
+    "LSTMMatrixPointers",
+    "LSTMParam",
+    "LSTMState",
+    "LSTMWeights",
+    "Matrix",
+    "Pointer",
+    "Precision",
+    "Shape",
+    "ShapeType",
+    "Vector",
+    "cnn_apply",
+    "cnn_pointers",
+    "conv1d_std_config",
+    "conv2d_ds_config",
+    "conv2d_std_config",
+    "cube_dwh",
+    "cube_whd",
+    "gru_init",
+    "gru_pointers",
+    "gru_scan",
+    "gru_scan_float",
+    "gru_step",
+    "gru_step_float",
+    "lstm_init",
+    "lstm_pointers",
+    "lstm_scan",
+    "lstm_scan_float",
+    "lstm_states",
+    "lstm_step",
+    "lstm_step_float",
+    "matrix",
+    "output_shape",
+    "vector",
+    "xa_nnlib_cnn_get_config",
+    "xa_nnlib_cnn_get_persistent_fast",
+    "xa_nnlib_cnn_get_scratch_fast",
+    "xa_nnlib_cnn_init",
+    "xa_nnlib_cnn_process",
+    "xa_nnlib_cnn_set_config",
+    "xa_nnlib_get_lib_api_version_string",
+    "xa_nnlib_get_lib_name_string",
+    "xa_nnlib_get_lib_version_string",
+    "xa_nnlib_gru_get_config",
+    "xa_nnlib_gru_get_persistent_fast",
+    "xa_nnlib_gru_get_scratch_fast",
+    "xa_nnlib_gru_init",
+    "xa_nnlib_gru_process",
+    "xa_nnlib_gru_set_config",
+    "xa_nnlib_lstm_get_config",
+    "xa_nnlib_lstm_get_persistent_fast",
+    "xa_nnlib_lstm_get_scratch_fast",
+    "xa_nnlib_lstm_init",
+    "xa_nnlib_lstm_process",
+    "xa_nnlib_lstm_set_config",
+]

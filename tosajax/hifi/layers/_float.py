@@ -1,0 +1,141 @@
+"""The recurrent layers in floats: the equations of the library, with nothing rounded.
+
+Weights are those of `gru` and `lstm` as real numbers, in one float type with state and input.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tosajax.hifi.layers import _recurrent, gru, lstm
+from tosajax.hifi.layers._recurrent import Gates
+from tosajax.hifi.layers.gru import GRUState, GRUWeights, Update
+from tosajax.hifi.layers.lstm import LSTMState, LSTMWeights
+
+
+def gru_step_float(
+    weights: GRUWeights, state: GRUState, x: jax.Array, *, update: Update = "library"
+) -> tuple[GRUState, jax.Array]:
+    """`gru_step` in floats.
+
+    Args:
+      weights: real numbers, as `GRUWeights` has their shapes.
+      state: real numbers.
+      x: [in_feats].
+      update: as in `gru_step`.
+
+    Returns:
+      The next state, and the output, [out_feats].
+    """
+    h = gru_update(gru_gates(weights), update, state.prev_h, x)
+    return GRUState(h), h
+
+
+def gru_scan_float(
+    weights: GRUWeights, state: GRUState, xs: jax.Array, *, update: Update = "library"
+) -> tuple[GRUState, jax.Array]:
+    """`gru_scan` in floats.
+
+    Args:
+      weights: real numbers, as `GRUWeights` has their shapes.
+      state: real numbers.
+      xs: [steps, in_feats].
+      update: as in `gru_step`.
+
+    Returns:
+      The last state, and the outputs, [steps, out_feats].
+    """
+    step = functools.partial(gru_update, gru_gates(weights), update)
+    h, ys = _recurrent.scan_states(step, state.prev_h, xs)
+    return GRUState(h), ys
+
+
+def lstm_step_float(
+    weights: LSTMWeights, state: LSTMState, x: jax.Array
+) -> tuple[LSTMState, jax.Array]:
+    """`lstm_step` in floats.
+
+    Args:
+      weights: real numbers, as `LSTMWeights` has their shapes.
+      state: real numbers.
+      x: [in_feats].
+
+    Returns:
+      The next state, and the output, [out_feats].
+    """
+    h, c = lstm_update(lstm_gates(weights), (state.prev_h, state.prev_c), x)
+    return LSTMState(h, c), h
+
+
+def lstm_scan_float(
+    weights: LSTMWeights, state: LSTMState, xs: jax.Array
+) -> tuple[LSTMState, jax.Array]:
+    """`lstm_scan` in floats.
+
+    Args:
+      weights: real numbers, as `LSTMWeights` has their shapes.
+      state: real numbers.
+      xs: [steps, in_feats].
+
+    Returns:
+      The last state, and the outputs, [steps, out_feats].
+    """
+    step = functools.partial(lstm_update, lstm_gates(weights))
+    start = state.prev_h, state.prev_c
+    (h, c), (ys, _) = _recurrent.scan_states(step, start, xs)
+    return LSTMState(h, c), ys
+
+
+def gru_gates(weights: GRUWeights) -> tuple[Gates, Gates]:
+    """What `gru_update` takes: the gates z and r, and g."""
+    return (
+        _recurrent.stack(gru.gates_of(weights, gru.ZR)),
+        _recurrent.stack(gru.gates_of(weights, gru.G)),
+    )
+
+
+def gru_update(gates: tuple[Gates, Gates], update: str, h: jax.Array, x: jax.Array) -> jax.Array:
+    """The next state of a GRU."""
+    of_zr, of_g = gates
+    z, r = jnp.split(lax.logistic(_sums(of_zr, x, h)), 2)
+    g = lax.tanh(_sums(of_g, x, r * h))
+    kept, new = gru.mixed(update, h, g)
+    return z * kept + (1 - z) * new
+
+
+def lstm_gates(weights: LSTMWeights) -> Gates:
+    """What `lstm_update` takes: all gates."""
+    return _recurrent.stack(lstm.gates_of(weights))
+
+
+def lstm_update(
+    gates: Gates,
+    state: tuple[Any, Any],
+    x: jax.Array,
+    *,
+    cell: Callable[[jax.Array], jax.Array] = lambda c: c,
+) -> tuple[jax.Array, jax.Array]:
+    """The next output and cell of an LSTM; `cell` has the last word on the cell."""
+    h, c = state
+    *sigmoids, of_candidate = jnp.split(_sums(gates, x, h), 4)
+    f, i, o = (lax.logistic(total) for total in sigmoids)
+    c = cell(f * c + i * lax.tanh(of_candidate))
+    return o * lax.tanh(c), c
+
+
+def _sums(gates: Gates, x: jax.Array, h: Any) -> jax.Array:
+    joined = jnp.concatenate([x, h])
+    products = lax.dot_general(
+        joined,
+        gates.matrix,
+        (((0,), (0,)), ((), ())),
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=joined.dtype,
+    )
+    return products + gates.bias

@@ -1,0 +1,452 @@
+"""The CNN layer (guide 4.3): a convolution with the shapes of all its operands."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+
+from tosajax.hifi.errors import ErrorCode, Fault, check_config
+from tosajax.hifi.kernels import conv1d_std, conv2d_depthwise, conv2d_pointwise, conv2d_std
+from tosajax.hifi.kernels._check import SHIFT, check_array
+from tosajax.hifi.kernels._precision import PRECISIONS, Array
+from tosajax.hifi.layers import shape as shapes
+from tosajax.hifi.layers._precision import Precision
+from tosajax.hifi.layers.shape import UNKNOWN, Shape, ShapeType
+
+# Of the kernels.
+KERNEL_PRECISIONS: dict[int, str] = {
+    Precision.P16bx16b: "16x16",
+    Precision.P8bx16b: "8x16",
+    Precision.P8bx8b: "8x8",
+    Precision.F32xF32: "f32",
+}
+_FORMATS = ("DWH", "WHD")
+# The fields of weights: of a convolution, or of the depthwise and the pointwise one.
+STAGES = (("kernel", "bias"), ("point_kernel", "point_bias"))
+# Defaults of the guide.
+_CUBE = shapes.cube_dwh(16, 16, 4)
+_VECTOR = shapes.vector(4)
+
+
+class Algo(enum.IntEnum):
+    """Standard convolutions over height, and over height and width; depthwise, then pointwise."""
+
+    CONV1D_STD = 200
+    CONV2D_STD = 201
+    CONV2D_DS = 203
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CNNConfig:
+    """The configuration of a CNN layer (xa_nnlib_cnn_init_config_t).
+
+    `conv1d_std_config`, `conv2d_std_config` and `conv2d_ds_config` derive the shapes.
+
+    Args:
+      input_shape: CUBE_DWH without gaps, or CUBE_WHD for CONV2D_DS.
+      output_height: elements.
+      output_width: elements; 1 for CONV1D_STD.
+      output_channels: elements.
+      output_format: 0 for CUBE_DWH, 1 for CUBE_WHD, which CONV2D_DS has.
+      kernel_std_shape: one kernel of a standard convolution, CUBE_DWH. In memory the depth of
+        CONV2D_STD is padded to a multiple of 4, or of 2 for floats, and so are the rows of
+        CONV1D_STD; offsets say so.
+      kernel_ds_depth_shape: the depthwise kernels, CUBE_WHD of depth channels * multiplier; rows
+        are padded to a multiple of 4.
+      kernel_ds_point_shape: the pointwise kernels, MATRIX.
+      bias_std_shape: VECTOR.
+      bias_ds_depth_shape: VECTOR.
+      bias_ds_point_shape: VECTOR.
+      precision: a `Precision`.
+      bias_shift: bits in [-31, 31], positive to the left; of no effect on floats.
+      acc_shift: of the sum, likewise.
+      channels_multiplier: depthwise kernels for each channel.
+      x_padding: on the left; elements.
+      y_padding: at the top; elements.
+      x_stride: elements.
+      y_stride: elements.
+      algo: an `Algo`.
+    """
+
+    input_shape: Shape = _CUBE
+    output_height: int = 16
+    output_width: int = 16
+    output_channels: int = 4
+    output_format: int = 0
+    kernel_std_shape: Shape = _CUBE
+    kernel_ds_depth_shape: Shape = UNKNOWN
+    kernel_ds_point_shape: Shape = UNKNOWN
+    bias_std_shape: Shape = _VECTOR
+    bias_ds_depth_shape: Shape = UNKNOWN
+    bias_ds_point_shape: Shape = UNKNOWN
+    precision: int = Precision.P8bx16b
+    bias_shift: int = 7
+    acc_shift: int = -7
+    channels_multiplier: int = 1
+    x_padding: int = 2
+    y_padding: int = 2
+    x_stride: int = 2
+    y_stride: int = 2
+    algo: int = Algo.CONV2D_STD
+
+    def fault(self) -> Fault | None:
+        """What the library rejects first, or None."""
+        return next(_faults(self), None)
+
+
+class CNNWeights(NamedTuple):
+    """The kernels and biases of a CNN layer, without padding.
+
+    Args:
+      kernel: [output_channels, height, width, channels]; of CONV2D_DS the depthwise ones,
+        [channels * multiplier, height, width].
+      bias: [output_channels]; of CONV2D_DS [channels * multiplier]. int16 by inputs of 16 bits,
+        int8 by those of 8, or float32.
+      point_kernel: of CONV2D_DS only, [output_channels, channels * multiplier].
+      point_bias: likewise, [output_channels].
+    """
+
+    kernel: Array
+    bias: Array
+    point_kernel: Any = None
+    point_bias: Any = None
+
+
+def conv1d_std_config(
+    *,
+    input_size: tuple[int, int, int],
+    kernel_height: int,
+    output_height: int,
+    output_channels: int,
+    precision: int = Precision.P8bx16b,
+    stride: int = 1,
+    padding: int = 0,
+    acc_shift: int = -7,
+    bias_shift: int = 7,
+    output_format: int = 0,
+) -> CNNConfig:
+    """The configuration of a convolution over height.
+
+    Args:
+      input_size: height, width, channels; elements.
+      kernel_height: elements.
+      output_height: elements.
+      output_channels: elements.
+      precision: a `Precision`.
+      stride: over height; elements.
+      padding: at the top; elements.
+      acc_shift: bits, positive to the left.
+      bias_shift: likewise.
+      output_format: 0 for channels last, 1 for channels first.
+    """
+    _, width, depth = input_size
+    row = _padded(depth * width, precision)
+    return CNNConfig(
+        algo=Algo.CONV1D_STD,
+        input_shape=shapes.cube_dwh(*input_size),
+        kernel_std_shape=shapes.cube_dwh(kernel_height, width, depth, height_offset=row),
+        bias_std_shape=shapes.vector(output_channels),
+        output_height=output_height,
+        output_width=1,
+        output_channels=output_channels,
+        precision=precision,
+        y_stride=stride,
+        x_stride=1,
+        y_padding=padding,
+        x_padding=0,
+        acc_shift=acc_shift,
+        bias_shift=bias_shift,
+        output_format=output_format,
+    )
+
+
+def conv2d_std_config(
+    *,
+    input_size: tuple[int, int, int],
+    kernel_size: tuple[int, int],
+    output_size: tuple[int, int],
+    output_channels: int,
+    precision: int = Precision.P8bx16b,
+    strides: tuple[int, int] = (1, 1),
+    padding: tuple[int, int] = (0, 0),
+    acc_shift: int = -7,
+    bias_shift: int = 7,
+    output_format: int = 0,
+) -> CNNConfig:
+    """The configuration of a convolution over height and width.
+
+    Args:
+      input_size: height, width, channels; elements.
+      kernel_size: height, width; elements.
+      output_size: height, width; elements.
+      output_channels: elements.
+      precision: a `Precision`.
+      strides: y, x; elements.
+      padding: top, left; elements.
+      acc_shift: bits, positive to the left.
+      bias_shift: likewise.
+      output_format: 0 for channels last, 1 for channels first.
+    """
+    depth = input_size[2]
+    pixel = _padded(depth, precision)
+    return CNNConfig(
+        algo=Algo.CONV2D_STD,
+        input_shape=shapes.cube_dwh(*input_size),
+        kernel_std_shape=shapes.cube_dwh(*kernel_size, depth, width_offset=pixel),
+        bias_std_shape=shapes.vector(output_channels),
+        output_height=output_size[0],
+        output_width=output_size[1],
+        output_channels=output_channels,
+        precision=precision,
+        y_stride=strides[0],
+        x_stride=strides[1],
+        y_padding=padding[0],
+        x_padding=padding[1],
+        acc_shift=acc_shift,
+        bias_shift=bias_shift,
+        output_format=output_format,
+    )
+
+
+def conv2d_ds_config(
+    *,
+    input_size: tuple[int, int, int],
+    kernel_size: tuple[int, int],
+    output_size: tuple[int, int],
+    output_channels: int,
+    channels_multiplier: int = 1,
+    precision: int = Precision.P8bx16b,
+    strides: tuple[int, int] = (1, 1),
+    padding: tuple[int, int] = (0, 0),
+    acc_shift: int = -7,
+    bias_shift: int = 7,
+) -> CNNConfig:
+    """The configuration of a depthwise convolution and a pointwise one.
+
+    Args:
+      input_size: height, width, channels; elements, the input being [channels, height, width].
+      kernel_size: height, width; elements.
+      output_size: height, width; elements.
+      output_channels: elements.
+      channels_multiplier: depthwise kernels for each channel; with the channels a multiple of 4.
+      precision: a `Precision`.
+      strides: y, x; elements.
+      padding: top, left; elements.
+      acc_shift: bits, positive to the left, of both.
+      bias_shift: likewise.
+    """
+    between = input_size[2] * channels_multiplier
+    row = _round_up(kernel_size[1], 4)
+    return CNNConfig(
+        algo=Algo.CONV2D_DS,
+        input_shape=shapes.cube_whd(*input_size),
+        kernel_std_shape=UNKNOWN,
+        bias_std_shape=UNKNOWN,
+        kernel_ds_depth_shape=shapes.cube_whd(*kernel_size, between, height_offset=row),
+        kernel_ds_point_shape=shapes.matrix(output_channels, between),
+        bias_ds_depth_shape=shapes.vector(between),
+        bias_ds_point_shape=shapes.vector(output_channels),
+        output_height=output_size[0],
+        output_width=output_size[1],
+        output_channels=output_channels,
+        output_format=1,
+        channels_multiplier=channels_multiplier,
+        precision=precision,
+        y_stride=strides[0],
+        x_stride=strides[1],
+        y_padding=padding[0],
+        x_padding=padding[1],
+        acc_shift=acc_shift,
+        bias_shift=bias_shift,
+    )
+
+
+def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
+    """Convolves one image (xa_nnlib_cnn_process, guide 4.3).
+
+    Between its two convolutions CONV2D_DS rounds and saturates to the type of the output; both
+    have the same shifts.
+
+    Args:
+      config: static.
+      weights: traced, or constants.
+      x: int16, int8 or float32 by the precision: [height, width, channels], or [channels, height,
+        width] for CONV2D_DS.
+
+    Returns:
+      The type of `x`. CONV1D_STD: [output_height, output_channels], the others [output_height,
+      output_width, output_channels]; by output_format 1 the channels are first.
+
+    Raises:
+      NNLibConfigError: a configuration that the library rejects.
+      NNLibParamError: an array of another shape, or what the library rejects as it convolves.
+    """
+    check_config("CNN", config)
+    _check_arrays(config, weights, x)
+    precision = KERNEL_PRECISIONS[config.precision]
+    common: dict[str, Any] = {"precision": precision}
+    if precision != "f32":
+        common |= {"acc_shift": config.acc_shift, "bias_shift": config.bias_shift}
+    window: dict[str, Any] = {
+        "strides": (config.y_stride, config.x_stride),
+        "padding": (config.y_padding, config.x_padding),
+        "out_size": (config.output_height, config.output_width),
+    }
+    out_format = _FORMATS[config.output_format]
+    if config.algo == Algo.CONV1D_STD:
+        return conv1d_std(
+            x,
+            weights.kernel,
+            weights.bias,
+            stride=config.y_stride,
+            padding=config.y_padding,
+            out_height=config.output_height,
+            out_format=out_format,
+            **common,
+        )
+    if config.algo == Algo.CONV2D_STD:
+        operands = x, weights.kernel, weights.bias
+        return conv2d_std(*operands, out_format=out_format, **window, **common)
+    between = conv2d_depthwise(
+        x, weights.kernel, weights.bias, inp_format="WHD", **window, **common
+    )
+    operands = between, weights.point_kernel, weights.point_bias
+    return conv2d_pointwise(*operands, out_format="WHD", **common)
+
+
+def output_shape(config: CNNConfig) -> Shape:
+    """The shape of what `cnn_apply` returns."""
+    height, channels = config.output_height, config.output_channels
+    if config.algo == Algo.CONV1D_STD:
+        size = (channels, height) if config.output_format else (height, channels)
+        return shapes.matrix(*size)
+    cube = shapes.cube_whd if config.output_format else shapes.cube_dwh
+    return cube(height, config.output_width, channels)
+
+
+def array_shapes(config: CNNConfig) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """The shapes of the input and of the kernels, which have as many biases on their first axis."""
+    size, outputs = config.input_shape.dim, config.output_channels
+    if config.algo == Algo.CONV2D_DS:
+        depth, between = config.kernel_ds_depth_shape.dim, _between(config)
+        kernels = (between, depth.height, depth.width), (outputs, between)
+        return (size.depth, size.height, size.width), kernels
+    std = config.kernel_std_shape.dim
+    kernel = outputs, std.height, std.width, std.depth
+    return (size.height, size.width, size.depth), (kernel,)
+
+
+def _check_arrays(config: CNNConfig, weights: CNNWeights, x: Array) -> None:
+    """Checks that arrays are as the configuration says."""
+    types = PRECISIONS[KERNEL_PRECISIONS[config.precision]]
+    x_shape, kernels = array_shapes(config)
+    check_array("cnn", "x", x, types.input, x_shape)
+    for (kernel, bias), shape in zip(STAGES, kernels, strict=False):
+        check_array("cnn", kernel, getattr(weights, kernel), types.weight, shape)
+        check_array("cnn", bias, getattr(weights, bias), types.bias, shape[:1])
+
+
+def _faults(config: CNNConfig) -> Iterator[Fault]:
+    """What the library rejects, in its order; what follows a fault may not make sense."""
+    yield from _fault(config.algo in list(Algo), "ALGO", "algo", config.algo, "an Algo")
+    known = config.precision in KERNEL_PRECISIONS
+    yield from _fault(known, "PRECISION", "precision", config.precision, "a Precision")
+    if config.precision != Precision.F32xF32:
+        for name in ("bias_shift", "acc_shift"):
+            shift = getattr(config, name)
+            holds = SHIFT[0] <= shift <= SHIFT[1]
+            yield from _fault(holds, name.upper(), name, shift, f"within {list(SHIFT)}")
+    for code, names, least in (
+        ("STRIDE", ("x_stride", "y_stride"), 1),
+        ("PADDING", ("x_padding", "y_padding"), 0),
+        ("OUTPUT_SHAPE", ("output_height", "output_width", "output_channels"), 1),
+    ):
+        for name in names:
+            found = getattr(config, name)
+            yield from _fault(found >= least, code, name, found, f"at least {least}")
+    yield from _ds_faults(config) if config.algo == Algo.CONV2D_DS else _std_faults(config)
+
+
+def _std_faults(config: CNNConfig) -> Iterator[Fault]:
+    yield from _type_fault(config, "input_shape", "INPUT_SHAPE", ShapeType.CUBE_DWH)
+    size = config.input_shape.dim
+    packed = shapes.cube_dwh(size.height, size.width, size.depth).dim
+    yield from _fault(size == packed, "INPUT_SHAPE", "input_shape", size, f"{packed}, no gaps")
+    yield from _type_fault(config, "kernel_std_shape", "KERNEL_SHAPE", ShapeType.CUBE_DWH)
+    yield from _type_fault(config, "bias_std_shape", "BIAS_SHAPE", ShapeType.VECTOR)
+    kernel = config.kernel_std_shape.dim
+    combination = "PARAM_COMBINATION"
+    yield from _equal(combination, "depth of kernel_std_shape", kernel.depth, size.depth)
+    length, channels = config.bias_std_shape.dim.length, config.output_channels
+    yield from _equal(combination, "length of bias_std_shape", length, channels)
+    holds, wanted = config.x_stride <= kernel.width, f"at most the kernel's width, {kernel.width}"
+    yield from _fault(holds, "STRIDE", "x_stride", config.x_stride, wanted)
+    out_format = config.output_format
+    yield from _fault(out_format in (0, 1), "OUTPUT_SHAPE", "output_format", out_format, "0 or 1")
+    if config.algo == Algo.CONV1D_STD:
+        yield from _equal("OUTPUT_SHAPE", "output_width", config.output_width, 1)
+        yield from _equal(combination, "width of kernel_std_shape", kernel.width, size.width)
+        row = _padded(kernel.depth * kernel.width, config.precision)
+        found = kernel.height_offset
+        yield from _equal("KERNEL_SHAPE", "height_offset of kernel_std_shape", found, row)
+    else:
+        pixel = _padded(kernel.depth, config.precision)
+        found = kernel.width_offset
+        yield from _equal("KERNEL_SHAPE", "width_offset of kernel_std_shape", found, pixel)
+
+
+def _ds_faults(config: CNNConfig) -> Iterator[Fault]:
+    yield from _type_fault(config, "input_shape", "INPUT_SHAPE", ShapeType.CUBE_WHD)
+    size = config.input_shape.dim
+    packed = shapes.cube_whd(size.height, size.width, size.depth).dim
+    yield from _fault(size == packed, "INPUT_SHAPE", "input_shape", size, f"{packed}, no gaps")
+    yield from _type_fault(config, "kernel_ds_depth_shape", "KERNEL_SHAPE", ShapeType.CUBE_WHD)
+    yield from _equal("OUTPUT_SHAPE", "output_format", config.output_format, 1)
+    yield from _type_fault(config, "bias_ds_depth_shape", "BIAS_SHAPE", ShapeType.VECTOR)
+    yield from _type_fault(config, "bias_ds_point_shape", "BIAS_SHAPE", ShapeType.VECTOR)
+    yield from _type_fault(config, "kernel_ds_point_shape", "KERNEL_SHAPE", ShapeType.MATRIX)
+    between, wanted = _between(config), "a multiple of 4"
+    yield from _fault(between % 4 == 0, "INPUT_SHAPE", "channels * multiplier", between, wanted)
+    for name, wanted in (
+        ("bias_ds_depth_shape", between),
+        ("bias_ds_point_shape", config.output_channels),
+    ):
+        length = getattr(config, name).dim.length
+        yield from _equal("PARAM_COMBINATION", f"length of {name}", length, wanted)
+    kernel = config.kernel_ds_depth_shape.dim
+    holds = config.y_stride <= kernel.height
+    wanted = f"at most the kernel's height, {kernel.height}"
+    yield from _fault(holds, "STRIDE", "y_stride", config.y_stride, wanted)
+    row, found = _round_up(kernel.width, 4), kernel.height_offset
+    yield from _equal("KERNEL_SHAPE", "height_offset of kernel_ds_depth_shape", found, row)
+
+
+def _fault(holds: bool, code: str, argument: str, found: object, wanted: str) -> Iterator[Fault]:
+    if not holds:
+        yield Fault(ErrorCode[f"CNN_CONFIG_FATAL_INVALID_{code}"], argument, found, wanted)
+
+
+def _equal(code: str, argument: str, found: int, wanted: int) -> Iterator[Fault]:
+    yield from _fault(found == wanted, code, argument, found, str(wanted))
+
+
+def _type_fault(config: CNNConfig, name: str, code: str, wanted: ShapeType) -> Iterator[Fault]:
+    found = ShapeType(getattr(config, name).shape_type)
+    yield from _fault(found == wanted, code, name, found.name, wanted.name)
+
+
+def _between(config: CNNConfig) -> int:
+    """The channels between the two convolutions of CONV2D_DS."""
+    return config.input_shape.dim.depth * config.channels_multiplier
+
+
+def _padded(length: int, precision: int) -> int:
+    return _round_up(length, 2 if precision == Precision.F32xF32 else 4)
+
+
+def _round_up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple

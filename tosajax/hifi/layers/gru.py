@@ -1,0 +1,194 @@
+"""The GRU layer (guide 4.1), one step at a time or over a sequence.
+
+r and z are sigmoid(W x + U h + b); g is tanh(W x + U (r h) + b), the reset taking place before the
+product. The guide has h = z g + (1 - z) h, the library z h + (1 - z) g.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax.hifi.errors import Fault, check_config
+from tosajax.hifi.kernels import ActivationCoefficients, interpolation_q15, sigmoid, tanh
+from tosajax.hifi.kernels._check import check_array, check_in
+from tosajax.hifi.kernels._precision import Array
+from tosajax.hifi.layers import _recurrent
+from tosajax.hifi.layers._recurrent import Gates, RecurrentConfig
+
+Update = Literal["library", "guide"]
+UPDATES = ("library", "guide")
+# For each gate the fields of its matrices and its bias; z and r take h, g takes r h.
+ZR = (("w_z", "u_z", "b_z"), ("w_r", "u_r", "b_r"))
+G = (("w_h", "u_h", "b_h"),)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GRUConfig(RecurrentConfig):
+    """The configuration of a GRU (xa_nnlib_gru_init_config_t).
+
+    Args:
+      in_feats: length of the input; a multiple of 4 within [4, 2048].
+      out_feats: length of the output, likewise.
+      pad: 1 where rows of matrices are padded in memory, else 0; without effect on values.
+      mat_prec: bits of coefficients, which the library does not read.
+      vec_prec: bits of input and output, likewise.
+      precision: a `Precision`, 16bx16b or 8bx16b.
+      coeff_Qformat: fraction bits of the matrices, within [0, 15]; biases always are Q15.
+      io_Qformat: fraction bits of input and output, within [0, 15].
+    """
+
+    def fault(self) -> Fault | None:
+        """What the library rejects first, or None."""
+        return next(_recurrent.faults("GRU", self), None)
+
+
+class GRUWeights(NamedTuple):
+    """The matrices and biases of a GRU.
+
+    Args:
+      w_z: of the input, for the update gate; [out_feats, in_feats], int16 or int8 by the precision.
+      u_z: of the state, likewise; [out_feats, out_feats].
+      w_r: of the input, for the reset gate.
+      u_r: of the state, likewise.
+      w_h: of the input, for the candidate.
+      u_h: of the reset state, likewise.
+      b_z: int16 in Q15, [out_feats].
+      b_r: likewise.
+      b_h: likewise.
+    """
+
+    w_z: Array
+    u_z: Array
+    w_r: Array
+    u_r: Array
+    w_h: Array
+    u_h: Array
+    b_z: Array
+    b_r: Array
+    b_h: Array
+
+
+class GRUState(NamedTuple):
+    """What a GRU keeps from step to step.
+
+    Args:
+      prev_h: the previous output, int16, [out_feats].
+    """
+
+    prev_h: Any
+
+
+def gru_init(config: GRUConfig) -> GRUState:
+    """The state that a GRU starts with: zeros."""
+    return GRUState(jnp.zeros(config.out_feats, jnp.int16))
+
+
+def gru_step(
+    config: GRUConfig,
+    weights: GRUWeights,
+    state: GRUState,
+    x: Array,
+    *,
+    update: Update = "library",
+    activation: str | ActivationCoefficients = "fixed",
+) -> tuple[GRUState, jax.Array]:
+    """Computes one output (xa_nnlib_gru_process, guide 4.1).
+
+    Args:
+      config: static.
+      weights: traced, or constants.
+      state: of the previous step.
+      x: int16 in Q(io_Qformat), [in_feats].
+      update: "library" for z h + (1 - z) g, or the guide's z g + (1 - z) h.
+      activation: how sigmoid and tanh are computed; see `kernels.activations`.
+
+    Returns:
+      The next state, and the output: int16 in Q(io_Qformat), [out_feats].
+
+    Raises:
+      NNLibConfigError: a configuration that the library rejects.
+      NNLibParamError: an array of another shape.
+    """
+    _check(config, weights, state)
+    check_array("gru", "x", x, np.int16, (config.in_feats,))
+    h = _step(config, update, activation, _prepare(weights), state.prev_h, x)
+    return GRUState(h), h
+
+
+def gru_scan(
+    config: GRUConfig,
+    weights: GRUWeights,
+    state: GRUState,
+    xs: Array,
+    *,
+    update: Update = "library",
+    activation: str | ActivationCoefficients = "fixed",
+) -> tuple[GRUState, jax.Array]:
+    """Computes the outputs of a sequence: `gru_step` of one input after the other.
+
+    Args:
+      config: static.
+      weights: traced, or constants.
+      state: of the step before.
+      xs: int16 in Q(io_Qformat), [steps, in_feats].
+      update: as in `gru_step`.
+      activation: as in `gru_step`.
+
+    Returns:
+      The last state, and the outputs: int16 in Q(io_Qformat), [steps, out_feats].
+
+    Raises:
+      NNLibConfigError: a configuration that the library rejects.
+      NNLibParamError: an array of another shape.
+    """
+    _check(config, weights, state)
+    check_array("gru", "xs", xs, np.int16, (-1, config.in_feats))
+    step = functools.partial(_step, config, update, activation, _prepare(weights))
+    h, ys = _recurrent.scan_states(step, state.prev_h, xs)
+    return GRUState(h), ys
+
+
+def gates_of(weights: GRUWeights, names: tuple[tuple[str, str, str], ...]):
+    """The matrices and biases of gates, for `_recurrent.stack`."""
+    return [tuple(getattr(weights, field) for field in gate) for gate in names]
+
+
+def mixed(update: str, h: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The state and the candidate in the order in which z and 1 - z multiply them."""
+    check_in("gru", "update", update, UPDATES)
+    return (h, g) if update == "library" else (g, h)
+
+
+def _check(config: GRUConfig, weights: GRUWeights, state: GRUState) -> None:
+    check_config("GRU", config)
+    _recurrent.check_weights("gru", config, weights, ZR + G)
+    check_array("gru", "prev_h", state.prev_h, np.int16, (config.out_feats,))
+
+
+def _prepare(weights: GRUWeights) -> tuple[Gates, Gates]:
+    exact = _recurrent.stack_exact
+    return exact(gates_of(weights, ZR)), exact(gates_of(weights, G))
+
+
+def _step(
+    config: GRUConfig,
+    update: str,
+    activation: str | ActivationCoefficients,
+    gates: tuple[Gates, Gates],
+    h: Array,
+    x: Array,
+) -> jax.Array:
+    of_zr, of_g = gates
+    h = jnp.asarray(h)
+    zr = sigmoid(_recurrent.pre_activation(config, of_zr, x, h), activation=activation)
+    z, r = jnp.split(zr, 2)
+    reset = (r.astype(jnp.int32) * h.astype(jnp.int32) >> 15).astype(jnp.int16)
+    g = tanh(_recurrent.pre_activation(config, of_g, x, reset), activation=activation)
+    g = g >> jnp.int16(15 - config.io_Qformat)
+    return interpolation_q15(z, *mixed(update, h, g))

@@ -1,0 +1,236 @@
+"""The LSTM layer (guide 4.2), one step at a time or over a sequence.
+
+f, i and o are sigmoid(W x + U h + b), the candidate is tanh of the same; the cell is f c + i times
+the candidate, the output o tanh(c). No gate sees the cell.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.fixedpoint import qformat
+from tosajax.hifi.errors import Fault, check_config
+from tosajax.hifi.kernels import ActivationCoefficients, sigmoid, tanh
+from tosajax.hifi.kernels._check import check_array
+from tosajax.hifi.kernels._precision import Array
+from tosajax.hifi.layers import _recurrent
+from tosajax.hifi.layers._recurrent import Gates, RecurrentConfig
+
+# The fields of each gate, that of tanh last.
+GATES = (
+    ("w_xf", "w_hf", "b_f"),
+    ("w_xi", "w_hi", "b_i"),
+    ("w_xo", "w_ho", "b_o"),
+    ("w_xc", "w_hc", "b_c"),
+)
+CELL_FRACTION = 25
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LSTMConfig(RecurrentConfig):
+    """The configuration of an LSTM (xa_nnlib_lstm_init_config_t).
+
+    Args:
+      in_feats: length of the input; a multiple of 4 within [4, 2048].
+      out_feats: length of the output, likewise.
+      pad: 1 where rows of matrices are padded in memory, else 0; without effect on values.
+      mat_prec: bits of coefficients, which the library does not read.
+      vec_prec: bits of input and output, likewise.
+      precision: a `Precision`, 16bx16b or 8bx16b.
+      coeff_Qformat: fraction bits of the matrices, within [0, 15]; biases always are Q15.
+      cell_Qformat: fraction bits of the cell, within [0, 25]. Only 25 is of use, and the others
+        warn: tanh reads the cell in Q6.25, whatever its format.
+      io_Qformat: fraction bits of input and output, within [0, 15].
+    """
+
+    cell_Qformat: int = CELL_FRACTION
+
+    def __post_init__(self) -> None:
+        if self.cell_Qformat != CELL_FRACTION:
+            found = f"cell_Qformat is {self.cell_Qformat}"
+            warnings.warn(f"{found}, but tanh reads the cell in Q6.25 all the same", stacklevel=3)
+
+    def fault(self) -> Fault | None:
+        """What the library rejects first, or None."""
+        return next(_recurrent.faults("LSTM", self, cell_Qformat=(0, CELL_FRACTION)), None)
+
+
+class LSTMWeights(NamedTuple):
+    """The matrices and biases of an LSTM.
+
+    Args:
+      w_xf: of the input, for the forget gate; [out_feats, in_feats], int16 or int8 by the
+        precision.
+      w_xi: likewise, for the input gate.
+      w_xc: likewise, for the candidate.
+      w_xo: likewise, for the output gate.
+      w_hf: of the state, for the forget gate; [out_feats, out_feats].
+      w_hi: likewise, for the input gate.
+      w_hc: likewise, for the candidate.
+      w_ho: likewise, for the output gate.
+      b_f: int16 in Q15, [out_feats].
+      b_i: likewise.
+      b_c: likewise.
+      b_o: likewise.
+    """
+
+    w_xf: Array
+    w_xi: Array
+    w_xc: Array
+    w_xo: Array
+    w_hf: Array
+    w_hi: Array
+    w_hc: Array
+    w_ho: Array
+    b_f: Array
+    b_i: Array
+    b_c: Array
+    b_o: Array
+
+
+class LSTMState(NamedTuple):
+    """What an LSTM keeps from step to step.
+
+    Args:
+      prev_h: the previous output, int16 in Q(io_Qformat), [out_feats].
+      prev_c: the previous cell, int32 in Q(cell_Qformat), [out_feats].
+    """
+
+    prev_h: Any
+    prev_c: Any
+
+
+def lstm_init(config: LSTMConfig) -> LSTMState:
+    """The state that an LSTM starts with: zeros."""
+    length = config.out_feats
+    return LSTMState(jnp.zeros(length, jnp.int16), jnp.zeros(length, jnp.int32))
+
+
+def lstm_step(
+    config: LSTMConfig,
+    weights: LSTMWeights,
+    state: LSTMState,
+    x: Array,
+    *,
+    activation: str | ActivationCoefficients = "fixed",
+) -> tuple[LSTMState, jax.Array]:
+    """Computes one output (xa_nnlib_lstm_process, guide 4.2).
+
+    Args:
+      config: static.
+      weights: traced, or constants.
+      state: of the previous step.
+      x: int16 in Q(io_Qformat), [in_feats].
+      activation: how sigmoid and tanh are computed; see `kernels.activations`.
+
+    Returns:
+      The next state, and the output: int16 in Q(io_Qformat), [out_feats].
+
+    Raises:
+      NNLibConfigError: a configuration that the library rejects.
+      NNLibParamError: an array of another shape.
+    """
+    _check(config, weights, state)
+    check_array("lstm", "x", x, np.int16, (config.in_feats,))
+    state = _step(config, activation, _prepare(weights), state, x)
+    return state, state.prev_h
+
+
+def lstm_scan(
+    config: LSTMConfig,
+    weights: LSTMWeights,
+    state: LSTMState,
+    xs: Array,
+    *,
+    activation: str | ActivationCoefficients = "fixed",
+) -> tuple[LSTMState, jax.Array]:
+    """Computes the outputs of a sequence: `lstm_step` of one input after the other.
+
+    Args:
+      config: static.
+      weights: traced, or constants.
+      state: of the step before.
+      xs: int16 in Q(io_Qformat), [steps, in_feats].
+      activation: as in `lstm_step`.
+
+    Returns:
+      The last state, and the outputs: int16 in Q(io_Qformat), [steps, out_feats].
+
+    Raises:
+      NNLibConfigError: a configuration that the library rejects.
+      NNLibParamError: an array of another shape.
+    """
+    last, states = lstm_states(config, weights, state, xs, activation=activation)
+    return last, states.prev_h
+
+
+def lstm_states(
+    config: LSTMConfig,
+    weights: LSTMWeights,
+    state: LSTMState,
+    xs: Array,
+    *,
+    activation: str | ActivationCoefficients = "fixed",
+) -> tuple[LSTMState, LSTMState]:
+    """`lstm_scan` with the cells, too: the last state, and those after each step, [steps, ...]."""
+    _check(config, weights, state)
+    check_array("lstm", "xs", xs, np.int16, (-1, config.in_feats))
+    step = functools.partial(_step, config, activation, _prepare(weights))
+    return _recurrent.scan_states(step, state, xs)
+
+
+def gates_of(weights: LSTMWeights):
+    """The matrices and biases of all gates, for `_recurrent.stack`."""
+    return [tuple(getattr(weights, field) for field in gate) for gate in GATES]
+
+
+def _check(config: LSTMConfig, weights: LSTMWeights, state: LSTMState) -> None:
+    check_config("LSTM", config)
+    _recurrent.check_weights("lstm", config, weights, GATES)
+    check_array("lstm", "prev_h", state.prev_h, np.int16, (config.out_feats,))
+    check_array("lstm", "prev_c", state.prev_c, np.int32, (config.out_feats,))
+
+
+def _prepare(weights: LSTMWeights) -> Gates:
+    return _recurrent.stack_exact(gates_of(weights))
+
+
+def _step(
+    config: LSTMConfig,
+    activation: str | ActivationCoefficients,
+    gates: Gates,
+    state: LSTMState,
+    x: Array,
+) -> LSTMState:
+    h, c = map(jnp.asarray, state)
+    total = _recurrent.pre_activation(config, gates, x, h)
+    length = config.out_feats
+    fio = sigmoid(total[: 3 * length], activation=activation).astype(jnp.int32)
+    candidate = tanh(total[3 * length :], activation=activation).astype(jnp.int32)
+    f, i, o = jnp.split(fio, 3)
+    kept = qformat.multiply_q31_half_away(c, f << 16)
+    new = (2 * i * candidate) >> (31 - config.cell_Qformat)
+    c = _saturating_add(kept, new)
+    squashed = tanh(c, activation=activation).astype(jnp.int32)
+    h = (o * squashed >> 15) >> (15 - config.io_Qformat)
+    return LSTMState(lax.convert_element_type(h, np.int16), c)
+
+
+def _saturating_add(a: jax.Array, b: jax.Array) -> jax.Array:
+    """int32 a + b, saturated.
+
+    It ends in a select of arrays, which XLA does not compute twice for two users: the cell takes
+    three of the five activations of a step.
+    """
+    total = a + b
+    overflows = ((a ^ total) & (b ^ total)) < 0
+    limit = (a >> 31) ^ jnp.int32(np.iinfo(np.int32).max)
+    return lax.select(overflows, limit, total)

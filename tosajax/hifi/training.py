@@ -1,0 +1,237 @@
+"""Training through fixed point: the library's integers, the derivatives of real numbers.
+
+`gru_scan_trainable` and `lstm_scan_trainable` are layers of real weights and inputs: their outputs
+are exactly those of `gru_scan` and `lstm_scan` for the quantized ones, their derivatives those of
+`gru_scan_float` and `lstm_scan_float` at the integers of each step, and 0 where an input, a weight,
+an output or a cell saturates: the straight-through estimator.
+
+The same for a kernel: quantize its operands, call it on their integers, and give its result the
+gradient of the same function of real numbers:
+
+    w, x = quantize(w, 7, np.int8), quantize(x, 12, np.int16)
+    y = fully_connected(w.q, x.q, b.q, precision="8x16_16", acc_shift=-7, bias_shift=4)
+    y = with_gradient_of(y, 12, real(w, 7) @ real(x, 12) + real(b, 15))
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.grad.estimators import clipped_ste
+from tosajax.grad.qtensor import QTensor, follow, tie
+from tosajax.hifi.errors import check_config
+from tosajax.hifi.kernels import ActivationCoefficients
+from tosajax.hifi.layers import _float, _recurrent
+from tosajax.hifi.layers._recurrent import BIAS_FRACTION, RecurrentConfig
+from tosajax.hifi.layers.gru import GRUConfig, GRUState, GRUWeights, Update, gru_scan
+from tosajax.hifi.layers.lstm import (
+    CELL_FRACTION,
+    LSTMConfig,
+    LSTMState,
+    LSTMWeights,
+    lstm_states,
+)
+
+Weights = TypeVar("Weights", GRUWeights, LSTMWeights)
+
+
+def quantize(x: Any, fraction: int, dtype: type) -> QTensor:
+    """Real numbers in a Q format: rounded to the nearest, ties to even, and saturated.
+
+    Args:
+      x: floats of any shape; integers and QTensors stay as they are.
+      fraction: fraction bits.
+      dtype: int8, int16 or int32.
+
+    Returns:
+      The integers, with the gradient of x, 0 where they saturate.
+    """
+    if isinstance(x, QTensor):
+        return x
+    x = jnp.asarray(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return QTensor.of(x)
+    scaled = x.astype(jnp.float32) * jnp.float32(2.0**fraction)
+    low, high = _range_of(dtype)
+    # Integers have no derivative.
+    nearest = lax.round(lax.stop_gradient(scaled), lax.RoundingMethod.TO_NEAREST_EVEN)
+    return QTensor(jnp.clip(nearest, low, high).astype(dtype), clipped_ste(scaled, low, high))
+
+
+def real(x: QTensor, fraction: int) -> jax.Array:
+    """The real numbers that integers with `fraction` fraction bits stand for.
+
+    Returns:
+      float32, with the gradient of `x`.
+    """
+    return tie(x) * jnp.float32(2.0**-fraction)
+
+
+def with_gradient_of(exact: Any, fraction: int, value: jax.Array) -> jax.Array:
+    """The real numbers that integers stand for, with the gradient of others that are close.
+
+    Args:
+      exact: int8, int16 or int32 with `fraction` fraction bits.
+      fraction: fraction bits.
+      value: float32, the shape of `exact`: the same in real numbers.
+
+    Returns:
+      float32: `exact` * 2**-fraction, with the gradient of `value`, 0 where that is beyond the
+      range of the integers.
+    """
+    unit = 2.0**-fraction
+    low, high = _range_of(exact.dtype)
+    passed = clipped_ste(value, low * unit, high * unit)
+    return follow(exact.astype(jnp.float32) * jnp.float32(unit), passed)
+
+
+def quantize_weights(config: RecurrentConfig, weights: Weights) -> Weights:
+    """Integers for real weights: matrices in Q(coeff_Qformat), biases in Q15; saturated.
+
+    Args:
+      config: of the layer.
+      weights: GRUWeights or LSTMWeights of floats.
+
+    Returns:
+      The same of integers, as `gru_scan` and `lstm_scan` take them.
+    """
+    return _integers(_quantized(config, weights))
+
+
+def gru_scan_trainable(
+    config: GRUConfig,
+    weights: GRUWeights,
+    state: GRUState,
+    xs: jax.Array,
+    *,
+    update: Update = "library",
+    activation: str | ActivationCoefficients = "fixed",
+) -> tuple[GRUState, jax.Array]:
+    """`gru_scan` of real weights and inputs, which it quantizes.
+
+    Args:
+      config: static.
+      weights: floats.
+      state: floats, integers, or the QTensors of a state that this function returned.
+      xs: floats, [steps, in_feats].
+      update: as in `gru_step`.
+      activation: as in `gru_step`.
+
+    Returns:
+      The last state as QTensors, and the outputs as float32, [steps, out_feats].
+
+    Raises:
+      NNLibConfigError: a configuration that the library rejects.
+      NNLibParamError: an array of another shape.
+
+    Gradients: those of `gru_scan_float`.
+    """
+    check_config("GRU", config)
+    fraction = config.io_Qformat
+    quantized = _quantized(config, weights)
+    x = quantize(xs, fraction, np.int16)
+    start = quantize(state.prev_h, fraction, np.int16)
+    operands = _integers(quantized), GRUState(start.q), x.q
+    exact, ys = gru_scan(config, *operands, update=update, activation=activation)
+    gates = _float.gru_gates(_real_weights(config, quantized))
+
+    def step(h: jax.Array, at: tuple[jax.Array, jax.Array]) -> jax.Array:
+        x, y = at
+        return with_gradient_of(y, fraction, _float.gru_update(gates, update, h, x))
+
+    h, outputs = _recurrent.scan_states(step, real(start, fraction), (real(x, fraction), ys))
+    return GRUState(_qtensor(exact.prev_h, h, fraction)), outputs
+
+
+def lstm_scan_trainable(
+    config: LSTMConfig,
+    weights: LSTMWeights,
+    state: LSTMState,
+    xs: jax.Array,
+    *,
+    activation: str | ActivationCoefficients = "fixed",
+) -> tuple[LSTMState, jax.Array]:
+    """`lstm_scan` of real weights and inputs, which it quantizes.
+
+    Args:
+      config: static; its cell_Qformat is 25, as tanh has no derivative of use in other formats.
+      weights: floats.
+      state: floats, integers, or the QTensors of a state that this function returned.
+      xs: floats, [steps, in_feats].
+      activation: as in `lstm_step`.
+
+    Returns:
+      The last state as QTensors, and the outputs as float32, [steps, out_feats].
+
+    Raises:
+      NNLibConfigError: a configuration that the library rejects.
+      NNLibParamError: an array of another shape.
+      ValueError: another cell_Qformat.
+
+    Gradients: those of `lstm_scan_float`.
+    """
+    check_config("LSTM", config)
+    if config.cell_Qformat != CELL_FRACTION:
+        raise ValueError(f"cell_Qformat is {config.cell_Qformat}, expected {CELL_FRACTION}")
+    fraction = config.io_Qformat
+    quantized = _quantized(config, weights)
+    x = quantize(xs, fraction, np.int16)
+    h = quantize(state.prev_h, fraction, np.int16)
+    c = quantize(state.prev_c, CELL_FRACTION, np.int32)
+    operands = _integers(quantized), LSTMState(h.q, c.q), x.q
+    last, states = lstm_states(config, *operands, activation=activation)
+    gates = _float.lstm_gates(_real_weights(config, quantized))
+
+    def step(state: tuple[jax.Array, jax.Array], at: tuple[jax.Array, LSTMState]):
+        x, exact = at
+
+        def cell(value: jax.Array) -> jax.Array:
+            return with_gradient_of(exact.prev_c, CELL_FRACTION, value)
+
+        h, c = _float.lstm_update(gates, state, x, cell=cell)
+        return with_gradient_of(exact.prev_h, fraction, h), c
+
+    start = real(h, fraction), real(c, CELL_FRACTION)
+    (h, c), (outputs, _) = _recurrent.scan_states(step, start, (real(x, fraction), states))
+    return LSTMState(
+        _qtensor(last.prev_h, h, fraction), _qtensor(last.prev_c, c, CELL_FRACTION)
+    ), outputs
+
+
+def _quantized(config: RecurrentConfig, weights: Weights) -> Any:
+    """The weights as QTensors."""
+    return _by_field(config, weights, quantize)
+
+
+def _real_weights(config: RecurrentConfig, quantized: Any) -> Any:
+    """Weights of QTensors as float32."""
+    return _by_field(config, quantized, lambda t, fraction, _: real(t, fraction))
+
+
+def _by_field(config: RecurrentConfig, weights: Any, function: Any) -> Any:
+    """Calls `function(value, fraction, type)` for each matrix and bias."""
+    matrix, bias = (config.coeff_Qformat, config.weight_type), (BIAS_FRACTION, np.int16)
+    fields = weights._asdict().items()
+    return type(weights)(
+        *(function(value, *(bias if name.startswith("b_") else matrix)) for name, value in fields)
+    )
+
+
+def _qtensor(exact: Any, value: jax.Array, fraction: int) -> QTensor:
+    """Integers with the gradient of the real numbers that they stand for."""
+    return QTensor(exact, value * jnp.float32(2.0**fraction))
+
+
+def _integers(quantized: Any) -> Any:
+    return type(quantized)(*(t.q for t in quantized))
+
+
+def _range_of(dtype: np.dtype | type) -> tuple[float, float]:
+    """The least and the largest integer of a type that float32 holds."""
+    info = np.iinfo(dtype)
+    return float(info.min), min(float(info.max), float(np.nextafter(np.float32(2.0**31), 0)))
