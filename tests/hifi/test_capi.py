@@ -386,8 +386,9 @@ def fused_case(rng, name, bias=None, bias_precision=99):
 
 
 def matXvec_batch_case(rng, name):
-    rows, cols, stride, count = 5, 8, 12, 3
-    types = name.types
+    rows, count, types = 5, 3, name.types
+    # Multiples of 2 for floats, of 4 for integers.
+    cols, stride = (6, 10) if types.is_float else (8, 12)
     mat, bias = draw(rng, types.weight, (rows, cols)), bias_of(rng, name, rows)
     vectors = draw(rng, types.input, (count, cols))
     sums = exact(vectors, name).dot(exact(mat, name).T)
@@ -1103,8 +1104,8 @@ def outside(name):
     else:
         limits |= {"out_stride": ()}
     if found.family == "matXvec_batch":
-        multiple = 2 if precision.startswith("f32") else 4
-        limits |= {"row_stride1": (4, 12 + multiple // 2), "cols1": (0, 8 - multiple // 2)}
+        is_float = precision.startswith("f32")
+        limits |= {"row_stride1": (4, 11 if is_float else 14), "cols1": (0, 5 if is_float else 6)}
     if found.family == "fully_connected" and not found.is_quantized:
         limits |= {"weight_depth": (0, -4, 7)}
     if found.family in ("conv2d_std", "conv1d_std", "conv2d_depthwise", "avgpool"):

@@ -381,8 +381,12 @@ def test_shapes_have_the_dimensions_of_their_type():
     assert Algo.CONV2D_DS == 203
     cube = cube_dwh(2, 3, 4).dim
     assert (cube.height_offset, cube.width_offset, cube.depth_offset) == (12, 4, 1)
+    cube = cube_dwh(2, 3, 4, width_offset=6).dim
+    assert (cube.height_offset, cube.width_offset, cube.depth_offset) == (18, 6, 1)
     cube = cube_whd(2, 3, 4).dim
     assert (cube.height_offset, cube.width_offset, cube.depth_offset) == (3, 1, 6)
+    cube = cube_whd(2, 3, 4, height_offset=5).dim
+    assert (cube.height_offset, cube.width_offset, cube.depth_offset) == (5, 1, 10)
     assert matrix(2, 3).dim.row_offset == 3
     with pytest.raises(TypeError, match="dim of MATRIX is Vector, expected Matrix"):
         Shape(ShapeType.MATRIX, Vector(3))

@@ -147,7 +147,9 @@ def test_cnn(name, rng, tmp_path):
     assert np.unique(found).size > 10
 
 
-@pytest.mark.parametrize("attributes", ["", "[]", "{}", '{"config": {"feats": 4}}', b"\xff"])
+@pytest.mark.parametrize(
+    "attributes", ["", "[]", "{}", '{"config": []}', '{"config": {"feats": 4}}', b"\xff"]
+)
 def test_attributes_that_no_layer_has(attributes):
     h, x = jnp.zeros((1, OUT), jnp.int16), jnp.zeros((1, STEPS, IN), jnp.int16)
     for name in ("gru", "lstm", "cnn"):

@@ -16,6 +16,7 @@ from oracle.hifi_oracle import draw
 
 from tosajax.hifi import errors, layers
 from tosajax.hifi.errors import ErrorCode
+from tosajax.hifi.kernels import conv2d_depthwise_getsize
 from tosajax.hifi.kernels._precision import PRECISIONS as KERNELS
 from tosajax.hifi.kernels.activations import FIXED
 from tosajax.hifi.layers import (
@@ -276,7 +277,10 @@ def test_scratch_of_convolutions():
         ):
             # The columns under a kernel, and what lies between two convolutions.
             assert CNN.call("get_scratch_fast", config) >= 6 * 2 * 4 * size
-        assert CNN.call("get_scratch_fast", config) >= (4 * 4 * 4 + 6 * 5 * 4) * size
+        # Of the last one, which is both.
+        image, kernel, bits = (6, 5, 4), (3, 2), -1 if precision == Precision.F32xF32 else 8 * size
+        depthwise = conv2d_depthwise_getsize(*image, *kernel, 1, 1, 1, 0, 0, 4, 4, bits, 1)
+        assert CNN.call("get_scratch_fast", config) == 4 * 4 * 4 * size + depthwise
 
 
 @pytest.mark.parametrize("layer", [GRU, LSTM, CNN], ids=lambda layer: layer.name)
@@ -458,7 +462,8 @@ def test_weights_are_checked(layer, param, rng):
 def expected_of(layer, weights, xs, coeff, states):
     if layer is GRU:
         return oracle.gru_scan(weights, states[0], xs, coeff, 12)
-    return oracle.lstm_scan(weights, *states, xs, coeff, 12)[0]
+    h, c = states
+    return oracle.lstm_scan(weights, h, c, xs, coeff, 12)[0]
 
 
 @pytest.mark.parametrize("layer", RECURRENT.values(), ids=RECURRENT)
@@ -502,19 +507,29 @@ def test_process(layer, dtype, pad, rng):
 
 @pytest.mark.parametrize("layer", RECURRENT.values(), ids=RECURRENT)
 def test_process_equals_step(layer, rng):
-    """By default with integer activations, and with coefficients that are arrays."""
+    """By default with integer activations; with coefficients, which may be arrays."""
     config, weights = layer.config(**SIZE), drawn(rng, layer)
     xs, state = draw(rng, np.int16, (2, 12)), getattr(layers, f"{layer.name.lower()}_init")(config)
-    step = jax.jit(functools.partial(getattr(layers, f"{layer.name.lower()}_step"), config))
+    step = getattr(layers, f"{layer.name.lower()}_step")
     arrays = jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), FIXED)
-    handles = [handle_of(layer, config), handle_of(layer, config, activation=arrays)]
-    for x in xs:
-        state, y = step(layer.weights(**weights), state, x)
+    coarse = FIXED._replace(tanh_scale=FIXED.tanh_scale // 2)
+    assert handle_of(layer, config).activation == "fixed"
+    results = []
+    for expected, handles in (
+        ("fixed", [handle_of(layer, config), handle_of(layer, config, activation=arrays)]),
+        (coarse, [handle_of(layer, config, activation=coarse)]),
+    ):
+        run, now = jax.jit(functools.partial(step, config, activation=expected)), state
         for handle in handles:
             set_weights(layer, handle, config, weights)
-            out = memory(np.zeros(8, np.int16))
-            assert process(layer, handle, memory(x), out) == OK
-            np.testing.assert_array_equal(out, y)
+        for x in xs:
+            now, y = run(layer.weights(**weights), now, x)
+            for handle in handles:
+                out = memory(np.zeros(8, np.int16))
+                assert process(layer, handle, memory(x), out) == OK
+                np.testing.assert_array_equal(out, y)
+            results.append(np.asarray(y))
+    assert (results[1] != results[-1]).any()
 
 
 @pytest.mark.parametrize("layer", RECURRENT.values(), ids=RECURRENT)
@@ -708,17 +723,16 @@ def test_process_of_convolutions(kind, precision, output_format, rng):
     assert out[-1] == 7
     assert shape.target == output_shape(config)
     found = Pointer()
+    # For biases, too, the library returns the kernels.
+    for param in (CNNParam.KERNEL, CNNParam.BIAS):
+        assert CNN.call("get_config", handle, param, found) == OK
+        assert [id(k) for k in found.target] == [id(k) for k in kernels]
     for param, expected in (
-        (CNNParam.KERNEL, kernels),
-        (CNNParam.BIAS, kernels),
         (CNNParam.INPUT_SHAPE, config.input_shape),
         (CNNParam.OUTPUT_SHAPE, output_shape(config)),
     ):
         assert CNN.call("get_config", handle, param, found) == OK
-        if param in (CNNParam.KERNEL, CNNParam.BIAS):
-            assert [id(k) for k in found.target] == [id(k) for k in expected]
-        else:
-            assert found.target == expected
+        assert found.target == expected
 
 
 @pytest.mark.parametrize("precision", TAGS)

@@ -111,6 +111,26 @@ def draw_weights(rng, layer, in_feats, out_feats, dtype):
     return {name: draw(rng, types[name], shape) for name, shape in sizes.items()}
 
 
+def cancelling(rng, rows, dtype):
+    """A matrix, and an input of 64 elements: large products that add up to little.
+
+    What is left of 40 products is taken away by others, with inputs of 2**15 - 1, 128 and 1.
+    """
+    x = np.concatenate([draw(rng, np.int16, (40,)), [ONE] * 20, [128] * 3, [1]]).astype(np.int16)
+    matrix = np.zeros((rows, 64), np.int64)
+    matrix[:, :40] = draw(rng, dtype, (rows, 40))
+    left = -matrix @ x.astype(np.int64)
+    for part, factor in ((slice(40, 60), ONE), (slice(60, 63), 128)):
+        count = part.stop - part.start
+        total = (2 * left + factor) // (2 * factor)
+        # As evenly as integers can.
+        matrix[:, part] = (total[:, None] + np.arange(count)) // count
+        left = left - total * factor
+    matrix[:, 63] = left + rng.integers(-60, 60, rows)
+    assert np.iinfo(dtype).min <= matrix.min() <= matrix.max() <= np.iinfo(dtype).max
+    return matrix.astype(dtype), x
+
+
 def scaled(weights, amount):
     """Weights of a smaller range: the upper bits, `amount` bits down."""
     return {name: value >> amount for name, value in weights.items()}

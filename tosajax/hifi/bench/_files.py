@@ -1,0 +1,161 @@
+"""Files of raw elements, one after the other, as they are in memory of a little-endian machine."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tosajax.hifi.bench._options import BenchError, check
+
+
+class Array(NamedTuple):
+    """An array in a file, without gaps.
+
+    Args:
+      name: of the array.
+      dtype: of its elements.
+      shape: elements of each axis.
+      limit: of random elements; without one floats are within [-1, 1], integers of all their range.
+    """
+
+    name: str
+    dtype: type
+    shape: tuple[int, ...]
+    limit: float | None = None
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * np.dtype(self.dtype).itemsize
+
+
+# Arrays by their names.
+Frame = dict[str, np.ndarray]
+
+
+def size_of(path: str) -> int:
+    """Bytes of a file.
+
+    Raises:
+      BenchError: what is no file.
+    """
+    try:
+        found = Path(path).stat().st_size
+    except (OSError, ValueError) as error:
+        raise _failed(path, error) from None
+    check(Path(path).is_file(), f"{path!r} is no regular file")
+    return found
+
+
+def read_frames(path: str, arrays: Sequence[Array], count: int) -> list[Frame]:
+    """Reads a file that holds some arrays, one after the other, once for each of `count` frames.
+
+    Raises:
+      BenchError: a file that cannot be read, or is of another size.
+    """
+    each = sum(array.nbytes for array in arrays)
+    found, names = size_of(path), ", ".join(array.name for array in arrays)
+    wanted = f"expected {count * each}: {count} x {each} for {names}"
+    check(found == count * each, f"{path!r} has {found} bytes, {wanted}")
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise _failed(path, error) from None
+    check(len(data) == found, f"{path!r} has {len(data)} bytes, {wanted}")
+    return [_frame(data[i * each : (i + 1) * each], arrays) for i in range(count)]
+
+
+def random_frames(rng: np.random.Generator, arrays: Sequence[Array], count: int) -> list[Frame]:
+    """Makes random arrays.
+
+    In odd frames integers are of all magnitudes up to 3 / 4 of their bits, so that sums of products
+    do not saturate.
+    """
+
+    def of(array: Array, is_odd: int) -> np.ndarray:
+        if array.dtype is np.float32:
+            limit = array.limit or 1.0
+            return rng.uniform(-limit, limit, array.shape).astype(np.float32)
+        info = np.iinfo(array.dtype)
+        limit = array.limit or info.max
+        low, high = max(info.min, int(-limit) - 1), min(info.max, int(limit))
+        x = rng.integers(low, high, array.shape, array.dtype, endpoint=True)
+        if not is_odd:
+            return x
+        return x >> rng.integers(info.bits // 4, info.bits, array.shape).astype(array.dtype)
+
+    return [{array.name: of(array, i % 2) for array in arrays} for i in range(count)]
+
+
+def check_writable(path: str) -> None:
+    """Refuses what cannot be a file to be written, before any work is done."""
+    try:
+        target = Path(path).resolve()
+        check(target.parent.is_dir(), f"{path!r}: there is no folder {str(target.parent)!r}")
+        holds = target.is_file() or not target.exists()
+        check(holds, f"{path!r} is no regular file")
+    except (OSError, ValueError) as error:
+        raise _failed(path, error) from None
+
+
+def write_file(path: str, arrays: Iterable[np.ndarray]) -> None:
+    """Writes a file of arrays, whole or not at all.
+
+    Raises:
+      BenchError: a file that cannot be written.
+    """
+    data = b"".join(array.astype(_little(array.dtype)).tobytes() for array in arrays)
+    try:
+        _write(Path(path).resolve(), data)
+    except OSError as error:
+        raise _failed(path, error) from None
+
+
+def _write(target: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, _mode_of(target))
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _mode_of(target: Path) -> int:
+    """The permissions of a file, or those that a new one has; temporary files have fewer."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _frame(data: bytes, arrays: Sequence[Array]) -> Frame:
+    frame, at = {}, 0
+    for array in arrays:
+        elements = np.frombuffer(data[at : at + array.nbytes], _little(array.dtype))
+        # A copy, whose address is aligned.
+        frame[array.name] = elements.astype(array.dtype).reshape(array.shape)
+        at += array.nbytes
+    return frame
+
+
+def _little(dtype: type | np.dtype) -> np.dtype:
+    return np.dtype(dtype).newbyteorder("<")
+
+
+def _failed(path: str, error: OSError | ValueError) -> BenchError:
+    return BenchError(f"{path!r}: {getattr(error, 'strerror', None) or error}")

@@ -1,0 +1,140 @@
+"""Options of test benches: their names, defaults and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+HELP = ("-h", "-help", "--help")
+
+
+class BenchError(Exception):
+    """An option or a file that is of no use, told in one line."""
+
+
+def check(holds: bool, message: str) -> None:
+    """Raises BenchError where `holds` is false."""
+    if not holds:
+        raise BenchError(message)
+
+
+def integer(text: str) -> int:
+    """An integer, decimal or as C has it."""
+    return int(text, 0)
+
+
+def number(text: str) -> int | float:
+    """An integer or a float, that float32 holds."""
+    try:
+        value = integer(text)
+    except ValueError:
+        value = float(text)
+    if not abs(value) < 2**128 - 2**103:
+        raise ValueError
+    return value
+
+
+class Option(NamedTuple):
+    """An option that takes a value.
+
+    Args:
+      name: without dashes.
+      default: when it is not given.
+      text: for the help.
+      kind: makes a value of what was given.
+      choices: the values that there are; none where there are too many to tell.
+      least: of integers, which are WORD32.
+      alone: its value when nothing follows it; None where something has to.
+    """
+
+    name: str
+    default: Any
+    text: str
+    kind: Callable[[str], Any] = integer
+    choices: Sequence[Any] = ()
+    least: int = -(2**31)
+    alone: Any = None
+
+    @property
+    def is_size(self) -> bool:
+        """Whether its value says how much there is to do."""
+        return self.least >= 0
+
+    def value_of(self, text: str) -> Any:
+        """The value that a text stands for."""
+        try:
+            value = self.kind(text)
+        except ValueError:
+            wanted = "an integer" if self.kind is integer else "a number"
+            raise BenchError(f"-{self.name} is {text!r}, expected {wanted}") from None
+        if self.choices:
+            wanted = f"one of {', '.join(map(str, self.choices))}"
+            check(value in self.choices, f"-{self.name} is {value}, expected {wanted}")
+        elif self.kind is integer:
+            wanted = f"within [{self.least}, {2**31 - 1}]"
+            holds = self.least <= value < 2**31
+            check(holds, f"-{self.name} is {value}, expected {wanted}")
+        return value
+
+
+def size(name: str, default: int, text: str, least: int = 1) -> Option:
+    """An option that says how much there is of something."""
+    return Option(name, default, text, least=least)
+
+
+def flag(name: str, default: int, text: str) -> Option:
+    """An option that is 0 or 1; 1 when it stands alone."""
+    return Option(name, default, text, choices=(0, 1), alone=1)
+
+
+def word(name: str, default: str, text: str, choices: Sequence[str]) -> Option:
+    """An option that is one of some words, in upper or lower case."""
+    known = {choice.lower(): choice for choice in choices}
+    return Option(name, default, text, lambda given: known.get(given.lower(), given), choices)
+
+
+def path(name: str, text: str) -> Option:
+    """An option that names a file, by default none."""
+    return Option(name, None, text, str)
+
+
+FRAMES = size("frames", 2, "how often the kernel runs, each time on inputs of its own")
+VERIFY = flag("verify", 1, "1 to verify the output, bit for bit, floats by an epsilon")
+WRITE_FILE = flag("write_file", 0, "1 to write the files that the options write_* name")
+
+
+def parse(options: Sequence[Option], argv: Sequence[str]) -> SimpleNamespace:
+    """The values of all options, by their names.
+
+    Args:
+      options: those that there are.
+      argv: -name value, or --name value, or with = between; the last one of a name counts.
+
+    Raises:
+      BenchError: an option that there is not, or a value that it does not take.
+    """
+    known = {option.name: option for option in options}
+    values = {option.name: option.default for option in options}
+    rest = list(argv)
+    while rest:
+        given = rest.pop(0)
+        name, equals, text = given.removeprefix("-").removeprefix("-").partition("=")
+        is_known = given.startswith("-") and name in known
+        check(is_known, f"{given!r} is no option; -h lists them")
+        option = known[name]
+        if not equals:
+            if option.alone is not None and (not rest or rest[0].startswith("-")):
+                values[name] = option.alone
+                continue
+            check(bool(rest), f"-{name} is the last word, expected a value after it")
+            text = rest.pop(0)
+        values[name] = option.value_of(text)
+    return SimpleNamespace(**values)
+
+
+def described(option: Option) -> str:
+    """An option as the help has it."""
+    default = "" if option.default is None else f" ({option.default})"
+    choices = f": {', '.join(map(str, option.choices))}" if option.choices else ""
+    return f"  -{option.name:<24}{option.text}{choices}{default}"

@@ -1,0 +1,88 @@
+"""The command line of the test benches."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, ModuleType
+
+from tosajax.hifi.bench import (
+    _job,
+    activations,
+    basic,
+    cnn,
+    conv,
+    gru,
+    lstm,
+    matxvec,
+    model_conv,
+    model_tiny_conv,
+    pool,
+)
+from tosajax.hifi.bench._options import HELP, BenchError, described, parse
+
+_COMMAND = "python -m tosajax.hifi.bench"
+
+BENCHES: Mapping[str, ModuleType] = MappingProxyType(
+    {
+        "matXvec": matxvec,
+        "conv": conv,
+        "activations": activations,
+        "pool": pool,
+        "basic": basic,
+        "gru": gru,
+        "lstm": lstm,
+        "cnn": cnn,
+        "model_conv": model_conv,
+        "model_tiny_conv": model_tiny_conv,
+    }
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one test bench.
+
+    Args:
+      argv: its name and options; by default those of the process.
+
+    Returns:
+      The exit status: 0, 1 where an output is not that of the reference, or 2 where an option or a
+      file is of no use.
+    """
+    try:
+        status = _main(sys.argv[1:] if argv is None else list(argv))
+        sys.stdout.flush()
+        return status
+    except BenchError as error:
+        print(f"{_COMMAND}: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        # The reader of our output left; let Python's own flush at exit go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 2
+
+
+def _main(argv: list[str]) -> int:
+    if not argv or argv[0] in HELP:
+        print(f"{_COMMAND} NAME [-option value] ...; NAME -h lists the options.\n")
+        for name, bench in BENCHES.items():
+            print(f"  {name:<17}{bench.ABOUT.splitlines()[0]}")
+        return 0
+    name = _name_of(argv[0])
+    bench = BENCHES[name]
+    if any(argument in HELP for argument in argv[1:]):
+        print(f"{_COMMAND} {name} [-option value] ...\n\n{bench.ABOUT}\n")
+        print("\n".join(map(described, bench.OPTIONS)))
+        return 0
+    options = parse(bench.OPTIONS, argv[1:])
+    sizes = [option.name for option in bench.OPTIONS if option.is_size]
+    return _job.run(bench.job(options), options, sizes)
+
+
+def _name_of(given: str) -> str:
+    """The name of a test bench; the guide's programs are xa_nn_<name>_test."""
+    stem = given.lower().removeprefix("xa_nn_").removesuffix("_test")
+    for name in BENCHES:
+        if stem in (name.lower(), name.removesuffix("s")):
+            return name
+    raise BenchError(f"there is no test bench {given!r}, expected one of {', '.join(BENCHES)}")

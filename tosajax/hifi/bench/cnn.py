@@ -1,0 +1,109 @@
+"""The test bench of the CNN layer (guide 5.10)."""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+
+from tosajax.hifi import layers
+from tosajax.hifi.bench import conv
+from tosajax.hifi.bench._files import Frame
+from tosajax.hifi.bench._job import Job, ask, refusals
+from tosajax.hifi.bench._options import Option, check, flag
+from tosajax.hifi.layers import CNNConfig, CNNParam, CNNWeights, Handle, Pointer, Precision
+
+# By the precisions of kernel and input.
+_PRECISIONS = {
+    (16, 16): Precision.P16bx16b,
+    (8, 16): Precision.P8bx16b,
+    (8, 8): Precision.P8bx8b,
+    (-1, -1): Precision.F32xF32,
+}
+# The options that have other names than the fields of a configuration.
+_RENAMED = {
+    "output_height": "out_height",
+    "output_width": "out_width",
+    "channels * multiplier": "input_channels * channels_multiplier",
+}
+
+ABOUT = """The CNN layer.
+
+A file of inputs holds the input, the kernel and the bias, for each frame; with conv2d_depth the
+kernel and the bias of the pointwise convolution, too. Kernels are without the padding that they
+have in memory: [out_channels, height, width, channels], or the depthwise one [channels, height,
+width]. Inputs are [height, width, channels]; with conv2d_depth they and the output have channels
+first, whatever out_data_format is."""
+
+OPTIONS = (
+    *conv.SIZES,
+    flag("out_data_format", 0, "of the output: 1 for channels first"),
+    Option("inp_precision", 16, "of the input", choices=(8, 16, -1)),
+    Option("kernel_precision", 8, "of the kernel", choices=(8, 16, -1)),
+    Option("out_precision", 16, "of the output", choices=(8, 16, -1)),
+    Option("bias_precision", 16, "of the bias", choices=(8, 16, -1)),
+    *conv.FILES,
+)
+
+
+def job(options: SimpleNamespace) -> Job:
+    """What to run for some options."""
+    conv.check_precisions(options)
+    kernel, inp = options.kernel_precision, options.inp_precision
+    holds = (kernel, inp) in _PRECISIONS
+    check(holds, f"-kernel_precision is {kernel}, expected another with inp_precision {inp}")
+    is_depth = options.kernel_name == "conv2d_depth"
+    formats = {"inp_data_format": int(is_depth)} | ({"out_data_format": 1} if is_depth else {})
+    options = SimpleNamespace(**{**vars(options), **formats})
+    config = _config(options, _PRECISIONS[kernel, inp])
+    return conv.convolution_job("xa_nnlib_cnn_process", options, lambda frame: _run(config, frame))
+
+
+def _config(options: SimpleNamespace, precision: int) -> CNNConfig:
+    a = options
+    common: dict[str, Any] = {
+        "input_size": (a.input_height, a.input_width, a.input_channels),
+        "output_channels": a.out_channels,
+        "precision": precision,
+        "acc_shift": a.acc_shift,
+        "bias_shift": a.bias_shift,
+    }
+    if a.kernel_name == "conv1d_std":
+        return layers.conv1d_std_config(
+            kernel_height=a.kernel_height,
+            output_height=a.out_height,
+            stride=a.y_stride,
+            padding=a.y_padding,
+            output_format=a.out_data_format,
+            **common,
+        )
+    common |= {
+        "kernel_size": (a.kernel_height, a.kernel_width),
+        "output_size": (a.out_height, a.out_width),
+        "strides": (a.y_stride, a.x_stride),
+        "padding": (a.y_padding, a.x_padding),
+    }
+    if a.kernel_name == "conv2d_std":
+        return layers.conv2d_std_config(output_format=a.out_data_format, **common)
+    return layers.conv2d_ds_config(channels_multiplier=a.channels_multiplier, **common)
+
+
+def _run(config: CNNConfig, frame: Frame) -> np.ndarray:
+    """Sets a layer up and convolves one image, as a program in C does."""
+    x, *operands = frame.values()
+    weights = CNNWeights(*operands)
+    with refusals(**_RENAMED):
+        # What the functions below only have a code for.
+        out = jax.eval_shape(functools.partial(layers.cnn_apply, config), weights, x)
+    handle = Handle(np.zeros(ask("xa_nnlib_cnn_get_persistent_fast", config), np.uint8))
+    scratch = np.zeros(ask("xa_nnlib_cnn_get_scratch_fast", config), np.uint8)
+    ask("xa_nnlib_cnn_init", handle, config)
+    kernels, biases = layers.cnn_pointers(config, weights)
+    ask("xa_nnlib_cnn_set_config", handle, CNNParam.KERNEL, kernels)
+    ask("xa_nnlib_cnn_set_config", handle, CNNParam.BIAS, biases)
+    result = np.zeros(out.shape, out.dtype)
+    ask("xa_nnlib_cnn_process", handle, scratch, x, result, config.input_shape, Pointer())
+    return result
