@@ -32,6 +32,11 @@ _MOBILENET = (
     *((128, 1),) * 5,
     *((256, 2), (256, 1)),
 )
+# Expansion, channels, blocks and stride of each stage.
+_MOBILENET_V2 = (
+    *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),
+    *((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)),
+)
 _EXAMPLES = 4  # that scales are found on
 _BEYOND = 0.05  # percent of values that saturate on each side
 
@@ -58,6 +63,17 @@ def mobilenet(size: int = 96, blocks: Sequence[tuple[int, int]] = _MOBILENET) ->
     for channels, stride in blocks:
         value = net.conv(net.depthwise(value, stride), channels, 1)
     net.dense(net.average_pool(value), 2)
+    return net.network()
+
+
+def mobilenet_v2(size: int = 224) -> Network:
+    """MobileNetV2: 301 MMAC and 3.5 million weights for 224x224x3, 53 layers."""
+    net = _Writer("mobilenet_v2", (size, size, 3))
+    value = net.conv(0, 32, 3, 2)
+    for expansion, channels, blocks, stride in _MOBILENET_V2:
+        for block in range(blocks):
+            value = _inverted_residual(net, value, expansion, channels, 1 if block else stride)
+    net.dense(net.average_pool(net.conv(value, 1280, 1)), 1000)
     return net.network()
 
 
@@ -96,6 +112,14 @@ def _basic_block(net: _Writer, value: int, channels: int, stride: int) -> int:
     if stride != 1:
         value = net.conv(value, channels, 1, stride, relu=False)
     return net.add(value, inner)
+
+
+def _inverted_residual(net: _Writer, value: int, expansion: int, channels: int, stride: int) -> int:
+    """A wide depthwise convolution between two 1x1 ones, beside the value where shapes agree."""
+    before = net.values[value].shape[3]
+    wide = net.conv(value, expansion * before, 1) if expansion > 1 else value
+    inner = net.conv(net.depthwise(wide, stride), channels, 1, relu=False)
+    return net.add(value, inner, relu=False) if (stride, before) == (1, channels) else inner
 
 
 def _split_heads(net: _Writer, value: int, heads: int, depth: int) -> int:

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import child, contenders, machine, networks, ours, report, sweep, targets, timing
+from benchmarks import child, contenders, machine, networks, ours, report, setting, targets, timing
 from benchmarks import works as all_works
 from benchmarks.work import Disagreement, DoesNotApply, Run, Work
 
@@ -108,7 +108,7 @@ def _stages(chosen: Mapping[str, Callable[[], Work]], options: argparse.Namespac
         yield
     if options.only:
         return
-    results["sweep"] = sweep.measure(networks.resnet8())
+    results["sweep"] = setting.measure(networks.resnet8())
     yield
     for name in _QUICK_STARTS if options.quick else _STARTS:
         results["starts"][name] = _starts(name, results["works"][name], options.quick)

@@ -34,7 +34,7 @@ from benchmarks import (  # noqa: E402
     plain,
     report,
     run,
-    sweep,
+    setting,
     targets,
     timing,
     tosa_form,
@@ -280,7 +280,7 @@ def test_ratios_are_of_one_round():
 
 
 def test_another_setting_compiles_nothing(tiny):
-    found = sweep.measure(tiny["residual"])
+    found = setting.measure(tiny["residual"])
     assert found["compilations_first"] >= 1
     assert found["compilations_more"] == 0
     assert found["changed"]

@@ -13,9 +13,11 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = [
     "ptq_cnn.py",
     "qat_cnn.py",
-    "finetune_integer_tosa.py",
-    "mixed_precision.py",
+    pytest.param("finetune_integer_tosa.py", marks=pytest.mark.slow),
+    pytest.param("mixed_precision.py", marks=pytest.mark.slow),
     "gru_hifi.py",
+    "sweep_shift.py",
+    "find_the_bad_layer.py",
 ]
 
 

@@ -35,6 +35,18 @@ LAYERS: dict[str, set[str]] = {
     "io": {"dtypes", "graph", "report", "spec"},
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},
     "hifi": {"dtypes", "fixedpoint", "ops"},
+    "atomic": set(),
+    "locations": {"graph"},
+    "zero_points": {"graph", "spec"},
+    "rewrite": {"dtypes", "graph", "locations", "report", "spec", "zero_points"},
+    "watch": {"dtypes", "executable", "graph", "report", "spec"},
+    "dataset": {"dtypes", "executable", "graph", "watch"},
+    "dump": {"atomic", "bind", "dataset", "graph", "watch"},
+    "compare": {
+        *("atomic", "bind", "dataset", "dtypes", "graph", "locations", "reference_model"),
+        *("rewrite", "viz", "watch", "zero_points"),
+    },
+    "viz": {"graph", "locations"},
 }
 
 # What a module may import beyond what its part may. No module of its part may import it.
@@ -45,7 +57,7 @@ ON_TOP: dict[str, set[str]] = {
 }
 
 # What a distribution is imported as, where not by its own name.
-IMPORT_NAMES = {"tosa-tools": "tosa_reference_model"}
+IMPORT_NAMES = {"tosa-tools": "tosa_reference_model", "ai-edge-litert": "ai_edge_litert"}
 
 WIDE = {"int64", "uint64", "float64", "complex128"}
 # Modules that name a 64-bit type, all for int48. Comparisons with one do not count.

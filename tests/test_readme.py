@@ -27,7 +27,7 @@ def test_snippets_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     snippets = blocks("python")
-    assert len(snippets) == 10
+    assert len(snippets) == 12
     for snippet in snippets:
         exec(compile(snippet, "README.md", "exec"), names)
     first, table = capsys.readouterr().out.split("\n", 1)
@@ -47,6 +47,9 @@ def test_snippets_run(tmp_path, monkeypatch, capsys):
     assert np.any(names["slopes"]["aten_convolution_default_4_weight_ohwi"])
     assert "entries" in names["rule"]
     assert all(np.any(g) for g in names["better"])
+    assert "rescale_default_3" in names["culprit"].tensor
+    right = [round(540 * row["accuracy"]) for row in names["results"]]
+    assert right == [532, 524, 408, 532, 524, 405]
     assert names["row"].dtype == np.int16
 
 
@@ -55,8 +58,10 @@ def test_snippets_run(tmp_path, monkeypatch, capsys):
     [line for block in blocks("sh") for line in block.splitlines() if line.startswith("tosajax")],
 )
 def test_commands_run(command, data, tmp_path, monkeypatch, capsys):
-    (tmp_path / "model.tosa").symlink_to(data / "et_digits_cnn_a8w8" / "model.tosa")
+    for name in ("model.tosa", "single.tosa"):
+        (tmp_path / name).symlink_to(data / "et_digits_cnn_a8w8" / "model.tosa")
     (tmp_path / "x.npy").symlink_to(data / "digits_test" / "inputs_0.npy")
+    (tmp_path / "labels.npy").symlink_to(data / "digits_test" / "labels.npy")
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(command)[1:]) == 0
 

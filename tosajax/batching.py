@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -29,6 +29,7 @@ def side_by_side(
     count: int,
     micro_batch: int,
     devices: Devices = (),
+    shared: Collection[str] = (),
 ) -> Program:
     """Runs `count` examples of a graph of fixed shapes, each exactly as it would run alone.
 
@@ -39,12 +40,13 @@ def side_by_side(
       micro_batch: examples that run at a time; the micro-batches of a device run one after
         another.
       devices: share the examples equally among them; none for the default device.
+      shared: names of inputs that all examples share, whatever their first dimension.
 
     Returns:
       A program whose inputs and outputs hold `count` examples; outputs have a new first dimension
       for them where theirs is not 1. State and flags have one, too.
     """
-    carries = [carries_batch(t) for t in graph.input_tensors]
+    carries = [carries_batch(t) and t.name not in shared for t in graph.input_tensors]
 
     def one(params: Params, shared: list[jax.Array], own: tuple[State, list[jax.Array]]) -> Any:
         state, carried = own

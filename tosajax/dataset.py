@@ -11,6 +11,10 @@ import numpy as np
 from tosajax.dtypes import DType
 from tosajax.executable import compile
 from tosajax.graph import DYNAMIC, Graph, Tensor, declared_variables
+from tosajax.watch import take
+
+# Wraps the steps of a loop, given their number.
+Progress = Callable[[Iterable[Any], int], Iterable[Any]]
 
 # Types a .npy file may hold the bits of an element type in.
 _SAME_BITS = {
@@ -41,9 +45,13 @@ class Dataset:
 
         Raises:
           TypeError: an element type is wrong.
-          ValueError: a shape fits neither form, or the counts differ.
+          ValueError: there are too few or too many arrays, a shape fits neither form, or the
+            counts differ.
         """
         tensors = graph.input_tensors
+        if len(arrays) != len(tensors):
+            names = ", ".join(graph.inputs)
+            raise ValueError(f"{len(arrays)} inputs, the graph has {len(tensors)} ({names})")
         typed = [_typed(t, a) for t, a in zip(tensors, arrays, strict=True)]
         ranks = [a.ndim - len(t.shape or ()) for t, a in zip(tensors, typed, strict=True)]
         stacked = bool(ranks) and all(rank == 1 for rank in ranks)
@@ -60,11 +68,16 @@ class Dataset:
     def count(self) -> int:
         return len(self.arrays[0])
 
+    @property
+    def rows(self) -> tuple[np.ndarray, ...]:
+        """The examples of each input, (count, *shape of the graph's input for one example)."""
+        return tuple(a if self.stacked else a[:, None] for a in self.arrays)
+
     def run(
         self,
         graph: Graph,
         batch: int,
-        progress: Callable[[Iterable[Any], int], Iterable[Any]] = lambda steps, total: steps,
+        progress: Progress = lambda steps, total: steps,
     ) -> list[np.ndarray]:
         """Runs all examples, `batch` of them in a call.
 
@@ -86,7 +99,7 @@ class Dataset:
         ]
 
     def _call(self, executable: Any, start: int, size: int, whole: bool) -> list[np.ndarray]:
-        inputs = [_rows(a, start, size) for a in self.arrays]
+        inputs = [take(a, start, size) for a in self.arrays]
         if whole:
             inputs = [a[0] for a in inputs]
         elif self.stacked:
@@ -101,11 +114,14 @@ class Dataset:
         return (self.count, 1, *rest) if extra else (self.count, *rest)
 
 
+def holds(found: np.dtype, dtype: DType) -> bool:
+    """Whether arrays of a NumPy type hold an element type, as it is or by its bits."""
+    return found == dtype.storage or found in _SAME_BITS.get(dtype, ())
+
+
 def _typed(tensor: Tensor, array: np.ndarray) -> np.ndarray:
     storage = tensor.dtype.storage
-    if array.dtype == storage:
-        return array
-    if array.dtype in _SAME_BITS.get(tensor.dtype, ()):
+    if holds(array.dtype, tensor.dtype):
         return array.view(storage)
     raise TypeError(
         f"input {tensor.name!r}: the data has type {array.dtype}, "
@@ -135,10 +151,3 @@ def _check_shape(tensor: Tensor, array: np.ndarray, stacked: bool) -> None:
 
 def _carries_batch(tensor: Tensor) -> bool:
     return bool(tensor.shape) and tensor.shape[0] in (1, DYNAMIC)
-
-
-def _rows(array: np.ndarray, start: int, size: int) -> np.ndarray:
-    """`size` examples from `start`; the last one again where there are fewer."""
-    rows = array[start : start + size]
-    missing = size - len(rows)
-    return np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)]) if missing else rows

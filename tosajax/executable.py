@@ -60,9 +60,9 @@ class Executable:
         if batch is not None and batch < 1:
             raise ValueError(f"batch is {batch}, expected at least 1")
         self.target = target or Target.everything()
-        self.graph, self.examples = _with_batch(graph, self.target, batch)
+        self.graph, self.examples = with_batch(graph, self.target, batch)
         self.devices = tuple(devices)
-        self.micro_batch = _micro_batch(self.graph, self.examples, micro_batch, self.devices)
+        self.micro_batch = micro_batch_of(self.graph, self.examples, micro_batch, self.devices)
         self.state: MutableMapping[str, Variable] = {} if state is None else state
         self._custom_ops, self._reports = custom_ops, report_unpredictable
         self._cache_dir = cache_dir
@@ -323,8 +323,12 @@ def _shapes(inputs: Sequence[jax.Array]) -> Shapes:
     return tuple(x.shape for x in inputs)
 
 
-def _with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, int | None]:
-    """The graph to run, and of how many examples side by side if it is a graph of one."""
+def with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, int | None]:
+    """The graph to run, and of how many examples side by side if it is a graph of one.
+
+    Raises:
+      TosaError: a graph of open batch is illegal.
+    """
     if batch is None:
         return graph, None
     if not graph.is_dynamic:
@@ -337,7 +341,7 @@ def _with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph,
     return one, batch
 
 
-def _micro_batch(
+def micro_batch_of(
     graph: Graph, examples: int | None, wanted: int | None, devices: Devices
 ) -> int | None:
     """How many examples run at a time."""

@@ -80,6 +80,10 @@ class Node:
         object.__setattr__(self, "outputs", tuple(self.outputs))
         object.__setattr__(self, "attributes", MappingProxyType(dict(self.attributes)))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        attributes = dict(self.attributes)
+        return Node, (self.op, self.inputs, self.outputs, attributes, self.location)
+
     @property
     def title(self) -> str:
         """How messages name the node: operator and first output."""
@@ -132,6 +136,11 @@ class Graph:
 
     def __hash__(self) -> int:
         return hash((self.inputs, self.outputs, self.nodes))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        tensors, subgraphs = dict(self.tensors), dict(self.subgraphs)
+        fields = self.inputs, self.outputs, tensors, self.nodes, subgraphs, self.name, self.source
+        return Graph, fields
 
     @property
     def input_tensors(self) -> tuple[Tensor, ...]:

@@ -46,10 +46,12 @@ def derivative(fn: Any, primals: Any) -> Any:
     return jax.jvp(fn, primals, tangents(primals))[1]
 
 
+@pytest.mark.parametrize("rows", ["first and last", pytest.param("all", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("operator", COMPUTING, ids=lambda operator: operator.name)
-def test_integers_are_those_that_ship(operator):
+def test_integers_are_those_that_ship(operator, rows):
     rng = np.random.default_rng(len(operator.name))
-    for row in operator.types:
+    step = 1 if rows == "all" else max(1, len(operator.types) - 1)
+    for row in operator.types[::step]:
         graph = legal_graph(operator, row, **SMALL.get(operator.name, {}))
         data = {n: values[0] for n, values in draw_operands(operator, graph, rng).items()}
         plain, constants = tosajax.lower(graph)

@@ -72,6 +72,7 @@ def test_forward_and_reverse_mode_agree(digits):
         assert any(name.endswith(kind) for name in moved), kind
 
 
+@pytest.mark.slow
 def test_second_derivatives_are_symmetric(digits):
     loss, shadows, _ = digits
     a, b = random_like(shadows, 2), random_like(shadows, 3)
@@ -81,6 +82,7 @@ def test_second_derivatives_are_symmetric(digits):
     np.testing.assert_allclose(inner(a, product(b)), inner(a, backward(b)), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_batches_loops_and_checkpoints(digits):
     loss, shadows, x = digits
     images = np.stack([x, x[:, ::-1], np.roll(x, 1, axis=2)])
@@ -96,6 +98,7 @@ def test_batches_loops_and_checkpoints(digits):
             np.testing.assert_allclose(found[name] / size, want / size, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_gradients_are_exported(digits):
     loss, shadows, _ = digits
     exported = jax.export.export(jax.jit(jax.grad(loss)))(shadows)

@@ -8,7 +8,14 @@ graph = model.freeze(params)
 from tosajax.quant.bias_correct import bias_correct
 from tosajax.quant.bit_exact import BitExactReport, Comparison, check_bit_exact
 from tosajax.quant.bits import allocate_bits, mean_bits, with_bits
-from tosajax.quant.calibrate import calibrate, initial_values, sample_tables
+from tosajax.quant.calibrate import (
+    Observed,
+    calibrate,
+    initial_values,
+    observe,
+    sample_tables,
+    settle,
+)
 from tosajax.quant.equalize import equalize
 from tosajax.quant.learned_rounding import learned_rounding
 from tosajax.quant.lift import lift
@@ -40,6 +47,7 @@ __all__ = [
     "Comparison",
     "Grid",
     "Mode",
+    "Observed",
     "Observer",
     "QModel",
     "QParams",
@@ -63,6 +71,7 @@ __all__ = [
     "moving_average",
     "mse",
     "multiplier_and_shift",
+    "observe",
     "percentile",
     "prepare",
     "quantize",
@@ -71,5 +80,6 @@ __all__ = [
     "rule",
     "sample_tables",
     "sensitivity",
+    "settle",
     "with_bits",
 ]

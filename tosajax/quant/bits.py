@@ -31,22 +31,29 @@ def with_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> Params:
     Raises:
       ValueError: a tensor has no scale of its own, or not as many bits.
     """
+    check_bits(model, params, bits)
     qparams = dict(params["qparams"])
     for name, count in bits.items():
-        if name not in model.specs:
-            raise ValueError(f"tensor {name!r} has no scale of its own")
         known = qparams[name]
-        if isinstance(count, int | float) and not 2 <= count <= known.dtype.bits:
-            raise ValueError(
-                f"tensor {name!r}: {count} bits, expected 2 to {known.dtype.bits} "
-                f"({known.dtype.name})"
-            )
         width = jnp.asarray(count, jnp.float32)
         if name in model.weights:
             qparams[name] = weight_qparams(model, name, params["values"][name], width)
         else:
             qparams[name] = _of_same_range(known, width)
     return {**params, "qparams": qparams}
+
+
+def check_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> None:
+    """Raises ValueError where `with_bits` does."""
+    for name, count in bits.items():
+        if name not in model.specs:
+            raise ValueError(f"tensor {name!r} has no scale of its own")
+        known = params["qparams"][name]
+        if isinstance(count, int | float) and not 2 <= count <= known.dtype.bits:
+            raise ValueError(
+                f"tensor {name!r}: {count} bits, expected 2 to {known.dtype.bits} "
+                f"({known.dtype.name})"
+            )
 
 
 def _of_same_range(qparams: QParams, bits: jax.Array) -> QParams:

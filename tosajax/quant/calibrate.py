@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -15,6 +17,7 @@ from tosajax.grad.qtensor import QTensor
 from tosajax.quant.convert.converter import TABLE_SIZE
 from tosajax.quant.float8 import Value
 from tosajax.quant.model import QModel
+from tosajax.quant.observers import Histogram, check_percentile, percentile_qparams, tail
 from tosajax.quant.qparams import Grid, QParams, dequantize, float8_limit
 from tosajax.quant.recipes import Bias, Params, Weight
 from tosajax.quant.regions import evaluate
@@ -39,12 +42,72 @@ def calibrate(
     Raises:
       ValueError: there are no examples.
     """
-    assert model.float_graph is not None
+    return settle(model, observe(model, batches, values=values))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Observed:
+    """What observers have seen of a float graph: other ranges of it need no examples.
+
+    Args:
+      values: constants of the float graph by name.
+      states: of the observer of each activation.
+    """
+
+    values: dict[str, jax.Array]
+    states: dict[str, Any]
+
+
+def observe(
+    model: QModel, batches: Iterable[Batch], *, values: dict[str, Any] | None = None
+) -> Observed:
+    """Runs examples in floats; see `calibrate`."""
     values = {**initial_values(model), **(values or {})}
-    found = jax.jit(lambda v: {n: weight_qparams(model, n, v[n]) for n in model.weights})(values)
-    found |= _activation_qparams(model, {"values": values, "qparams": {}}, batches)
+    return Observed(values, _states(model, {"values": values, "qparams": {}}, batches))
+
+
+def settle(model: QModel, observed: Observed, *, percentile: float | None = None) -> Params:
+    """The parameters for what observers have seen; see `calibrate`.
+
+    Args:
+      model: from `prepare`.
+      observed: from `observe`.
+      percentile: of the activations, in (50, 100]; one program serves all of them. The
+        specification's own range by default.
+
+    Raises:
+      ValueError: the percentile is out of range, or an activation has an observer without a
+        histogram (`percentile`, `mse` and `entropy` have one).
+    """
+    share = None
+    if percentile is not None:
+        check_percentile(percentile)
+        share = jnp.float32(tail(percentile))
+        _check_histograms(model, observed)
+    found = _settled(model, observed, share)
     qparams = {name: found[name] for name in model.specs}
-    return sample_tables(model, {"values": values, "qparams": qparams, "tables": {}})
+    return sample_tables(model, {"values": observed.values, "qparams": qparams, "tables": {}})
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _settled(model: QModel, observed: Observed, share: jax.Array | None) -> dict[str, QParams]:
+    found = {n: weight_qparams(model, n, observed.values[n]) for n in model.weights}
+    for name, state in observed.states.items():
+        spec = model.specs[name]
+        bits = jnp.asarray(spec.bits, jnp.float32)
+        if share is None:
+            ends = _observed(spec, bits, state)
+        else:
+            ends = percentile_qparams(share, state, _grid(spec, bits), spec.symmetric)
+        found[name] = _qparams(spec, bits, *ends)
+    return found
+
+
+def _check_histograms(model: QModel, observed: Observed) -> None:
+    for name, state in observed.states.items():
+        if not isinstance(state, Histogram):
+            raise ValueError(f"{name!r} has an observer without a histogram: no percentile of it")
 
 
 def as_inputs(batch: Batch) -> tuple[Any, ...]:
@@ -89,9 +152,7 @@ def weight_qparams(
     return _qparams(spec, width, scale.reshape(shape), zero_point[0])
 
 
-def _activation_qparams(
-    model: QModel, params: Params, batches: Iterable[Batch]
-) -> dict[str, QParams]:
+def _states(model: QModel, params: Params, batches: Iterable[Batch]) -> dict[str, Any]:
     # Every tensor that is observed, and whose range that is for.
     sources = [(s, n) for n in model.activations for s in (n, *model.observed.get(n, ()))]
     observed = model.with_outputs(*(source for source, _ in sources))
@@ -113,15 +174,7 @@ def _activation_qparams(
     if not count:
         raise ValueError("no examples to calibrate with")
 
-    def settle(states: dict[str, Any]) -> dict[str, QParams]:
-        found = {}
-        for name, state in states.items():
-            spec = model.specs[name]
-            bits = jnp.asarray(spec.bits, jnp.float32)
-            found[name] = _qparams(spec, bits, *_observed(spec, bits, state))
-        return found
-
-    return jax.jit(settle)(states)
+    return states
 
 
 def _observed(spec: QSpec, bits: jax.Array, state: Any) -> tuple[jax.Array, jax.Array]:

@@ -65,6 +65,10 @@ class QModel:
     estimator: Estimator = clipped_ste
     overrides: Mapping[str, Estimator] = dataclasses.field(default_factory=dict)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """To be copied to another process: without programs, which it makes again."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     def apply(self, params: Params, *inputs: Any, mode: Mode = "exact") -> tuple[jax.Array, ...]:
         """Runs the model on real values.
 

@@ -148,9 +148,18 @@ def percentile(p: float = 99.9) -> Observer:
     Raises:
       ValueError: p is out of range.
     """
+    check_percentile(p)
+    return Observer(_no_values, _count, _bound(percentile_qparams, tail(p)))
+
+
+def check_percentile(p: float) -> None:
     if not 50 < p <= 100:
         raise ValueError(f"percentile: p is {p}, expected (50, 100]")
-    return Observer(_no_values, _count, _bound(_percentile_qparams, p))
+
+
+def tail(p: float) -> float:
+    """The share of values beyond the range of a percentile."""
+    return float(np.float32((100 - p) / 100))
 
 
 def mse(candidates: int = 64) -> Observer:
@@ -285,10 +294,11 @@ def _power_of_two(exponent: jax.Array) -> jax.Array:
     return lax.bitcast_convert_type((exponent + 127) << 23, jnp.float32)
 
 
-def _percentile_qparams(
-    p: float, state: Histogram, grid: Grid, symmetric: bool
+def percentile_qparams(
+    share: float | jax.Array, state: Histogram, grid: Grid, symmetric: bool
 ) -> tuple[jax.Array, jax.Array]:
-    end = functools.partial(_end, share=(100 - p) / 100, exponent=state.exponent)
+    """The scale and zero point of a percentile, whose `tail` may be traced."""
+    end = functools.partial(_end, share=share, exponent=state.exponent)
     negative, positive = jnp.split(state.counts, 2)
     if symmetric:
         high = end(positive + negative[::-1], jnp.maximum(-state.range.low, state.range.high))
@@ -299,7 +309,9 @@ def _percentile_qparams(
     return scale_and_zero_point(low, high, grid, symmetric, margin=MARGIN)
 
 
-def _end(counts: jax.Array, greatest: jax.Array, *, share: float, exponent: jax.Array) -> jax.Array:
+def _end(
+    counts: jax.Array, greatest: jax.Array, *, share: float | jax.Array, exponent: jax.Array
+) -> jax.Array:
     """The least value with at most `share` of all values above it; bins end at 2**exponent."""
     falling = counts[::-1]
     reached = jnp.cumsum(falling, dtype=jnp.int32)

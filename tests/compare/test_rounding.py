@@ -1,0 +1,71 @@
+"""Which rounding equals which runtime, on made up runtimes and on the ones of the corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_networks as small
+
+import tosajax
+from tosajax import Builder, DType
+from tosajax.compare import which_rounding
+from tosajax.dump import dump
+from tosajax.rewrite import rounding
+
+CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
+X = small.images(8)
+
+
+def test_runtimes_that_round_once_and_twice():
+    graph = small.two_layers()
+    twice = rounding(graph, "double")
+    stored = dump(twice, X)
+    found = which_rounding(graph, {"once": graph, "twice": twice, "stored": stored}, X, batch=3)
+    assert found.equal == [
+        ("as it is", "once"), ("single", "once"), ("double", "twice"), ("double", "stored"),
+    ]  # fmt: skip
+    wrong = np.mean(stored["out"] != dump(graph, X)["out"])
+    assert 0 < wrong == found.share("single", "twice") == found.share("double", "once")
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["rounding", "once", "twice", "stored"]
+    assert lines[1].split()[3:] == ["0.00", "%", *[f"{100 * wrong:.2f}", "%"] * 2]
+    assert lines[4:] == [
+        "the graph as it is equals once",
+        "single rounding equals once",
+        "double rounding equals twice, stored",
+    ]
+
+
+def test_what_cannot_round_twice_does_not():
+    b = Builder()
+    x = b.input("x", DType.INT32, (1, 4))
+    y = small.rescale(b, x, (1 << 14,), (15,), DType.INT32, scale32=False)
+    graph = b.graph([y])
+    assert {mode for mode, _ in which_rounding(graph, {"own": graph}).comparisons} == {
+        "as it is",
+        "single",
+    }
+    b = Builder()
+    with pytest.raises(ValueError, match="no RESCALE"):
+        which_rounding(b.graph([b.op("ABS", b.input("x", DType.INT32, (1, 4)))]), {})
+
+
+# What equals LiteRT's reference kernels and its default, of the examples of the corpus.
+LITERT = {
+    "ad_autoencoder_int8": {("single", "ref"), ("single", "default")},
+    "resnet8_int8": {("as it is", "ref"), ("double", "ref"), ("single", "default")},
+}
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not here")
+@pytest.mark.parametrize(
+    "name",
+    ["ad_autoencoder_int8", pytest.param("resnet8_int8", marks=pytest.mark.slow)],
+)
+def test_litert_as_it_was_stored(name):
+    folder = CORPUS / name
+    references = {k: folder / f"expected_litert_{k}_0.npy" for k in ("ref", "default")}
+    graph, x = tosajax.load(folder / "model.tosa"), np.load(folder / "inputs_0.npy")
+    assert set(which_rounding(graph, references, x).equal) == LITERT[name]

@@ -1,0 +1,125 @@
+"""Stored tensors: by name, by location, in order, in every form of file."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import ml_dtypes
+import numpy as np
+import pytest
+import small_networks as small
+
+import tosajax
+from tosajax import Builder, DType
+from tosajax.compare import compare
+from tosajax.dump import dump
+
+X = small.images(6)
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, np.ndarray]:
+    return dump(small.two_layers(), X)
+
+
+def rows(stored, **options) -> list[tuple[str, int]]:
+    found = compare(small.two_layers(), stored, X, batch=4, **options)
+    return [(row.tensor, row.total.mismatches) for row in found.rows]
+
+
+def test_names(known):
+    wrong = {"relu1": known["relu1"], "out": known["out"].copy(), "other": np.zeros(3)}
+    wrong["out"][5, 0, 0, 0] += 1
+    assert rows(wrong) == [("relu1", 0), ("out", 1)]
+    assert rows(wrong, local=True) == [("relu1", 0), ("out", 1)]
+
+
+def test_locations(known):
+    """The last tensor of a place that has the array's form."""
+    assert rows({"first;conv": known["relu1"]}) == [("relu1", 0)]
+    assert rows({"first;conv": known["acc1"], "second/conv": known["out"]}) == [
+        ("acc1", 0),
+        ("out", 0),
+    ]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_npz(known, tmp_path, compressed):
+    path = tmp_path / "all.npz"
+    (np.savez_compressed if compressed else np.savez)(path, **known)
+    assert rows(path) == [(name, 0) for name in known]
+    assert rows([str(path)]) == [(name, 0) for name in known]
+
+
+@pytest.mark.parametrize("form", ["along", "stacked"])
+def test_npy_of_outputs(known, tmp_path, form):
+    out = known["out"] if form == "along" else known["out"][:, None]
+    np.save(tmp_path / "out.npy", out)
+    assert rows(tmp_path / "out.npy") == [("out", 0)]
+    np.save(tmp_path / "out.npy", out.view(np.uint8))  # the same bits
+    assert rows([tmp_path / "out.npy"]) == [("out", 0)]
+    np.save(tmp_path / "out.npy", np.asfortranarray(out.astype(np.int64)))  # as PyTorch has them
+    assert rows([tmp_path / "out.npy"]) == [("out", 0)]
+
+
+def test_one_example():
+    graph, one = small.two_layers(), X[:1]
+    found = dump(graph, one)
+    assert compare(graph, found, one)
+    assert len(compare(graph, found, one).rows) == 5
+
+
+def test_bits_of_bf16():
+    b = Builder()
+    x = b.input("x", DType.BF16, (1, 3))
+    graph = b.graph([b.op("ADD", x, x, name="y")])
+    ones, twos = np.array([[1, 2, 3], [4, 5, 6]]), np.array([[2, 4, 6], [8, 10, 12]])
+    values, doubled = (x.astype(ml_dtypes.bfloat16) for x in (ones, twos))
+    assert compare(graph, {"y": doubled.view(np.uint16)}, values)
+    assert not compare(graph, {"y": values}, values)
+    narrow = compare(graph, {"y": twos.astype(np.float16)}, values)
+    assert (bool(narrow), narrow.rows[0].as_real) == (True, True)
+    assert compare(graph, {"y": twos.astype(np.float64)}, values)
+
+
+def test_floats_for_integers(known):
+    real = {"out": (0.5, -7)}
+    floats = (known["out"].astype(np.float32) + 7) * np.float32(0.5)
+    assert rows({"out": floats}, real=real) == [("out", 0)]
+    with pytest.raises(ValueError, match="give the scale"):
+        rows({"out": floats})
+
+
+def test_what_does_not_fit(known, tmp_path):
+    with pytest.raises(ValueError, match="are none of the graph's for 6 examples"):
+        rows({"out": known["out"][:5]})
+    with pytest.raises(ValueError, match=r"2 .npy files, the graph has 1 \(out\)"):
+        rows(["a.npy", "b.npy"])
+    with pytest.raises(FileNotFoundError):
+        rows("nowhere.npy")
+    (tmp_path / "bad.npz").write_bytes(b"no zip")
+    with pytest.raises(ValueError, match=r"is no \.npz file"):
+        rows(tmp_path / "bad.npz")
+    np.savez(tmp_path / "objects.npz", out=np.array([None]))
+    with pytest.raises(ValueError, match="cannot be read"):
+        rows(tmp_path / "objects.npz")
+    with pytest.raises(ValueError, match="do not fit INT8"):
+        rows({"out": known["out"].astype(np.int64) + 1000})
+
+
+def test_a_large_file_is_read_as_it_goes(tmp_path):
+    b = Builder()
+    graph = b.graph([b.op("REVERSE", b.input("x", DType.INT32, (1, 64)), axis=1, name="y")])
+    x = np.zeros((1 << 14, 64), np.int32)
+    np.savez(tmp_path / "y.npz", y=x)
+    tracemalloc.start()
+    assert compare(graph, tmp_path / "y.npz", x, batch=64)
+    assert tracemalloc.get_traced_memory()[1] < x.nbytes
+    tracemalloc.stop()
+
+
+def test_what_arms_model_left_in_a_file(data):
+    folder = data / "et_digits_ae_fp32"
+    graph = tosajax.load(folder / "model.tosa")
+    found = compare(graph, folder / "expected_ref_0.npy", np.load(folder / "inputs_0.npy"))
+    assert found.rows[0].total.sqnr > 100

@@ -1,0 +1,55 @@
+"""`tosajax compare` and `tosajax sweep` write pages."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import small_networks as small
+
+import tosajax
+from tosajax import rewrite
+from tosajax.cli import main
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Has model.tosa, twice.tosa (rounded twice), x.npy (6 examples) and labels."""
+    graph = small.two_layers()
+    tosajax.save(graph, tmp_path / "model.tosa")
+    tosajax.save(rewrite.rounding(graph, "double"), tmp_path / "twice.tosa")
+    np.save(tmp_path / "x.npy", small.images(6))
+    np.save(tmp_path / "y.npy", np.arange(6) % 4)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+COMPARE = ["compare", "model.tosa", "--against", "twice.tosa", "--input", "x.npy"]
+SWEEP = ["sweep", "model.tosa", "--data", "x.npy", "--labels", "y.npy", "--rounding", "single"]
+
+
+def test_compare(folder):
+    pytest.importorskip("matplotlib")
+    assert main([*COMPARE, "--html", "page.html", "--model-explorer", "nodes.json"]) == 1
+    assert "Signal to quantization noise" in (folder / "page.html").read_text()
+    results = json.loads((folder / "nodes.json").read_text())["results"]
+    graph = tosajax.load("model.tosa")
+    (at,) = [k for k, node in enumerate(graph.nodes) if "act1" in node.outputs]
+    assert results[f"main/op{at}"]["value"] > 0
+
+
+def test_sweep(folder):
+    pytest.importorskip("matplotlib")
+    assert main([*SWEEP, "double", "--html", "page.html"]) == 0
+    assert "<td>double</td>" in (folder / "page.html").read_text()
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(COMPARE, 2), (SWEEP, 1)])
+def test_no_matplotlib_is_said_before_any_work(arguments, status, folder, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("tosajax.load", lambda path: pytest.fail("loaded"))
+    assert main([*arguments, "--html", "page.html"]) == status
+    assert "pip install 'tosajax[viz]'" in capsys.readouterr().err
+    assert not (folder / "page.html").exists()

@@ -1,0 +1,354 @@
+"""Pages: their structure, their charts, and what odd names and numbers do to them."""
+
+from __future__ import annotations
+
+import html.parser
+import math
+import re
+
+import numpy as np
+import pytest
+
+from tosajax.compare import Comparison, Histogram, Measured, Row, edges
+from tosajax.sweep import Results
+from tosajax.viz import comparison_page, page, results_page
+
+figure = pytest.importorskip("matplotlib.figure")
+
+NAMES = ['<b>&"', "a$b_{2}$", "line\nbreak\x00\udc80", "層", "x" * 300, "</script>", "plain"]
+VOID = {"meta"}
+
+
+class Page(html.parser.HTMLParser):
+    """Reads a page; every element has to end where it should."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.urls: list[str] = []
+        self.texts: dict[str, list[str]] = {}
+        self.labels: list[str] = []
+        self.tables: list[list[list[str]]] = []
+        self.feed(content)
+        self.close()
+        assert self.open == []
+        assert len(set(self.ids)) == len(self.ids)
+        assert set(self.links) <= set(self.ids)
+        assert self.urls == []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            value = value or ""
+            if name == "id":
+                self.ids.append(value)
+            elif name == "aria-label":
+                self.labels.append(value)
+            elif name in ("href", "xlink:href", "src"):
+                self.links.append(value.removeprefix("#"))
+            self.links += re.findall(r"url\(#?([^)]*)\)", value)
+            self.urls += re.findall(r"[a-z]+://.*", value)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open:
+            return
+        self.texts.setdefault(self.open[-1], []).append(data)
+        assert "http" not in data
+        if "td" in self.open or "th" in self.open:
+            self.tables[-1][-1][-1] += data
+
+    def has(self, *texts: str) -> None:
+        """Texts are in the charts, each as a whole."""
+        assert set(texts) <= {t.strip() for t in self.texts.get("text", [])}
+
+
+def measured(sqnr=40.0, mismatches=3, kind="INT8", **more) -> Measured:
+    counts = np.zeros(len(edges(kind)) - 1, int)
+    counts[[0, len(counts) // 2, -1]] = 1, 90, 9
+    histogram = Histogram(kind, tuple(counts.tolist()))
+    values = {
+        "elements": 100, "mismatches": mismatches, "max_error": 2, "max_ulp": None,
+        "mean_error": 0.1, "mean_abs_error": 0.25, "sqnr": sqnr, "cosine": 0.999, "first": (0, 1),
+        "range_a": (-128, 127), "range_b": (-128, 126), "clipped_a": 0.1, "clipped_b": 0.05,
+        "values_a": histogram, "values_b": histogram, "errors": histogram,
+    }  # fmt: skip
+    return Measured(**(values | more))
+
+
+def row(tensor="t", total=None, local=None, **more) -> Row:
+    fields = {
+        "tensor": tensor, "other": tensor, "operator": "RESCALE", "dtype": "INT8",
+        "location": "model.py:3 y = f(x)", "is_output": False, "as_real": False,
+        "total": total or measured(), "local": local,
+    }  # fmt: skip
+    return Row(**(fields | more))
+
+
+EQUAL = measured(math.inf, 0, max_error=0, mean_abs_error=0.0, first=None)
+
+
+def test_a_comparison():
+    rows = (
+        row("first", EQUAL),
+        row("second", measured(51.25), measured(60.5)),
+        row(
+            "third",
+            measured(40.0, 50),
+            measured(30.0, 20),
+            is_output=True,
+            location="model.py:9 last",
+        ),
+    )
+    read = Page(comparison_page(Comparison(rows, 7)))
+    (top,) = read.tables
+    assert len(top) == 4
+    assert top[0][:6] == ["#", "tensor", "operator", "type", "elements", "differ (%)"]
+    second = dict(zip(top[0], top[2], strict=True))
+    assert second["max |a − b|"] == "2 LSB"
+    assert second["mean |a − b|"] == "0.25 LSB"
+    assert (second["SQNR (dB)"], second["differ (%)"], second["min of b"]) == ("51.2", "3", "-128")
+    assert second["local: SQNR (dB)"] == "60.5"
+    assert (second["a at limits (%)"], second["b at limits (%)"]) == ("10", "5")
+    assert top[3][1] == "third (output)"
+    said = " ".join(t for tag in ("dt", "dd", "code") for t in read.texts[tag])
+    for words in ("2 of 3 tensors differ", "first that differs", "worst by itself", "30.0 dB"):
+        assert words in said
+    assert "model.py:9 last" in said
+    assert read.labels == ["SQNR and mismatches by layer", "Histograms of values"]
+    read.has(
+        "Signal to quantization noise", "SQNR (dB)", "Elements that differ", "elements (%)",
+        "tensors in the order of execution, with their numbers in the table", "equal", "first #1",
+        "the layer by itself (local)", "third #3: 40.0 dB, by itself 30.0 dB", "value (INT8)",
+        "a: 10 % at limits", "b: 5 % at limits", "limits of the type",
+    )  # fmt: skip
+
+
+def test_columns_that_no_row_fills_are_left_out():
+    (top,) = Page(comparison_page(Comparison((row(location=""),), 1))).tables
+    assert not {"location", "local: SQNR (dB)"} & set(top[0])
+
+
+def test_names_are_escaped():
+    rows = tuple(row(n, operator=n, location=n, is_output=True) for n in NAMES)
+    content = comparison_page(Comparison(rows, 1))
+    content.encode()
+    read = Page(content)
+    (top,) = read.tables
+    assert [line[1] for line in top[1:4]] == [
+        '<b>&" (output)', "a$b_{2}$ (output)", "line break\ufffd\ufffd (output)",
+    ]  # fmt: skip
+    assert "<b>" not in content
+    read.has('<b>&" #1', "a$b_{2}$ #2", "層 #4")
+    assert content.count("</script>") == 1
+    rows = tuple({"kind": n, "n": k, "accuracy": 0.1 * k} for k, n in enumerate(NAMES))
+    read = Page(results_page(Results((*rows, {"kind": "<b>", "error": "<b>"}), ("accuracy",))))
+    assert [line[0] for line in read.tables[0][1:3]] == ['<b>&"', "a$b_{2}$"]
+    assert read.tables[1][1][-1] == "<b>"
+    named = Results(tuple({NAMES[0]: k, "accuracy": 0.1 * k} for k in range(3)), ("accuracy",))
+    Page(results_page(named, cost=NAMES[0])).has('<b>&"', 'accuracy against <b>&", 3 settings')
+
+
+def test_at_most_forty_names_on_an_axis():
+    rows = tuple(row(f"tensor_{k}") for k in range(95))
+    texts = Page(comparison_page(Comparison(rows, 1))).texts["text"]
+    shown = [t for t in texts if re.fullmatch(r"tensor_\d+ #\d+", t)]
+    assert shown == [f"tensor_{k} #{k + 1}" for k in range(0, 95, 3)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_equal_programs(count):
+    rows = tuple(row(f"t{k}", EQUAL) for k in range(count))
+    read = Page(comparison_page(Comparison(rows, 2)))
+    assert f"all {count} are equal" in read.texts["dd"]
+    assert len(read.labels) == (1 if count else 0)
+    assert ("No tensor differs: there is nothing to draw." in read.texts.get("p", [])) is bool(
+        count
+    )
+
+
+def test_one_tensor():
+    read = Page(comparison_page(Comparison((row(total=measured(46.2637)),), 2)))
+    ticks = [t for t in read.texts["text"] if re.fullmatch(r"4\d", t)]
+    assert len(set(ticks)) == len(ticks) > 1
+
+
+ODD = {
+    "minus infinite": measured(-math.inf, 9, max_error=math.inf, mean_abs_error=math.inf),
+    "nan": measured(math.nan, 9, max_error=math.nan, mean_abs_error=math.nan, cosine=math.nan),
+    "no range": measured(range_a=None, range_b=None, clipped_a=None, clipped_b=None),
+    "floats": measured(130.0, kind="powers", max_error=1.5e-7, max_ulp=3),
+    "empty": measured(math.inf, 0, elements=0, values_a=Histogram("INT4", (0,) * 16),
+                      values_b=Histogram("INT4", (0,) * 16)),
+    "unsigned": measured(kind="UINT8"),
+    "wide": measured(kind="INT16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_numbers(kind):
+    """By themselves, and beside an ordinary row."""
+    for rows in ((row(kind, ODD[kind], ODD[kind]),), (row("t"), row(kind, ODD[kind]))):
+        read = Page(comparison_page(Comparison(rows, 1)))
+        if kind == "minus infinite":
+            read.has("no signal")
+        if kind == "floats":
+            read.has("value (nearest power of two)", "0")
+        if kind == "unsigned":
+            read.has("value (UINT8)", "250")
+
+
+def test_the_worst_six_have_histograms():
+    levels = [50.0, 10.0, 40.0, math.inf, 30.0, 20.0, -math.inf, 60.0]
+    rows = [row(f"t{k}", measured(sqnr)) for k, sqnr in enumerate(levels)]
+    rows[2] = row("t2", measured(40.0), measured(5.0))
+    texts = Page(comparison_page(Comparison(tuple(rows), 1))).texts["text"]
+    assert [t.split(" ")[0] for t in texts if re.search(r"#\d: ", t)] == [
+        "t6", "t2", "t1", "t5", "t4", "t0",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"), [("INT4", -8, 7), ("INT8", -128, 127), ("UINT16", 0, 65535)]
+)
+def test_lines_at_the_limits_of_the_type(kind, low, high, monkeypatch):
+    figures = []
+
+    def keep(title, size, paint):
+        figures.append(figure.Figure())
+        paint(figures[-1])
+        return ""
+
+    monkeypatch.setattr("tosajax.viz.charts.chart", keep)
+    comparison_page(Comparison((row(total=measured(kind=kind)),), 1))
+    (axes,) = figures[-1].axes
+    assert [line.get_xdata()[0] for line in axes.lines] == [low, high]
+    assert axes.get_xlim()[0] < low < high < axes.get_xlim()[1]
+    a, b = (patch.get_data() for patch in axes.patches)
+    np.testing.assert_array_equal(a.edges, edges(kind))
+    assert (a.values.sum(), b.values[0], b.values[-1]) == (100, 1, 9)
+
+
+def test_powers_of_two_are_named():
+    counts = np.zeros(len(edges("powers")) - 1, int)
+    for value in (-8.0, 0.25, 2.0):
+        counts[np.searchsorted(edges("powers"), value) - 1] += 5
+    histogram = Histogram("powers", tuple(counts.tolist()))
+    both = measured(values_a=histogram, values_b=histogram)
+    Page(comparison_page(Comparison((row(total=both),), 1))).has("−2³")
+    counts[: len(counts) // 2] = 0
+    histogram = Histogram("powers", tuple(counts.tolist()))
+    both = measured(values_a=histogram, values_b=histogram)
+    Page(comparison_page(Comparison((row(total=both),), 1))).has("2⁻²", "2⁻¹", "2⁰", "2¹")
+
+
+def test_what_is_not_all_is_not_rounded_to_all():
+    rows = (row(total=measured(mismatches=999_999, elements=1_000_000)),)
+    (top,) = Page(comparison_page(Comparison(rows, 1))).tables
+    assert top[1][5] == "99.9999"
+
+
+def test_same_bytes_every_time():
+    found = Comparison((row("a", EQUAL), row("b")), 1)
+    assert comparison_page(found) == comparison_page(found)
+    assert results_page(RESULTS) == results_page(RESULTS)
+
+
+def setting(bits, act, accuracy, error=None):
+    mean = None if accuracy is None else float(bits)
+    values = {"weight_bits": bits, "act_bits": act, "mean_bits": mean}
+    return {**values, "accuracy": accuracy, "error": error}
+
+
+RESULTS = Results(
+    (
+        setting(2, 4, 0.1), setting(2, 8, 0.2), setting(4, 4, 0.7), setting(4, 8, 0.9),
+        setting(8, 4, 0.7), setting(8, 8, 0.9), setting(3, 4, math.nan),
+        setting(3, 8, None, "ValueError: <no>"),
+    ),
+    ("accuracy",),
+)  # fmt: skip
+
+
+def test_results():
+    read = Page(results_page(RESULTS))
+    everything, errors = read.tables
+    assert len(everything) == 9
+    assert everything[2] == ["2", "8", "2", "0.2", ""]
+    assert errors == [["weight_bits", "act_bits", "error"], ["3", "8", "ValueError: <no>"]]
+    said = " ".join(read.texts["dd"])
+    assert "8, of which 1 failed" in said
+    assert "0.9: weight_bits 4, act_bits 8" in said
+    assert read.labels == [
+        "accuracy against mean_bits", "accuracy by weight_bits", "accuracy by act_bits",
+    ]  # fmt: skip
+    read.has(
+        "accuracy (share of examples)", "mean_bits", "1: weight_bits 2, act_bits 8",
+        "2: weight_bits 4, act_bits 8", "act_bits 4", "weight_bits 8", "no other is better",
+    )  # fmt: skip
+    assert not any(t.startswith("3: ") for t in read.texts["text"])
+
+
+def test_many_lines_become_a_summary():
+    rows = [setting(w, a, 0.01 * w * a) for w in range(1, 11) for a in (3, 4)]
+    rows = [{**r, "seed": s} for r in rows for s in range(2)]
+    read = Page(results_page(Results(tuple(rows), ("accuracy",))))
+    read.has("the best of each", "their median", "accuracy by seed")
+
+
+def test_results_of_every_kind():
+    errors = {"max_lsb": 3, "error": None}
+    for rows, metrics in (
+        ((), ()),
+        ((), ("accuracy",)),
+        ((setting(4, 8, 0.5),), ("accuracy",)),
+        ((setting(4, 8, None, "broken"),), ("accuracy",)),
+        (({"kind": {"weight": [1]}, **errors}, {"kind": "x", **errors}), ("max_lsb",)),
+        ((setting(4, 8, math.inf), setting(5, 8, -math.inf), setting(6, 8, 1.0)), ("accuracy",)),
+        (tuple({"lr": 10.0**-k, "sqnr": 1.0 * k, "error": None} for k in range(5)), ("sqnr",)),
+        (tuple({"flag": bool(k), "accuracy": 0.5, "error": None} for k in range(2)), ("accuracy",)),
+    ):
+        Page(results_page(Results(rows, metrics)))
+    with pytest.raises(KeyError, match="no column 'size'"):
+        results_page(RESULTS, cost="size")
+
+
+def test_less_of_an_error_is_better():
+    rows = tuple({"n": n, "max_lsb": 9 - n, "error": None} for n in range(3))
+    read = Page(results_page(Results(rows, ("max_lsb",)), cost="n"))
+    assert "lowest max_lsb" in read.texts["dt"]
+    assert "7: n 2" in read.texts["dd"]
+    assert read.labels == []
+
+
+def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
+    found = Comparison((row(),), 1)
+    found.to_html(tmp_path / "a.html")
+    RESULTS.to_html(tmp_path / "b.html", cost="mean_bits")
+    assert (tmp_path / "a.html").read_text("utf-8") == comparison_page(found)
+    assert (tmp_path / "b.html").read_text("utf-8") == results_page(RESULTS)
+    with pytest.raises(KeyError):
+        RESULTS.to_html(tmp_path / "b.html", cost="size")
+    with pytest.raises(FileNotFoundError):
+        found.to_html(tmp_path / "none" / "a.html")
+    monkeypatch.setattr("tosajax.viz.html._cell", lambda value: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        found.to_html(tmp_path / "c.html")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.html", "b.html"]
+    assert (tmp_path / "b.html").read_text("utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_page_of_ones_own():
+    read = Page(page("A & <b>", [("<i>", "<p>said</p>")]))
+    assert (read.texts["h1"], read.texts["h2"], read.texts["p"]) == (["A & <b>"], ["<i>"], ["said"])

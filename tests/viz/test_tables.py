@@ -1,0 +1,70 @@
+"""What needs no matplotlib: tables, shortened names, and saying that it is not there."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import sys
+
+import pytest
+import small_networks as small
+
+from tosajax import rewrite
+from tosajax.compare import Comparison, compare
+from tosajax.sweep import Results
+from tosajax.viz.html import Cell, shortened, table
+
+RESULTS = Results(({"bits": 4, "accuracy": 0.5, "error": None},), ("accuracy",))
+
+
+@pytest.fixture(scope="module")
+def found() -> Comparison:
+    a = small.two_layers()
+    return compare(a, rewrite.rounding(a, "double"), small.images(6))
+
+
+def test_notebooks_get_a_short_table(found):
+    row = found.rows[1]
+    many = dataclasses.replace(found, rows=tuple([row] * 75))
+    content = many._repr_html_()
+    assert content.count("<tr>") == 61
+    assert "and 15 more tensors" in content
+    assert "<svg" not in content
+    exactly = dataclasses.replace(found, rows=many.rows[:60])
+    assert "more tensors" not in exactly._repr_html_()
+    assert "<td>act1</td>" in content
+    assert "<td>4</td>" not in RESULTS._repr_html_()
+    assert '<td class="number" data-order="4">4</td>' in RESULTS._repr_html_()
+    assert "error" not in RESULTS._repr_html_()
+
+
+def test_long_names_lose_their_middle():
+    name = "block_1/" + "x" * 80 + "/conv2d_17"
+    assert shortened(name, 20) == "block_1…xx/conv2d_17"
+    assert shortened("short", 5) == "short"
+    for length in range(2, 9):
+        assert len(shortened("abcdefgh", length)) == min(8, length)
+
+
+def test_sorting_knows_numbers():
+    head = ["text", "value"]
+    rows = [["1 LSB", Cell("1 LSB", 1.0)], [None, Cell("inf", math.inf)], ["x", math.nan]]
+    content = table(head, rows, sortable=True)
+    assert re.findall(r'data-order="([^"]*)"', content) == ["1.0", "Infinity", ""]
+    assert content.count("<button>") == 2
+    assert "<button>" not in table(head, rows)
+
+
+def test_without_matplotlib(found, tmp_path, monkeypatch):
+    for name in [n for n in sys.modules if n.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    message = r"matplotlib is not installed: pip install 'tosajax\[viz\]'"
+    for write in (found.to_html, RESULTS.to_html):
+        with pytest.raises(ImportError, match=message):
+            write(tmp_path / "x.html")
+    assert list(tmp_path.iterdir()) == []
+    assert "<table>" in RESULTS._repr_html_()
+    assert "<table>" in found._repr_html_()
+    found.to_model_explorer(tmp_path / "x.json")

@@ -1,0 +1,46 @@
+"""What --against names: a program, another graph, or stored outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import tosajax
+from tosajax.compare import tflite
+from tosajax.compare.litert import Kernels
+from tosajax.compare.run import REFERENCE_MODEL, Other
+
+HELP = (
+    "ref (Arm's reference model), a .tosa file, tflite:MODEL.tflite[,reference|builtin|default], "
+    "an .npz file of tensors by name, or .npy files, one for each output"
+)
+
+
+def reference(texts: Sequence[str]) -> Other:
+    """What to compare with.
+
+    Args:
+      texts: as in HELP; more than one are .npy files.
+
+    Raises:
+      ValueError: a text is none of these.
+    """
+    if all(text.endswith(".npy") for text in texts):
+        return list(texts)
+    if len(texts) > 1:
+        raise ValueError(f"--against {' and '.join(texts)}, expected one, or an .npy each output")
+    (text,) = texts
+    if text in ("ref", REFERENCE_MODEL):
+        return REFERENCE_MODEL
+    if text.startswith("tflite:"):
+        return _tflite(text.removeprefix("tflite:"))
+    if text.endswith(".npz"):
+        return text
+    if text.endswith((".tosa", ".json")):
+        return tosajax.load(text)
+    raise ValueError(f"--against {text}, expected {HELP}")
+
+
+def _tflite(text: str) -> Other:
+    path, comma, kernels = text.rpartition(",")
+    return tflite(path, cast(Kernels, kernels)) if comma else tflite(text)

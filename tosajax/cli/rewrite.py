@@ -1,0 +1,61 @@
+"""`tosajax rewrite`: another graph, to see what a choice costs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, get_args
+
+import tosajax
+from tosajax import rewrite
+from tosajax.atomic import check_folder
+from tosajax.cli._common import add_command, positive
+from tosajax.graph import Graph
+from tosajax.rewrite.rescale import Rounding
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    text = "write a graph with other rounding, scales, bits or tables, or with layers in floats"
+    parser = add_command(commands, "rewrite", _rewrite, text)
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.tosa", help="where it goes")
+    parser.add_argument("--rounding", choices=get_args(Rounding), help="of RESCALE")
+    parser.add_argument("--scale", type=int, choices=(16, 32), help="bits of RESCALE's multipliers")
+    parser.add_argument("--table-bits", type=positive, metavar="N", help="2**N steps in each TABLE")
+    parser.add_argument("--bits", type=positive, metavar="N", help="bits of activations")
+    parser.add_argument("--weight-bits", type=positive, metavar="N", help="bits of weights")
+    parser.add_argument("--float", metavar="REGEX", help="layers to compute in floats")
+    parser.add_argument(
+        "--where", metavar="REGEX",
+        help="only nodes whose output, or place in the user's words, contains this",
+    )  # fmt: skip
+
+
+def _rewrite(arguments: argparse.Namespace) -> int:
+    check_folder(arguments.output)
+    before = tosajax.load(arguments.model)
+    after = _rewritten(before, arguments)
+    if after is before:
+        raise ValueError("nothing to rewrite: give --rounding, --scale, --bits or another option")
+    tosajax.validate(after).raise_errors()
+    tosajax.save(after, arguments.output)
+    kept = {node for part in before.walk() for node in part.nodes}
+    new = sum(node not in kept for part in after.walk() for node in part.nodes if node.inputs)
+    print(f"{arguments.output}: {new} of {len(after.nodes)} nodes are new")
+    return 0
+
+
+def _rewritten(graph: Graph, arguments: argparse.Namespace) -> Graph:
+    where = arguments.where
+    if arguments.rounding:
+        graph = rewrite.rounding(graph, arguments.rounding, where)
+    if arguments.scale:
+        graph = rewrite.scale(graph, arguments.scale, where)
+    if arguments.table_bits:
+        graph = rewrite.table_resolution(graph, arguments.table_bits, where)
+    if arguments.weight_bits:
+        graph = rewrite.bits(graph, arguments.weight_bits, where, "weights")
+    if arguments.bits:
+        graph = rewrite.bits(graph, arguments.bits, where)
+    if arguments.float is not None:
+        graph = rewrite.to_float(graph, arguments.float)
+    return graph

@@ -1,0 +1,30 @@
+"""compare: is what two programs compute the same, and if not, from which layer on?
+
+found = compare(graph, "reference_model", images)
+print(found.first_divergent)
+"""
+
+from __future__ import annotations
+
+from tosajax.compare.comparison import Comparison, Row
+from tosajax.compare.inputs import random_inputs
+from tosajax.compare.litert import TFLite, tflite
+from tosajax.compare.measure import Histogram, Measured, edges
+from tosajax.compare.rounding import RoundingTable, which_rounding
+from tosajax.compare.run import compare
+from tosajax.compare.scales import scales_of
+
+__all__ = [
+    "Comparison",
+    "Histogram",
+    "Measured",
+    "RoundingTable",
+    "Row",
+    "TFLite",
+    "compare",
+    "edges",
+    "random_inputs",
+    "scales_of",
+    "tflite",
+    "which_rounding",
+]

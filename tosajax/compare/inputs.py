@@ -1,0 +1,37 @@
+"""Inputs for graphs that one has none for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Tensor
+
+
+def random_inputs(graph: Graph, examples: int, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Integers of the whole range of their type, floats of N(0, 1), and bool.
+
+    Args:
+      graph: every dimension known.
+      examples: how many, on a first axis of their own.
+      seed: the same gives the same.
+
+    Returns:
+      One array for each input, (examples, *shape) in `dtype.storage`.
+    """
+    generator = np.random.default_rng(seed)
+    return tuple(
+        _random(generator, tensor, (examples, *(tensor.shape or ())))
+        for tensor in graph.input_tensors
+    )
+
+
+def _random(generator: np.random.Generator, tensor: Tensor, shape: Sequence[int]) -> np.ndarray:
+    dtype = tensor.dtype
+    if dtype is DType.BOOL:
+        return generator.integers(0, 2, shape).astype(np.bool_)
+    if dtype.is_float:
+        return generator.standard_normal(shape).astype(dtype.storage)
+    return generator.integers(dtype.minimum, dtype.maximum, shape, dtype.storage, endpoint=True)

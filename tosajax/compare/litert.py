@@ -1,0 +1,164 @@
+"""LiteRT: the TFLite model that a graph was converted from."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from tosajax.compare.measure import Side
+from tosajax.compare.scales import Integers
+from tosajax.dataset import holds
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Tensor
+from tosajax.locations import tensors_at
+from tosajax.zero_points import unsigned_tensors
+
+Kernels = Literal["reference", "builtin", "default"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TFLite:
+    """A .tflite file, and which kernels run it."""
+
+    path: str
+    kernels: Kernels
+
+
+def tflite(path: str | os.PathLike[str], kernels: Kernels = "reference") -> TFLite:
+    """A TFLite model on LiteRT (`pip install 'tosajax[litert]'`), to compare a graph with.
+
+    Args:
+      path: of the .tflite file.
+      kernels: "reference", plain C++; "builtin", optimised for the processor; "default", those
+        and XNNPACK, which is what runs unless one asks for others.
+
+    Raises:
+      ValueError: there are no such kernels.
+    """
+    if kernels not in get_args(Kernels):
+        raise ValueError(f"kernels {kernels!r}, expected one of {', '.join(get_args(Kernels))}")
+    return TFLite(os.fspath(path), kernels)
+
+
+class OfTFLite:
+    """A TFLite model. Its tensors are found by the names in the locations of the graph's nodes.
+
+    Args:
+      model: to run.
+      graph: made of it, of one example.
+      names: tensors of the graph; where all are outputs, LiteRT need not keep any other.
+
+    Raises:
+      ImportError: LiteRT is not installed.
+      ValueError: the file is no model, or none of this graph.
+    """
+
+    def __init__(self, model: TFLite, graph: Graph, names: Sequence[str]) -> None:
+        self._graph = graph
+        self._interpreter = _interpreter(model, preserve=not set(names) <= set(graph.outputs))
+        self.inputs = graph.input_tensors
+        self._integers = Integers(graph)
+        self._entries = _paired(
+            graph.input_tensors, self._interpreter.get_input_details(), "input", model.path
+        )
+        outputs = _paired(
+            graph.output_tensors, self._interpreter.get_output_details(), "output", model.path
+        )
+        found = _located(graph, self._interpreter.get_tensor_details())
+        found |= dict(zip(graph.outputs, outputs, strict=True))
+        self._found = {name: found[name] for name in names if name in found}
+        self.tensors = {
+            name: dataclasses.replace(graph.tensors[name], name=details["name"])
+            for name, details in self._found.items()
+        }
+        self._unsigned = unsigned_tensors(graph)
+
+    def side(self, name: str, scale: tuple[float, int] | None) -> Side:
+        """How to compare the tensor; see `Program.side`."""
+        return self._integers.side(self.tensors[name], name, scale)
+
+    def __call__(self, rows: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
+        examples = [self._one(row) for row in zip(*rows, strict=True)]
+        return {name: np.stack([each[name] for each in examples]) for name in self._found}
+
+    def _one(self, inputs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        for tensor, details, x in zip(self.inputs, self._entries, inputs, strict=True):
+            if details["dtype"] == np.uint8 and tensor.dtype is DType.INT8:
+                x = _other_sign(x, tensor.name in self._unsigned).view(np.uint8)
+            self._interpreter.set_tensor(details["index"], x.reshape(details["shape"]))
+        self._interpreter.invoke()
+        return {name: self._value(name, details) for name, details in self._found.items()}
+
+    def _value(self, name: str, details: Mapping[str, Any]) -> np.ndarray:
+        tensor, value = self._graph.tensors[name], self._interpreter.get_tensor(details["index"])
+        if value.dtype == np.uint8 and tensor.dtype is DType.INT8:
+            value = _other_sign(value.view(np.int8), name in self._unsigned)
+        return value.reshape(tensor.shape or ())
+
+
+def _interpreter(model: TFLite, *, preserve: bool) -> Any:
+    try:
+        from ai_edge_litert.interpreter import (  # pyright: ignore[reportMissingImports]
+            Interpreter,
+            OpResolverType,
+        )
+    except ImportError:
+        raise ImportError("LiteRT is not installed: pip install 'tosajax[litert]'") from None
+    resolvers = {
+        "reference": OpResolverType.BUILTIN_REF,
+        "builtin": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        "default": OpResolverType.AUTO,
+    }
+    with open(model.path, "rb") as file:
+        content = file.read()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that keeping tensors takes memory
+        interpreter = Interpreter(
+            model_content=content,
+            num_threads=1,
+            experimental_op_resolver_type=resolvers[model.kernels],
+            experimental_preserve_all_tensors=preserve,
+        )
+    interpreter.allocate_tensors()
+    return interpreter
+
+
+def _paired(
+    tensors: Sequence[Tensor], found: Sequence[dict[str, Any]], what: str, path: str
+) -> list[dict[str, Any]]:
+    """The model's inputs or outputs, in the graph's order, if they can be the graph's."""
+    if len(found) != len(tensors):
+        raise ValueError(f"{path} has {len(found)} {what}s, the graph has {len(tensors)}")
+    for tensor, details in zip(tensors, found, strict=True):
+        if not _fits(tensor, details):
+            shape = tuple(int(d) for d in details["shape"])
+            model = f"{np.dtype(details['dtype'])} {shape}"
+            raise ValueError(f"{path}: {what} {details['name']!r} is {model}, the graph's {tensor}")
+    return list(found)
+
+
+def _located(graph: Graph, found: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By the graph's names, the model's tensors whose names are in locations."""
+    at = tensors_at(graph)
+    located = {}
+    for details in found:
+        # A TFLite operator becomes several nodes; the last of its tensor's form computes that.
+        fitting = [n for n in at.get(details["name"], []) if _fits(graph.tensors[n], details)]
+        if fitting:
+            located[fitting[-1]] = details
+    return located
+
+
+def _fits(tensor: Tensor, details: Mapping[str, Any]) -> bool:
+    same_shape = tuple(int(d) for d in details["shape"]) == tensor.shape
+    return same_shape and holds(np.dtype(details["dtype"]), tensor.dtype)
+
+
+def _other_sign(x: np.ndarray, is_unsigned: bool) -> np.ndarray:
+    """Bytes of int8 as those of uint8, or back, where the two differ by 128."""
+    return x if is_unsigned else x ^ np.int8(-128)

@@ -1,0 +1,67 @@
+"""Which tensor of one graph is which of another."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from tosajax.graph import Graph, Node
+from tosajax.watch import activations
+
+
+def match(a: Graph, b: Graph, names: Sequence[str]) -> dict[str, str]:
+    """For tensors of a, the names of those of b that stand for the same.
+
+    Tensors match by name, if most of those of one name come from the same operator; else nodes
+    match by the order of equal operators and shapes. Outputs always match in their order, where
+    their shapes are the same.
+
+    Args:
+      a: of known dimensions.
+      b: of known dimensions.
+      names: tensors of a.
+
+    Raises:
+      ValueError: no tensor has a counterpart.
+    """
+    common = set(activations(a)) & set(activations(b))
+    same = {n for n in common if a.tensors[n].shape == b.tensors[n].shape}
+    found = {n: n for n in same} if _share_names(a, b, same, len(common)) else _in_order(a, b)
+    if len(a.outputs) == len(b.outputs):
+        found |= {
+            x.name: y.name
+            for x, y in zip(a.output_tensors, b.output_tensors, strict=True)
+            if x.shape == y.shape
+        }
+    matched = {name: found[name] for name in names if name in found}
+    if not matched:
+        raise ValueError(f"graphs {a.name!r} and {b.name!r} have no tensor in common")
+    return matched
+
+
+def _share_names(a: Graph, b: Graph, same: set[str], common: int) -> bool:
+    """Whether a name means the same in both: files of one exporter may count their tensors anew."""
+    in_a, in_b = _producers(a), _producers(b)
+    kinds = [a.tensors[n].dtype.is_float == b.tensors[n].dtype.is_float for n in same]
+    if not all(kinds):
+        return bool(same)  # operators of a float graph have other names than those of integers
+    alike = sum(in_a[n].op == in_b[n].op for n in same)
+    return 2 * alike > common
+
+
+def _in_order(a: Graph, b: Graph) -> dict[str, str]:
+    mine, theirs = (list(_producers(graph).items()) for graph in (a, b))
+    keys = [
+        [(node.op, graph.tensors[name].shape, graph.tensors[name].dtype) for name, node in found]
+        for graph, found in ((a, mine), (b, theirs))
+    ]
+    blocks = difflib.SequenceMatcher(None, *keys, autojunk=False).get_matching_blocks()
+    return {
+        mine[block.a + i][0]: theirs[block.b + i][0] for block in blocks for i in range(block.size)
+    }
+
+
+def _producers(graph: Graph) -> dict[str, Node]:
+    """What computes each tensor that depends on the inputs, in order."""
+    nodes = {name: node for node in graph.nodes for name in node.outputs}
+    return {name: nodes[name] for name in activations(graph)}

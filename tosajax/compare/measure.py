@@ -1,0 +1,286 @@
+"""How two arrays differ: counts and sums that grow with no number of examples."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from tosajax.dtypes import DType
+
+# Edges lie between the powers of two, so that whole numbers and their negatives fall alike.
+_POWERS = [2.0 ** (k - 0.5) for k in range(-30, 49)]
+_BINS = 64  # of small integers, or as many as they have values
+
+
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+    """How many values lie in each of the bins of a kind.
+
+    Args:
+      kind: "INT4", "INT8", "INT16", "UINT8" or "UINT16": equal bins over the range of the type;
+        "powers": for each sign one bin to each power of two, and a bin of 0 in the middle. See
+        `edges`.
+      counts: of values, NaN left out.
+    """
+
+    kind: str
+    counts: tuple[int, ...]
+
+    @property
+    def edges(self) -> np.ndarray:
+        """The ends of its bins, float64: one more than counts."""
+        return edges(self.kind)
+
+
+def edges(kind: str) -> np.ndarray:
+    """The ends of the bins of a kind of histogram, float64; each bin holds its lower end."""
+    if kind == "powers":
+        return np.array([-math.inf, *(-x for x in _POWERS[::-1]), *_POWERS, math.inf])
+    count = 1 << DType[kind.removeprefix("U")].bits
+    low = 0 if kind.startswith("U") else -count // 2
+    return low + np.arange(min(count, _BINS) + 1) * float(max(1, count // _BINS))
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """What is known of one of the two arrays.
+
+    Args:
+      dtype: its element type.
+      scale: real value of a step; None to compare the elements as they are.
+      zero_point: the integer that stands for 0.
+      limits: the smallest and largest value it can have; None where that is no clipping.
+      unsigned: whether the bits are those of unsigned integers.
+    """
+
+    dtype: DType
+    scale: float | None = None
+    zero_point: int = 0
+    limits: tuple[float, float] | None = None
+    unsigned: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """How two arrays of the same shape, a and b, differ; b is the one to be judged by.
+
+    Args:
+      elements: compared.
+      mismatches: elements that differ; NaN equals NaN, 0.0 equals -0.0.
+      max_error: the largest |a - b|: whole steps (LSB) of integers; inf where one is no number.
+      max_ulp: that in units of the last place; None but for floats of one type.
+      mean_error: the mean of a - b.
+      mean_abs_error: the mean of |a - b|.
+      sqnr: signal (b less its zero point) to noise (a - b), in dB; inf without noise.
+      cosine: of the angle between a and b, each less its zero point.
+      first: where the first mismatch is, the example first.
+      range_a: the smallest and largest value of a, NaN left out; None without any.
+      range_b: those of b.
+      clipped_a: share of a at the ends of what it can hold; None where it has none.
+      clipped_b: that of b.
+      values_a: a histogram.
+      values_b: a histogram.
+      errors: a histogram of a - b.
+    """
+
+    elements: int
+    mismatches: int
+    max_error: float
+    max_ulp: int | None
+    mean_error: float
+    mean_abs_error: float
+    sqnr: float
+    cosine: float
+    first: tuple[int, ...] | None
+    range_a: tuple[float, float] | None
+    range_b: tuple[float, float] | None
+    clipped_a: float | None
+    clipped_b: float | None
+    values_a: Histogram
+    values_b: Histogram
+    errors: Histogram
+
+    @property
+    def share(self) -> float:
+        """Mismatches of all elements; 0 of none."""
+        return self.mismatches / self.elements if self.elements else 0.0
+
+
+class Measure:
+    """Collects what `Measured` says over any number of batches."""
+
+    def __init__(self, a: Side, b: Side) -> None:
+        self._a, self._b = _Values(a), _Values(b)
+        self._whole = not a.dtype.is_float and a.scale is None
+        self._ulps = a.dtype.is_float and a.dtype is b.dtype
+        self._examples = self._elements = self._mismatches = self._max_ulp = 0
+        self._max: float = 0
+        self._sum = self._sum_abs = 0.0
+        self._noise = self._signal = self._other = self._product = 0.0
+        self._first: tuple[int, ...] | None = None
+        self._errors = _Counts("powers")
+
+    def add(self, a: np.ndarray, b: np.ndarray) -> None:
+        """Takes the next examples: arrays of one shape, examples on the first axis."""
+        if a.shape != b.shape:
+            raise ValueError(f"arrays of shapes {a.shape} and {b.shape} to compare, expected one")
+        x, y = self._a.wide(a), self._b.wide(b)
+        self._a.add(x)
+        self._b.add(y)
+        differ = (x != y) & ((x == x) | (y == y))
+        error = _difference(x, y, differ)
+        self._errors.add(error)
+        if self._ulps:
+            self._max_ulp = max(self._max_ulp, _ulps(a, b, differ))
+        self._count(differ)
+        self._max = max(self._max, np.abs(error).max(initial=0).item())
+        with np.errstate(invalid="ignore"):  # infinity less infinity
+            self._sum += float(np.sum(error, dtype=np.float64))
+        self._sum_abs += float(np.sum(np.abs(error), dtype=np.float64))
+        self._noise += _square_sum(error)
+        x, y = self._a.signal(x), self._b.signal(y)
+        self._other += _square_sum(x)
+        self._signal += _square_sum(y)
+        self._product += float(np.sum(x * y))
+        self._examples += len(a)
+
+    def result(self) -> Measured:
+        """What is known so far."""
+        count = max(1, self._elements)
+        return Measured(
+            elements=self._elements,
+            mismatches=self._mismatches,
+            max_error=int(self._max) if self._whole else float(self._max),
+            max_ulp=self._max_ulp if self._ulps else None,
+            mean_error=self._sum / count,
+            mean_abs_error=self._sum_abs / count,
+            sqnr=sqnr(self._signal, self._noise),
+            cosine=_cosine(self._product, self._other, self._signal),
+            first=self._first,
+            range_a=self._a.range,
+            range_b=self._b.range,
+            clipped_a=self._a.clipped,
+            clipped_b=self._b.clipped,
+            values_a=self._a.counts.result(),
+            values_b=self._b.counts.result(),
+            errors=self._errors.result(),
+        )
+
+    def _count(self, differ: np.ndarray) -> None:
+        found = int(np.count_nonzero(differ))
+        if found and self._first is None:
+            example, *place = np.unravel_index(int(np.argmax(differ)), differ.shape)
+            self._first = (self._examples + int(example), *map(int, place))
+        self._mismatches += found
+        self._elements += differ.size
+
+
+class _Values:
+    """The values of one side."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        small = side.scale is None and side.dtype in (DType.INT4, DType.INT8, DType.INT16)
+        sign = "U" if side.unsigned else ""
+        self.counts = _Counts(f"{sign}{side.dtype.name}" if small else "powers")
+        self.range: tuple[float, float] | None = None
+        self._at_limits = self._elements = 0
+
+    def wide(self, values: np.ndarray) -> np.ndarray:
+        """The values to compare: int64 of integers and bool, else float64."""
+        if self.side.dtype.is_float:
+            return values.astype(np.float64)
+        if self.side.unsigned:
+            values = values.view(f"u{values.dtype.name}")
+        whole = values.astype(np.int64)
+        if self.side.scale is None:
+            return whole
+        return (whole - self.side.zero_point).astype(np.float64) * self.side.scale
+
+    def signal(self, x: np.ndarray) -> np.ndarray:
+        """Finite real values, in units of the scale where there is none."""
+        if x.dtype == np.int64:
+            return (x - self.side.zero_point).astype(np.float64)
+        return np.where(np.isfinite(x), x, 0.0)
+
+    def add(self, x: np.ndarray) -> None:
+        """Takes values to compare."""
+        self.counts.add(x)
+        self._elements += x.size
+        if self.side.limits is not None:
+            ends = np.asarray(self.side.limits, np.float64)
+            if self.side.scale is not None:
+                ends = (ends - self.side.zero_point) * self.side.scale
+            self._at_limits += int(np.count_nonzero((x <= ends[0]) | (x >= ends[1])))
+        known = x[x == x]
+        if known.size:
+            ends = (known.min().item(), known.max().item())
+            old = self.range or ends
+            self.range = min(old[0], ends[0]), max(old[1], ends[1])
+
+    @property
+    def clipped(self) -> float | None:
+        if self.side.limits is None:
+            return None
+        return self._at_limits / max(1, self._elements)
+
+
+class _Counts:
+    """A histogram that grows."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind, self._inner = kind, edges(kind)[1:-1]
+        self._counts = np.zeros(len(self._inner) + 1, np.int64)
+
+    def add(self, x: np.ndarray) -> None:
+        bins = np.searchsorted(self._inner, x[x == x].astype(np.float64), side="right")
+        self._counts += np.bincount(bins, minlength=len(self._counts))
+
+    def result(self) -> Histogram:
+        return Histogram(self._kind, tuple(self._counts.tolist()))
+
+
+def sqnr(signal: float, noise: float) -> float:
+    """Signal to quantization noise in dB, of their sums of squares."""
+    if noise == 0:
+        return math.inf
+    if signal == 0 or math.isinf(noise):
+        return -math.inf
+    return 10 * math.log10(signal / noise)
+
+
+def _cosine(product: float, a: float, b: float) -> float:
+    if a == 0 or b == 0:
+        return 1.0 if a == b else 0.0
+    return product / math.sqrt(a * b)
+
+
+def _difference(x: np.ndarray, y: np.ndarray, differ: np.ndarray) -> np.ndarray:
+    """x - y: 0 where they do not differ, infinite where they do and one is no finite number."""
+    if x.dtype == y.dtype == np.int64:
+        return x - y
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    finite = np.isfinite(x) & np.isfinite(y)
+    error = np.subtract(x, y, out=np.zeros_like(x), where=finite & differ)
+    return np.where(differ & ~finite, np.where(x < y, -math.inf, math.inf), error)
+
+
+def _square_sum(x: np.ndarray) -> float:
+    return float(np.sum(np.square(x.astype(np.float64))))
+
+
+def _ulps(a: np.ndarray, b: np.ndarray, differ: np.ndarray) -> int:
+    """The largest distance of floats, counted in the floats between."""
+    apart = _order(a[differ]) - _order(b[differ])
+    return int(np.abs(apart).max(initial=0))
+
+
+def _order(x: np.ndarray) -> np.ndarray:
+    """Whole numbers, int64, that count floats of one type upwards; both zeros are 0."""
+    kinds: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32}
+    bits = x.view(kinds[x.dtype.itemsize]).astype(np.int64)
+    lowest = -(1 << (8 * x.dtype.itemsize - 1))
+    return np.where(bits < 0, lowest - bits, bits)

@@ -1,0 +1,110 @@
+"""Which rounding of RESCALE makes a graph equal which runtime?"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from tosajax import rewrite
+from tosajax.bind import bind
+from tosajax.compare.comparison import Comparison
+from tosajax.compare.pairs import Pairs
+from tosajax.compare.run import Other, example_rows, program
+from tosajax.dataset import Progress
+from tosajax.graph import Graph
+from tosajax.watch import Watch, batches, computed_outputs
+
+AS_IT_IS = "as it is"
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundingTable:
+    """How the outputs of a graph, by the rounding of its RESCALEs, compare with references.
+
+    Args:
+      comparisons: by rounding ("as it is", "single" or "double") and name of the reference.
+    """
+
+    comparisons: Mapping[tuple[str, str], Comparison]
+
+    @property
+    def equal(self) -> list[tuple[str, str]]:
+        """The pairs of a rounding and a reference that agree in every element."""
+        return [pair for pair, found in self.comparisons.items() if found]
+
+    def share(self, rounding: str, reference: str) -> float:
+        """The share of output elements that differ."""
+        rows = self.comparisons[rounding, reference].rows
+        elements = sum(row.total.elements for row in rows)
+        return sum(row.total.mismatches for row in rows) / max(1, elements)
+
+    def __str__(self) -> str:
+        """A table of the shares of elements that differ, and what is equal."""
+        references = list(dict.fromkeys(name for _, name in self.comparisons))
+        widths = {name: max(12, len(name)) for name in references}
+        lines = [f"{'rounding':10}" + "".join(f"  {n:>{widths[n]}}" for n in references)]
+        for rounding in dict.fromkeys(mode for mode, _ in self.comparisons):
+            shares = (f"  {100 * self.share(rounding, n):{widths[n] - 2}.2f} %" for n in references)
+            lines.append(f"{rounding:10}{''.join(shares)}")
+        for rounding in dict.fromkeys(mode for mode, _ in self.equal):
+            names = ", ".join(name for mode, name in self.equal if mode == rounding)
+            lines.append(f"{_phrase(rounding)} equals {names}")
+        return "\n".join(lines)
+
+
+def which_rounding(
+    graph: Graph,
+    references: Mapping[str, Other],
+    *inputs: np.ndarray,
+    batch: int = 32,
+    examples: int = 16,
+    seed: int = 0,
+    progress: Progress = lambda steps, total: steps,
+) -> RoundingTable:
+    """Runs a graph as it is, with every RESCALE rounding once, and with all rounding twice.
+
+    Args:
+      graph: with RESCALEs.
+      references: what to compare with, by a name for the table; see `compare`.
+      inputs: of the graph; random ones where none are given.
+      batch: how many examples run at a time.
+      examples: how many random ones.
+      seed: of random ones.
+      progress: wraps the batches, given their number.
+
+    Raises:
+      ValueError: as for `compare`; or the graph has no RESCALE.
+    """
+    graph = bind(graph, batch=1)
+    rows = example_rows(graph, inputs, examples, seed)
+    count = len(rows[0]) if rows else 1
+    size = min(batch, count)
+    names = computed_outputs(graph)
+    ours = {mode: Watch(g, names, size) for mode, g in _roundings(graph).items()}
+    others = {name: program(b, graph, names, size, count) for name, b in references.items()}
+    pairs = {
+        (mode, name): Pairs(graph, other, names, {})
+        for mode in ours
+        for name, other in others.items()
+    }
+    for part in progress(batches(rows, size), -(-count // size)):
+        mine = {mode: watch(part) for mode, watch in ours.items()}
+        theirs = {name: other(part) for name, other in others.items()}
+        for (mode, name), pair in pairs.items():
+            pair.add(mine[mode], theirs[name])
+    return RoundingTable({key: Comparison(pair.rows(), count) for key, pair in pairs.items()})
+
+
+def _roundings(graph: Graph) -> dict[str, Graph]:
+    """The graph by the rounding of its RESCALEs; those that none of them can have are left out."""
+    found = {AS_IT_IS: graph, "single": rewrite.rounding(graph, "single")}
+    with contextlib.suppress(ValueError):
+        found["double"] = rewrite.rounding(graph, "double")
+    return found
+
+
+def _phrase(rounding: str) -> str:
+    return "the graph as it is" if rounding == AS_IT_IS else f"{rounding} rounding"

@@ -1,0 +1,135 @@
+"""compare: runs two programs on the same examples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tosajax.bind import bind
+from tosajax.compare.comparison import Comparison
+from tosajax.compare.inputs import random_inputs
+from tosajax.compare.litert import OfTFLite, TFLite
+from tosajax.compare.pairs import Arrays, Pairs
+from tosajax.compare.programs import OfGraph, OfReference, Program
+from tosajax.compare.scales import Scales
+from tosajax.compare.stored import OfStored, Stored
+from tosajax.dataset import Dataset, Progress
+from tosajax.graph import Graph
+from tosajax.rewrite.cut import cut
+from tosajax.watch import Watch, activations, batches, computed_outputs, takes_examples
+
+REFERENCE_MODEL = "reference_model"
+
+Other = Graph | TFLite | Stored
+
+
+def compare(
+    a: Graph,
+    b: Other,
+    *inputs: np.ndarray,
+    tensors: str | None = None,
+    outputs_only: bool = False,
+    local: bool = False,
+    real: Scales | None = None,
+    batch: int = 32,
+    examples: int = 16,
+    seed: int = 0,
+    progress: Progress = lambda steps, total: steps,
+) -> Comparison:
+    """Compares the tensors that a graph computes with those of another program.
+
+    Memory does not grow with the number of examples, each of which is computed as if alone, open
+    batches included.
+
+    Args:
+      a: a graph; dimensions other than the batch are known.
+      b: what a is judged by: another graph, whose tensors match by name or, where the names
+        differ, by the order of equal operators; "reference_model", Arm's model of a; `tflite`; or
+        stored tensors: a dictionary, the path of an .npz file with names of tensors or of
+        locations, or paths of .npy files for the outputs in order.
+      inputs: of a: examples stacked as for `tosajax run`; random ones where none are given.
+      tensors: a regular expression that the names of compared tensors contain.
+      outputs_only: compare the outputs of a only; it takes less memory and time.
+      local: also say what each layer does by itself; see `Row.local`.
+      real: scale and zero point of integer tensors by name, `scales_of(model, params)` for
+        instance, for tensors that are integers in one program and floats, or other integers, in
+        the other. Those without a scale are left out.
+      batch: how many examples run at a time.
+      examples: how many random ones.
+      seed: of random ones.
+      progress: wraps the batches, given their number.
+
+    Raises:
+      TosaError: a graph is illegal.
+      ImportError: the other program is not installed.
+      ValueError: there is nothing to compare, or an array has the wrong shape.
+      TypeError: an array has the wrong type.
+    """
+    a = bind(a, batch=1)
+    rows = example_rows(a, inputs, examples, seed)
+    count = len(rows[0]) if rows else 1
+    batch = min(batch, count)
+    names = _names(a, tensors, outputs_only)
+    other = program(b, a, names, batch, count)
+    pairs = Pairs(a, other, names, real or {})
+    mine = Watch(a, pairs.names, batch)
+    layers = _Layers(a, pairs, batch) if local else None
+    for part in progress(batches(rows, batch), -(-count // batch)):
+        given = pairs.inputs(part)
+        theirs = other(given)
+        pairs.add(mine(part), theirs)
+        if layers:
+            pairs.add_local(layers(given, theirs), theirs)
+    return Comparison(pairs.rows(), count)
+
+
+def example_rows(
+    graph: Graph, inputs: Sequence[np.ndarray], examples: int, seed: int
+) -> tuple[np.ndarray, ...]:
+    """Each input as (examples, *shape); random ones where none are given."""
+    if not graph.inputs:
+        return ()
+    return Dataset.of(graph, inputs or random_inputs(graph, examples, seed)).rows
+
+
+def program(b: Other, a: Graph, names: Sequence[str], batch: int, count: int) -> Program:
+    """What to compare tensors of a with, in the form of a program.
+
+    Raises:
+      TypeError: it is nothing to compare with.
+    """
+    if isinstance(b, Graph):
+        return OfGraph(bind(b, batch=1), a, names, batch)
+    if isinstance(b, TFLite):
+        return OfTFLite(b, a, names)
+    if isinstance(b, str) and b == REFERENCE_MODEL:
+        return OfReference(a, names)
+    if isinstance(b, Mapping | str | os.PathLike | list | tuple):
+        return OfStored(b, a, names, count)
+    raise TypeError(f"{type(b).__name__} to compare with, expected a graph, a program or arrays")
+
+
+def _names(graph: Graph, pattern: str | None, outputs_only: bool) -> tuple[str, ...]:
+    if outputs_only:
+        return computed_outputs(graph)
+    found = activations(graph, pattern)
+    return found if pattern else tuple(dict.fromkeys((*found, *computed_outputs(graph))))
+
+
+class _Layers:
+    """The graph, each layer of which is given what the other program has before it."""
+
+    def __init__(self, graph: Graph, pairs: Pairs, batch: int) -> None:
+        given = [n for n in pairs.names if takes_examples(graph.tensors[n])]
+        apart, self._renamed = cut(graph, pairs.names, given)
+        self._cuts = apart.inputs[len(graph.inputs) :]
+        self._pairs = pairs
+        self._watch = Watch(apart, tuple(self._renamed.values()), batch)
+
+    def __call__(self, rows: Sequence[np.ndarray], theirs: Arrays) -> Arrays:
+        inputs = self._pairs.inputs_as_mine(rows)
+        known = [self._pairs.as_mine(name, theirs[name]) for name in self._cuts]
+        found = self._watch([*inputs, *known])
+        return {name: found[new] for name, new in self._renamed.items()}

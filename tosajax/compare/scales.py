@@ -1,0 +1,109 @@
+"""What integers stand for, where they are compared with real numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tosajax.compare.measure import Side
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.zero_points import unsigned_tensors, zero_points
+
+# By tensor name: real = scale * (integer - zero_point).
+Scales = Mapping[str, tuple[float, int]]
+
+_CLIPPED = (DType.INT4, DType.INT8, DType.INT16)
+
+
+def scales_of(model: Any, params: Any) -> dict[str, tuple[float, int]]:
+    """The scale and the zero point of each tensor of a `quant.QModel` that has one scale.
+
+    Args:
+      model: with `owners`, for each tensor the one whose scale it has.
+      params: the model's parameters, with `qparams`.
+    """
+    found: dict[str, tuple[float, int]] = {}
+    for name, owner in model.owners.items():
+        qparams = params["qparams"][owner]
+        scale = np.asarray(qparams.scale, np.float64)
+        if scale.size == 1 and not qparams.dtype.is_float:
+            zero_point = 0 if qparams.symmetric else int(np.rint(np.asarray(qparams.zero_point)))
+            low, high = (int(end) for end in qparams.grid)
+            found[name] = scale.item(), min(max(zero_point, low), high)
+    return found
+
+
+class Integers:
+    """What is known of the integers of a graph: zero points, signs, and the ends of CLAMPs."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._zeros, self._unsigned = zero_points(graph), unsigned_tensors(graph)
+        self._nodes = {name: node for node in graph.nodes for name in node.outputs}
+
+    def side(self, tensor: Tensor, name: str, scale: tuple[float, int] | None = None) -> Side:
+        """How to compare a tensor.
+
+        Args:
+          tensor: of the graph, or what stands for it in another program.
+          name: in the graph.
+          scale: and zero point of integers that are compared as real numbers.
+        """
+        if tensor.dtype.is_float:
+            return Side(tensor.dtype, limits=_ends(self._nodes.get(name)))
+        unsigned = name in self._unsigned
+        if scale is not None:
+            return Side(tensor.dtype, *scale, self._limits(tensor, name), unsigned)
+        zero_point = self._zeros.get(name, 0)
+        if unsigned:
+            zero_point %= 1 << tensor.dtype.bits
+        return Side(tensor.dtype, None, zero_point, self._limits(tensor, name), unsigned)
+
+    def _limits(self, tensor: Tensor, name: str) -> tuple[float, float] | None:
+        """The ends of what a tensor can hold: CLAMP's, or those of a small type."""
+        if tensor.dtype not in _CLIPPED:
+            return None
+        if name in self._unsigned:
+            return 0, (1 << tensor.dtype.bits) - 1
+        return _ends(self._nodes.get(name)) or (tensor.dtype.minimum, tensor.dtype.maximum)
+
+
+def comparable(a: Tensor, b: Tensor, scales: Scales) -> bool:
+    """Whether two tensors can be compared: of one type, or as real numbers."""
+    if a.dtype is b.dtype:
+        return True
+    return all(t.dtype.is_float or (t.dtype.is_integer and t.name in scales) for t in (a, b))
+
+
+def converted(values: np.ndarray, source: Tensor, target: Tensor, scales: Scales) -> np.ndarray:
+    """Values of one program as the other takes them: integers, or the real numbers they mean.
+
+    Raises:
+      ValueError: that needs a scale which is not there.
+    """
+    if source.dtype is target.dtype:
+        return values
+    for tensor in (source, target):
+        if not comparable(tensor, Tensor("", DType.FP32, None), scales):
+            raise ValueError(
+                f"{tensor.name!r} is {tensor.dtype.name}, {source.dtype.name} in one program and "
+                f"{target.dtype.name} in the other: give its scale and zero point in real="
+            )
+    real = values.astype(np.float64)
+    if source.dtype.is_integer:
+        scale, zero_point = scales[source.name]
+        real = (real - zero_point) * scale
+    if target.dtype.is_integer:
+        scale, zero_point = scales[target.name]
+        real = np.rint(real / scale) + zero_point
+        real = real.clip(target.dtype.minimum, target.dtype.maximum)
+    return real.astype(target.dtype.storage)
+
+
+def _ends(node: Node | None) -> tuple[float, float] | None:
+    """The bounds of a CLAMP."""
+    if node is None or node.op != "CLAMP":
+        return None
+    return float(node.attributes["min_val"]), float(node.attributes["max_val"])

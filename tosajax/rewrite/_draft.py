@@ -1,0 +1,108 @@
+"""A graph on its way to another: nodes one by one, new constants, and what nothing reads gone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.locations import matches
+
+# Given a node, the nodes in its place; None where it is of another kind. ValueError says why one
+# of the right kind has to stay.
+Change = Callable[["Draft", Node], Sequence[Node] | None]
+
+
+class Draft:
+    """The tensors of a graph, and the nodes that are made of its own."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.tensors = dict(graph.tensors)
+        self.nodes: list[Node] = []
+
+    def const(self, name: str, values: Any, dtype: DType) -> str:
+        """Adds a CONST; its name is `name` if there is no such tensor yet."""
+        array = np.asarray(values)
+        tensor = self._add(Tensor(unused(name, self.tensors), dtype, array.shape, array))
+        self.nodes.append(Node("CONST", (), (tensor,)))
+        return tensor
+
+    def tensor(self, name: str, dtype: DType, shape: tuple[int, ...] | None) -> str:
+        """Declares a tensor to be computed; its name is `name` if there is no such tensor yet."""
+        return self._add(Tensor(unused(name, self.tensors), dtype, shape))
+
+    def finished(self) -> Graph:
+        """The graph of the nodes so far, without constants and tensors that nothing reads."""
+        read = {name for node in self.nodes for name in node.inputs} | set(self.graph.outputs)
+        nodes = [
+            node
+            for node in self.nodes
+            if node.op not in spec.CONSTANT_OPERATORS or not read.isdisjoint(node.outputs)
+        ]
+        used = read | set(self.graph.inputs) | {name for node in nodes for name in node.outputs}
+        tensors = {n: t for n, t in self.tensors.items() if n in used or t.variable is not None}
+        return dataclasses.replace(self.graph, tensors=tensors, nodes=tuple(nodes))
+
+    def _add(self, tensor: Tensor) -> str:
+        self.tensors[tensor.name] = tensor
+        return tensor.name
+
+
+def rewritten(graph: Graph, where: str | None, kind: str, change: Change) -> Graph:
+    """The graph with the nodes of one kind changed, subgraphs included.
+
+    Nodes that cannot be changed stay as they are, unless none can.
+
+    Args:
+      graph: legal.
+      where: a regular expression, found in the nodes' outputs or locations; None for all.
+      kind: what is looked for, in messages: "RESCALE".
+      change: makes the nodes in place of one.
+
+    Raises:
+      ValueError: no node of the kind matches `where`, or none that does can be changed.
+    """
+    refused: list[str] = []
+    found, count = in_all_parts(graph, lambda part: _changed(part, where, change, refused))
+    if not count:
+        place = f" matches {where!r}" if where is not None else ""
+        raise ValueError(refused[0] if refused else f"no {kind} of graph {graph.name!r}{place}")
+    return found
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """A name that is not taken."""
+    while name in taken:
+        name += "'"
+    return name
+
+
+def in_all_parts(graph: Graph, change: Callable[[Graph], tuple[Graph, int]]) -> tuple[Graph, int]:
+    """The graph with itself and all its subgraphs changed, and the sum of the numbers given."""
+    main, count = change(graph)
+    parts = {name: in_all_parts(part, change) for name, part in graph.subgraphs.items()}
+    subgraphs = {name: part for name, (part, _) in parts.items()}
+    return dataclasses.replace(main, subgraphs=subgraphs), count + sum(n for _, n in parts.values())
+
+
+def _changed(
+    graph: Graph, where: str | None, change: Change, refused: list[str]
+) -> tuple[Graph, int]:
+    """A graph, its subgraphs as they were, and how many of its nodes were changed."""
+    draft, count = Draft(graph), 0
+    for node in graph.ordered_nodes():
+        nodes = None
+        if matches(node, where):
+            try:
+                nodes = change(draft, node)
+            except ValueError as error:
+                refused.append(f"{node.title}: {error}")
+        count += nodes is not None
+        draft.nodes += [node] if nodes is None else nodes
+    return draft.finished(), count

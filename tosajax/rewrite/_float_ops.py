@@ -1,0 +1,188 @@
+"""Operators on integers in FP32: a function for each, by its name in lower case.
+
+A float stands for the integer that would be there, zero point included, before it is rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.graph import Node, arguments
+from tosajax.rewrite._draft import Draft
+from tosajax.spec import Kind, NanMode
+
+
+class Floats:
+    """Floats for the tensors of a draft.
+
+    Args:
+      draft: takes the nodes.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.known: dict[str, str] = {}  # by an integer tensor's name, its float
+        self.location: str | None = None
+        self._pending: dict[str, str | None] = {}  # integers that nothing makes, their location
+        self._shared: dict[str, str] = {}  # constants that many nodes read
+
+    def of(self, name: str) -> str:
+        """The float of an integer tensor."""
+        if name not in self.known:
+            tensor = self.draft.tensors[name]
+            if tensor.values is not None:
+                values = tensor.values.astype(np.float32)
+                self.known[name] = self.draft.const(f"{name}/float", values, DType.FP32)
+            else:
+                self.known[name] = self._node("CAST", (name,), f"{name}/float", tensor.shape)
+        return self.known[name]
+
+    def give(self, name: str, value: str) -> None:
+        """Says which float an integer tensor has become."""
+        self.known[name] = value
+        self._pending[name] = self.location
+
+    def round(self, name: str) -> None:
+        """Makes an integer tensor of what it has become, if that has not been done."""
+        if name in self._pending:
+            location = self._pending.pop(name)
+            self.draft.nodes.append(Node("CAST", (self.known[name],), (name,), {}, location))
+
+    def centred(self, name: str, zero_point: str) -> str:
+        """The float of an integer tensor, less its zero point."""
+        zero, tensor = self.value(zero_point), self.draft.tensors[name]
+        if zero and tensor.values is not None:
+            values = tensor.values.astype(np.float32) - np.float32(zero)
+            return self.draft.const(f"{name}/float", values, DType.FP32)
+        return self.plus(self.of(name), -zero)
+
+    def plus(self, name: str, number: float) -> str:
+        """A float tensor and a number."""
+        return self._with_number("ADD", name, [number]) if number else name
+
+    def times(self, name: str, factor: Any) -> str:
+        """A float tensor times a number, or one for each of its last dimension."""
+        return self._with_number("MUL", name, factor)
+
+    def clamped(self, name: str, dtype: DType) -> str:
+        """A float tensor within the range of a small integer type."""
+        if dtype not in (DType.INT8, DType.INT16):
+            return name
+        ends = {"min_val": np.float32(dtype.minimum), "max_val": np.float32(dtype.maximum)}
+        shape = self.draft.tensors[name].shape
+        attributes = {**ends, "nan_mode": NanMode.PROPAGATE}
+        return self._node("CLAMP", (name,), f"{name}/clamped", shape, attributes)
+
+    def like(self, node: Node, inputs: tuple[str, ...], **attributes: Any) -> str:
+        """The same operator on floats."""
+        (output,) = node.outputs
+        shape = self.draft.tensors[output].shape
+        merged = {**node.attributes, **attributes}
+        return self._node(node.op, inputs, f"{output}/float", shape, merged)
+
+    def zero(self) -> str:
+        """A zero point of FP32."""
+        return self._share("float/zero_point", DType.FP32)
+
+    def no_shift(self) -> str:
+        """The shift of a MUL of floats."""
+        return self._share("float/shift", DType.INT8)
+
+    def value(self, name: str) -> int:
+        """A constant of one integer."""
+        values = self.draft.tensors[name].values
+        assert values is not None
+        return int(values.reshape(()))
+
+    def _share(self, name: str, dtype: DType) -> str:
+        """A constant of one 0."""
+        if name not in self._shared:
+            self._shared[name] = self.draft.const(name, [0], dtype)
+        return self._shared[name]
+
+    def _with_number(self, op: str, name: str, number: Any) -> str:
+        shape = self.draft.tensors[name].shape
+        if shape is None:
+            raise ValueError(f"the rank of {name!r} is not known: bind the graph first")
+        values = np.asarray(number, np.float32)
+        values = values.reshape((1,) * (len(shape) - 1) + (-1,) if shape else ())
+        operand = self.draft.const(f"{name}/operand", values, DType.FP32)
+        inputs = (name, operand, self.no_shift()) if op == "MUL" else (name, operand)
+        return self._node(op, inputs, f"{name}/{op.lower()}", shape)
+
+    def _node(
+        self,
+        op: str,
+        inputs: tuple[str, ...],
+        name: str,
+        shape: tuple[int, ...] | None,
+        attributes: dict[str, Any] | None = None,
+    ) -> str:
+        output = self.draft.tensor(name, DType.FP32, shape)
+        self.draft.nodes.append(Node(op, inputs, (output,), attributes or {}, self.location))
+        return output
+
+
+def constants_of(node: Node) -> Iterator[str]:
+    """The inputs that have to be constants: zero points, multipliers and shifts."""
+    for argument, name in arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT).items():
+        if argument.endswith("_zp") or argument in ("multiplier", "shift"):
+            yield name
+
+
+def conv2d(f: Floats, node: Node) -> str:
+    input, weight, bias, input_zp, weight_zp = node.inputs
+    operands = (f.centred(input, input_zp), f.centred(weight, weight_zp), f.of(bias))
+    return f.like(node, (*operands, f.zero(), f.zero()), acc_type=DType.FP32)
+
+
+conv3d = depthwise_conv2d = transpose_conv2d = conv2d
+
+
+def matmul(f: Floats, node: Node) -> str:
+    a, b, a_zp, b_zp = node.inputs
+    return f.like(node, (f.centred(a, a_zp), f.centred(b, b_zp), f.zero(), f.zero()))
+
+
+def rescale(f: Floats, node: Node) -> str:
+    input, multiplier, shift, input_zp, output_zp = node.inputs
+    factors = [f.draft.tensors[name].values for name in (multiplier, shift)]
+    factor = np.ldexp(np.asarray(factors[0], np.float64), -np.asarray(factors[1], np.int32))
+    scaled = f.times(f.centred(input, input_zp), factor)
+    dtype = f.draft.tensors[node.outputs[0]].dtype
+    return f.clamped(f.plus(scaled, f.value(output_zp)), dtype)
+
+
+def clamp(f: Floats, node: Node) -> str:
+    ends = {end: np.float32(node.attributes[end]) for end in ("min_val", "max_val")}
+    return f.like(node, (f.of(node.inputs[0]),), **ends)
+
+
+def mul(f: Floats, node: Node) -> str:
+    a, b, shift = node.inputs
+    product = f.like(node, (f.of(a), f.of(b), f.no_shift()))
+    places = f.value(shift)
+    return f.times(product, [2.0**-places]) if places else product
+
+
+def avg_pool2d(f: Floats, node: Node) -> str:
+    input, input_zp, output_zp = node.inputs
+    mean = f.like(node, (f.centred(input, input_zp), f.zero(), f.zero()), acc_type=DType.FP32)
+    dtype = f.draft.tensors[node.outputs[0]].dtype
+    return f.clamped(f.plus(mean, f.value(output_zp)), dtype)
+
+
+def _same(f: Floats, node: Node) -> str:
+    """An operator that is the same on floats."""
+    tensors = f.draft.tensors
+    inputs = (n if tensors[n].dtype is DType.SHAPE else f.of(n) for n in node.inputs)
+    return f.like(node, tuple(inputs))
+
+
+add = sub = max_pool2d = reduce_sum = reduce_max = reduce_min = _same
+concat = identity = pad = reshape = reverse = slice = tile = transpose = _same

@@ -1,0 +1,51 @@
+"""Layers taken apart: each computed from given values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+from tosajax.graph import Graph
+from tosajax.rewrite._draft import unused
+
+
+def cut(
+    graph: Graph, names: Collection[str], given: Collection[str]
+) -> tuple[Graph, dict[str, str]]:
+    """The graph in which tensors are inputs, too, so that no error goes on from one to the next.
+
+    Args:
+      graph: legal.
+      names: tensors that nodes of the main graph compute.
+      given: those of them that become inputs, where a node reads them.
+
+    Returns:
+      The graph, whose inputs are its own and then tensors of `given`, and whose outputs are what
+      the nodes compute for `names`; and the names of these outputs, by those in `names`.
+    """
+    tensors, renamed = dict(graph.tensors), {}
+    for name in dict.fromkeys(names):
+        if name in graph.inputs:
+            continue
+        renamed[name] = unused(f"{name}/local", tensors)
+        tensors[renamed[name]] = dataclasses.replace(tensors[name], name=renamed[name])
+    read = {name: new for name, new in renamed.items() if name not in given}
+    nodes = [
+        dataclasses.replace(
+            node,
+            inputs=tuple(read.get(name, name) for name in node.inputs),
+            outputs=tuple(renamed.get(name, name) for name in node.outputs),
+        )
+        for node in graph.nodes
+    ]
+    readers = {name for node in nodes for name in node.inputs}
+    added = [name for name in renamed if name in given and name in readers]
+    kept = {n: t for n, t in tensors.items() if n not in renamed or n in added}
+    apart = dataclasses.replace(
+        graph,
+        inputs=(*graph.inputs, *added),
+        outputs=tuple(renamed.values()),
+        tensors=kept,
+        nodes=tuple(nodes),
+    )
+    return apart, renamed

@@ -1,0 +1,124 @@
+"""RESCALE with another rounding, or multipliers of other bits."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.rewrite._draft import Draft, rewritten
+from tosajax.spec import RoundingMode
+
+Rounding = Literal["single", "double", "inexact"]
+
+_MIN_SHIFT, _MAX_SHIFT = 2, 62  # of RESCALE ("Scaling Helpers", TOSA 1.0.1)
+
+
+def rounding(graph: Graph, mode: Rounding, where: str | None = None) -> Graph:
+    """The graph with another rounding_mode in its RESCALEs.
+
+    Those with 16-bit multipliers round once by definition, and stay as they are where `mode` is
+    "double".
+
+    Args:
+      graph: legal.
+      mode: "single", "double", or "inexact" (which needs EXT-INEXACTROUND).
+      where: a regular expression, found in the nodes' outputs or locations; None for all.
+
+    Raises:
+      ValueError: there is no such mode, no RESCALE matches, or none that does can have the mode.
+    """
+    if mode not in get_args(Rounding):
+        raise ValueError(f"rounding {mode!r}, expected one of {', '.join(get_args(Rounding))}")
+    wanted = RoundingMode[f"{mode.upper()}_ROUND"]
+
+    def change(draft: Draft, node: Node) -> list[Node] | None:
+        if node.op != "RESCALE":
+            return None
+        if wanted is RoundingMode.DOUBLE_ROUND and not node.attributes["scale32"]:
+            raise ValueError("a 16-bit multiplier (scale32 is false) cannot be rounded twice")
+        return [_with(node, rounding_mode=wanted)]
+
+    return rewritten(graph, where, "RESCALE", change)
+
+
+def scale(graph: Graph, bits: Literal[16, 32], where: str | None = None) -> Graph:
+    """The graph whose RESCALEs have multipliers of 16 or of 32 bits.
+
+    32 bits hold every factor of 16 exactly; 16 bits the nearest one, and DOUBLE_ROUND becomes
+    SINGLE_ROUND. RESCALEs of int48 have 16 bits by definition.
+
+    Args:
+      graph: legal; multipliers and shifts are constants.
+      bits: of the multipliers.
+      where: a regular expression, found in the nodes' outputs or locations; None for all.
+
+    Raises:
+      ValueError: there are no such multipliers, no RESCALE matches, or none that does can have
+        them: a factor is too large for 16 bits, or it is an int48 that is rescaled.
+    """
+    if bits not in (16, 32):
+        raise ValueError(f"multipliers of {bits} bits, expected 16 or 32")
+
+    def change(draft: Draft, node: Node) -> list[Node] | None:
+        if node.op != "RESCALE":
+            return None
+        if bits == 32 and draft.tensors[node.inputs[0]].dtype is DType.INT48:
+            raise ValueError("an int48 is rescaled, which takes a 16-bit multiplier")
+        return [_rescaled(draft, node, bits)]
+
+    return rewritten(graph, where, "RESCALE", change)
+
+
+def _rescaled(draft: Draft, node: Node, bits: int) -> Node:
+    if bool(node.attributes["scale32"]) == (bits == 32):
+        return node
+    name, *operands = node.inputs
+    old = [_known(draft.tensors[n]) for n in operands[:2]]
+    pairs = [_nearest(int(m), int(s), bits) for m, s in zip(*old, strict=True)]
+    multiplier, shift = (np.array(column) for column in zip(*pairs, strict=True))
+    stem = node.outputs[0]
+    inputs = (
+        name,
+        draft.const(f"{stem}/multiplier", multiplier, DType.INT32 if bits == 32 else DType.INT16),
+        draft.const(f"{stem}/shift", shift, DType.INT8),
+        *operands[2:],
+    )
+    changed = dataclasses.replace(node, inputs=inputs)
+    mode = node.attributes["rounding_mode"]
+    if mode is RoundingMode.DOUBLE_ROUND:
+        mode = RoundingMode.SINGLE_ROUND
+    return _with(changed, scale32=bits == 32, rounding_mode=mode)
+
+
+def _nearest(multiplier: int, shift: int, bits: int) -> tuple[int, int]:
+    """The factor multiplier / 2**shift with as many bits as there are, rounded half up."""
+    if multiplier == 0:
+        return 0, _MIN_SHIFT
+    # So that the multiplier has its highest bit; shifts have ends.
+    gained = min(bits - 1 - multiplier.bit_length(), _MAX_SHIFT - shift)
+    if _moved(multiplier, gained) >> (bits - 1):  # rounded up to a bit more
+        gained -= 1
+    if shift + gained < _MIN_SHIFT:
+        raise ValueError(f"{multiplier} / 2**{shift} is too large for {bits} bits")
+    return _moved(multiplier, gained), shift + gained
+
+
+def _moved(value: int, left: int) -> int:
+    """value * 2**left, rounded half up."""
+    if left >= 0:
+        return value << left
+    return ((value >> (-left - 1)) + 1) >> 1
+
+
+def _known(tensor: Tensor) -> np.ndarray:
+    if tensor.values is None:
+        raise ValueError(f"{tensor.name!r} is no constant")
+    return tensor.values
+
+
+def _with(node: Node, **attributes: Any) -> Node:
+    return dataclasses.replace(node, attributes={**node.attributes, **attributes})

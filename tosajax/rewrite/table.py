@@ -1,0 +1,52 @@
+"""TABLE with fewer points."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tosajax.graph import Graph, Node
+from tosajax.rewrite._draft import Draft, rewritten
+
+
+def table_resolution(graph: Graph, bits: int, where: str | None = None) -> Graph:
+    """The graph whose TABLEs have 2**bits steps, and straight lines between their ends.
+
+    A table of int8 has 2**8 entries, one of int16 2**9 steps. Entries between those that are kept
+    are interpolated and rounded half up; the last entry of all is kept.
+
+    Args:
+      graph: legal; tables are constants.
+      bits: of the index that chooses a step, at least 1; tables with no more stay as they are.
+      where: a regular expression, found in the nodes' outputs or locations; None for all.
+
+    Raises:
+      ValueError: bits is below 1, no TABLE matches, or none that does has a constant table.
+    """
+    if bits < 1:
+        raise ValueError(f"a table of {bits} bits, expected at least 1")
+
+    def change(draft: Draft, node: Node) -> list[Node] | None:
+        if node.op != "TABLE":
+            return None
+        name, table = node.inputs
+        tensor = draft.tensors[table]
+        if tensor.values is None:
+            raise ValueError(f"table {table!r} is no constant")
+        coarse = draft.const(f"{table}/{bits}", _coarse(tensor.values, bits), tensor.dtype)
+        return [dataclasses.replace(node, inputs=(name, coarse))]
+
+    return rewritten(graph, where, "TABLE", change)
+
+
+def _coarse(table: np.ndarray, bits: int) -> np.ndarray:
+    last = len(table) - 1  # 255 or 512
+    step = 1 << max(0, last.bit_length() - bits - (len(table) % 2))
+    start = np.arange(len(table)) // step * step
+    end = np.minimum(start + step, last)
+    width = np.maximum(end - start, 1)
+    wide = table.astype(np.int32)
+    offset = np.arange(len(table)) - start
+    rise = (wide[end] - wide[start]) * offset
+    return (wide[start] + (2 * rise + width) // (2 * width)).astype(table.dtype)

@@ -1,0 +1,286 @@
+"""Data sets: examples and labels, in batches of one size."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tosajax.sweep import digest
+
+_DIGESTED = 64  # examples at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Examples on the first axis of each array; the last ones fill it up where there are fewer.
+
+    Args:
+      inputs: of the model.
+      labels: an array, or None.
+      stored: reference outputs that lie beside the inputs, or None.
+      count: how many examples there are.
+    """
+
+    inputs: tuple[np.ndarray, ...]
+    labels: np.ndarray | None
+    stored: tuple[np.ndarray, ...] | None
+    count: int
+
+
+class Data:
+    """A data set that a sweep reads batch by batch, once for every chunk of settings.
+
+    Args:
+      source: one of
+        - inputs: an array, the examples on its first axis;
+        - (inputs, labels): the inputs one array, or a tuple of several; the labels may be None;
+        - a mapping of arrays: "labels", if any, and the inputs in their order under other names;
+        - a path of an `.npz` file of the same, or of an `.npy` file of inputs;
+        - an iterable of batches in one of these forms, or a function that returns one. Pairs may
+          be lists, as those of PyTorch's loaders are. Batches may differ in size; examples come
+          in the same order each time. An iterator can be read once only.
+      name: what tells the data set from others in a store; by default a digest of all of it.
+
+    Raises:
+      OSError: a file cannot be read.
+      TypeError: the source, or a batch, has another form.
+      ValueError: arrays have different numbers of examples, or none.
+    """
+
+    def __init__(self, source: Any, *, name: str | None = None):
+        self._arrays = _whole(source) if _is_whole(source) else None
+        self._source: Any = source if self._arrays is None else None
+        if self._arrays is None and not callable(source) and not isinstance(source, Iterable):
+            raise TypeError(f"data is {type(source).__name__}, expected arrays or batches")
+        self._name = name
+        self._first: Batch | None = None
+        self._reading: Iterator[Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy reads from the beginning.
+        return {**self.__dict__, "_reading": None}
+
+    @classmethod
+    def of(cls, source: Any) -> Data:
+        """The source itself, if it is a data set."""
+        return source if isinstance(source, Data) else cls(source)
+
+    @property
+    def count(self) -> int | None:
+        """How many examples there are; None where only reading tells."""
+        return None if self._arrays is None else self._arrays.count
+
+    @property
+    def is_read_once(self) -> bool:
+        return isinstance(self._source, Iterator)
+
+    def digest(self) -> str:
+        """What tells the data set from others: its name, or a digest, for which all is read.
+
+        The digest is of inputs and labels in their order, however they are batched.
+
+        Raises:
+          ValueError: the data can be read once only, and have no name.
+        """
+        if self._name is None:
+            if self.is_read_once:
+                raise ValueError(
+                    "an iterator can be read once only: name the data set (Data(..., name=...)), "
+                    "or give an iterable"
+                )
+            found = hashlib.sha256()
+            for part in _regrouped(self._parts(), _DIGESTED):
+                found.update(digest.of_arrays((part.inputs, part.labels)).encode())
+            self._name = found.hexdigest()
+        return self._name
+
+    def batches(self, size: int, with_reference: Sequence[np.ndarray] = ()) -> Iterator[Batch]:
+        """The examples, `size` at a time.
+
+        Args:
+          size: of every batch, at least 1; the last one is filled up.
+          with_reference: outputs to compare with, all examples on the first axis.
+
+        Raises:
+          ValueError: batches have different types or shapes, the reference has another number of
+            examples, or an iterator has been read already.
+        """
+        if size < 1:
+            raise ValueError(f"batches of {size} examples, expected at least 1")
+        start = 0
+        for part in _regrouped(self._parts(), size):
+            end = start + part.count
+            _check_reference(with_reference, end, is_all=False)
+            stored = tuple(x[start:end] for x in with_reference) or None
+            yield _filled(dataclasses.replace(part, stored=stored), size)
+            start = end
+        _check_reference(with_reference, start, is_all=True)
+
+    def first(self) -> Batch:
+        """One example, to learn shapes from.
+
+        Raises:
+          ValueError: there are no examples, or an iterator has been read already.
+        """
+        if self._first is None:
+            part = next(self._parts(), None)
+            if part is None:
+                raise ValueError("the data set has no examples")
+            if self.is_read_once:
+                # What has been looked at comes first again.
+                self._source = itertools.chain([part], self._source)
+            self._first = _slice(part, 0, 1)
+        return self._first
+
+    def _parts(self) -> Iterator[Batch]:
+        if self._arrays is not None:
+            yield self._arrays
+            return
+        batches = iter(self._source if isinstance(self._source, Iterable) else self._source())
+        if batches is self._reading:
+            raise ValueError("the data come from an iterator, which has been read already")
+        self._reading = batches
+        first: Batch | None = None
+        for number, batch in enumerate(batches):
+            part = _whole(batch)
+            first = first or part
+            if _kind(part) != _kind(first):
+                raise ValueError(
+                    f"batch {number} has {_kind(part)}, the first one {_kind(first)}, expected "
+                    "batches that differ in size only"
+                )
+            yield part
+
+
+def _is_whole(source: Any) -> bool:
+    """Whether a source is all of the data, not batches of them."""
+    if isinstance(source, tuple):
+        return _is_pair(source)
+    return isinstance(source, Mapping | str | os.PathLike) or _is_array(source)
+
+
+def _is_array(source: Any) -> bool:
+    return hasattr(source, "__array__")
+
+
+def _is_pair(source: Sequence[Any]) -> bool:
+    if len(source) != 2:
+        return False
+    inputs, labels = source
+    arrays = inputs if isinstance(inputs, tuple) else (inputs,)
+    return all(map(_is_array, arrays)) and (
+        labels is None or isinstance(labels, list) or _is_array(labels)
+    )
+
+
+def _whole(source: Any) -> Batch:
+    """Arrays as one batch."""
+    if isinstance(source, Batch):
+        return source
+    if isinstance(source, str | os.PathLike):
+        source = _loaded(source)
+    labels = None
+    if isinstance(source, Mapping):
+        named = dict(source)
+        labels = named.pop("labels", None)
+        inputs = tuple(named.values())
+    elif isinstance(source, tuple | list) and _is_pair(source):
+        inputs, labels = source
+    elif _is_array(source):
+        inputs = source
+    else:
+        raise TypeError(
+            f"a batch is {type(source).__name__}, expected an array, (inputs, labels), a mapping "
+            "of arrays, or a path"
+        )
+    inputs = tuple(map(np.asarray, inputs if isinstance(inputs, tuple) else (inputs,)))
+    labels = None if labels is None else np.asarray(labels)
+    counts = {x.shape[:1] for x in (*inputs, *(() if labels is None else (labels,)))}
+    if not inputs or len(counts) != 1 or counts <= {(), (0,)}:
+        shapes = ", ".join(str(x.shape) for x in inputs) or "nothing"
+        also = "" if labels is None else f" and labels {labels.shape}"
+        raise ValueError(
+            f"data of shapes {shapes}{also}, expected the same number of examples, at least one, "
+            "on the first axis"
+        )
+    return Batch(inputs, labels, None, len(inputs[0]))
+
+
+def _loaded(path: str | os.PathLike[str]) -> Any:
+    found = np.load(path, allow_pickle=False)
+    if isinstance(found, np.ndarray):
+        return found
+    with found as file:
+        return {key: file[key] for key in file.files}
+
+
+def _kind(batch: Batch) -> str:
+    """The types and shapes of examples."""
+    inputs = ", ".join(f"{x.dtype}{list(x.shape[1:])}" for x in batch.inputs)
+    labels = "no" if batch.labels is None else f"{batch.labels.dtype}{list(batch.labels.shape[1:])}"
+    return f"inputs {inputs} and {labels} labels"
+
+
+def _check_reference(reference: Sequence[np.ndarray], count: int, *, is_all: bool) -> None:
+    for x in reference:
+        if len(x) < count or (is_all and len(x) > count):
+            raise ValueError(
+                f"the reference has {len(x)} examples, the data {'' if is_all else 'at least '}"
+                f"{count}"
+            )
+
+
+def _regrouped(parts: Iterable[Batch], size: int) -> Iterator[Batch]:
+    """The same examples, `size` at a time but for the last ones."""
+    held: list[Batch] = []
+    count = 0
+    for part in parts:
+        held.append(part)
+        count += part.count
+        if count < size:
+            continue
+        whole = _joined(held)
+        full = count - count % size
+        for start in range(0, full, size):
+            yield _slice(whole, start, start + size)
+        held = [_slice(whole, full, count)] if full < count else []
+        count -= full
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    joined = _each(lambda *arrays: np.concatenate(arrays), *batches)
+    return dataclasses.replace(joined, count=sum(b.count for b in batches))
+
+
+def _slice(batch: Batch, start: int, end: int) -> Batch:
+    return dataclasses.replace(_each(lambda x: x[start:end], batch), count=end - start)
+
+
+def _filled(batch: Batch, size: int) -> Batch:
+    """Repeats the last example; `count` stays as it is."""
+    missing = size - batch.count
+
+    def fill(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([x, np.repeat(x[-1:], missing, axis=0)]) if missing else x
+
+    stored = None if batch.stored is None else tuple(map(fill, batch.stored))
+    return dataclasses.replace(_each(fill, batch), stored=stored)
+
+
+def _each(function: Callable[..., np.ndarray], *batches: Batch) -> Batch:
+    """Applies a function to the inputs and labels of batches; the rest is that of the first."""
+    inputs = tuple(function(*xs) for xs in zip(*(b.inputs for b in batches), strict=True))
+    labels = [b.labels for b in batches if b.labels is not None]
+    return dataclasses.replace(
+        batches[0], inputs=inputs, labels=function(*labels) if labels else None
+    )

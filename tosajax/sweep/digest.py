@@ -1,0 +1,77 @@
+"""Digests: names of arrays and settings that stay the same from one process to the next."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from tosajax.dtypes import DType
+
+
+def of_arrays(tree: Any) -> str:
+    """A digest of the arrays of a pytree, their types and shapes, and where they are in it.
+
+    Returns:
+      64 hexadecimal digits.
+
+    Raises:
+      TypeError: a leaf is no array of numbers or strings.
+    """
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    found = hashlib.sha256(str(structure).encode())
+    for path, leaf in leaves:
+        array = np.asarray(leaf)
+        if array.dtype.hasobject:
+            raise TypeError(f"{jax.tree_util.keystr(path)} is {type(leaf).__name__}, not an array")
+        found.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+def of_text(*parts: str) -> str:
+    """A digest of texts in their order, 64 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def canonical(value: Any) -> str:
+    """A setting as text, the same for the same values: of arrays, their digests.
+
+    Keys have no order, tuples are lists; 1, 1.0 and True differ, as programs take them for
+    different types.
+
+    Raises:
+      TypeError: a value is neither a number, a string, a bool, None, an array, an element type,
+        nor a list or a dictionary of these.
+    """
+    return json.dumps(plain(value), sort_keys=True)
+
+
+def plain(value: Any) -> Any:
+    """A value as Python's `json` holds it, NaN and infinities included.
+
+    Raises:
+      TypeError: see `canonical`.
+    """
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(v) for v in value]
+    if isinstance(value, DType):
+        return value.name
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        array = np.asarray(value)
+        if array.ndim == 0 and array.dtype.kind in "iufb":
+            return array.item()
+        shape = ",".join(map(str, array.shape))
+        return f"{array.dtype}[{shape}]:{of_arrays(array)[:12]}"
+    raise TypeError(
+        f"a setting has {value!r} ({type(value).__name__}), expected a number, a string, a bool, "
+        "None, an array, or a list or dictionary of these"
+    )

@@ -1,0 +1,270 @@
+"""Evaluation: many settings of one program over a data set, by one of four strategies.
+
+- "loop": one setting after another, each on the batch that is in memory: XLA:CPU is fastest at it.
+- "map": `lax.map` over settings, within one program.
+- "vmap": side by side, for accelerators that one batch does not fill.
+- "sharded": settings and examples over a mesh of devices, of this host or of several.
+
+All give the same numbers, as metrics are summed exactly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tosajax.compiled import compiler_options, trace
+from tosajax.sweep import metrics as measures
+from tosajax.sweep.data import Batch, Data
+from tosajax.sweep.metrics import Examples, Metric
+from tosajax.sweep.subject import Arrays, Subject, Variant
+
+Strategy = Literal["loop", "map", "vmap", "sharded"]
+STRATEGIES = ("loop", "map", "vmap", "sharded")
+Reference = Callable[..., tuple[jax.Array, ...]]
+
+
+class ReadError(Exception):
+    """The data cannot be read."""
+
+    def __init__(self, reason: Exception):
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Evaluator:
+    """A program, compiled at its first use, and how settings and examples go through it.
+
+    Args:
+      subject: what runs.
+      variant: of all settings.
+      fixed: arrays that all settings share.
+      metrics: to measure.
+      reference: outputs to compare with, from inputs as the data set has them; None if there are
+        none, or they are stored beside the data.
+      batch: examples at a time.
+      strategy: one of STRATEGIES.
+      chunk: settings at a time; of "loop" any number.
+      mesh: for "sharded": the axes "settings" and "data".
+    """
+
+    subject: Subject
+    variant: Variant
+    fixed: Arrays
+    metrics: tuple[Metric, ...]
+    reference: Reference | None
+    batch: int
+    strategy: Strategy
+    chunk: int
+    mesh: Mesh | None = None
+
+    def run(
+        self, settings: Sequence[Arrays], data: Data, stored: Sequence[np.ndarray] = ()
+    ) -> list[dict[str, float]]:
+        """The metrics of settings, at most `chunk` of them.
+
+        Args:
+          settings: the arrays that they do not share.
+          data: examples.
+          stored: reference outputs, all examples on the first axis.
+
+        Raises:
+          ReadError: of the data, whatever the setting.
+        """
+        varying, state, count = self._stacked(settings), None, 0
+        for batch in _read(data.batches(self.batch, stored)):
+            inputs, examples = self._placed(batch)
+            if state is None:
+                state = self._start(settings, inputs, examples)
+            step = self._compiled(varying, state, inputs, examples)
+            state = step(varying, state, inputs, examples)
+            count += batch.count
+        if state is None:
+            raise ValueError("the data set has no examples")
+        rows = self._rows(jax.device_get(_local(state, self.mesh)), len(settings))
+        return [measures.finish(self.metrics, row, count) for row in rows]
+
+    @property
+    def compilations(self) -> int:
+        return len(self.__dict__.get("_steps", ()))
+
+    def _placed(self, batch: Batch) -> tuple[Any, Any]:
+        """Inputs, and (labels, reference, which examples count), on the device or devices."""
+        inputs = self.subject.accept(batch.inputs, self.batch)
+        reference = batch.stored
+        if self.reference is not None:
+            reference = tuple(self.reference(*batch.inputs))
+        labels = None if batch.labels is None else jnp.asarray(batch.labels)
+        counts = np.arange(self.batch) < batch.count
+        placed = inputs, (labels, reference, counts)
+        if self.mesh is None:
+            return jax.tree.map(jnp.asarray, placed)
+        return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("data")), placed)
+
+    def _stacked(self, settings: Sequence[Arrays]) -> Any:
+        """The arrays of settings: a list of them for "loop", else one array of each, filled up."""
+        if self.strategy == "loop":
+            return [jax.tree.map(jnp.asarray, s) for s in settings]
+        filled = [*settings, *(settings[-1],) * (self.chunk - len(settings))]
+        stacked = jax.tree.map(lambda *xs: np.stack([np.asarray(x) for x in xs]), *filled)
+        if self.mesh is None:
+            return jax.tree.map(jnp.asarray, stacked)
+        place = functools.partial(_over, self.mesh, PartitionSpec("settings"))
+        return jax.tree.map(place, stacked)
+
+    def _start(self, settings: Sequence[Arrays], inputs: Any, examples: Any) -> Any:
+        one = measures.start(self.metrics, self._shapes(settings[0], inputs, examples))
+        if self.strategy == "loop":
+            return [jax.tree.map(jnp.copy, one) for _ in settings]
+        many = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], self.chunk, axis=0), one)
+        if self.mesh is None:
+            return jax.tree.map(jnp.asarray, many)
+        return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("settings")), many)
+
+    def _shapes(self, setting: Arrays, inputs: Any, examples: Any) -> Examples:
+        """What metrics will see on a device."""
+
+        def part(x: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((self._share, *x.shape[1:]), x.dtype)
+
+        inputs, (labels, reference, _) = jax.tree.map(part, (inputs, examples))
+        outputs = jax.eval_shape(self._program, setting, *inputs)
+        return Examples(tuple(outputs), labels, reference)
+
+    def _compiled(self, varying: Any, state: Any, inputs: Any, examples: Any) -> Callable[..., Any]:
+        """(varying, state, inputs, examples) -> state."""
+        known = self.__dict__.setdefault("_steps", {})
+        key = str(jax.tree.map(_shape, (inputs, examples)))
+        if key not in known:
+            known[key] = self._compile(varying, state, inputs, examples)
+        return known[key]
+
+    def _compile(self, varying: Any, state: Any, inputs: Any, examples: Any) -> Callable[..., Any]:
+        if self.strategy == "loop":
+            step = self._jitted(self._step, varying[0], state[0], inputs, examples)
+
+            def each(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
+                found = [step(v, s, inputs, examples) for v, s in zip(varying, state, strict=True)]
+                # Else batches would wait on the device, more and more of them.
+                return jax.block_until_ready(found)
+
+            return each
+        many = {"map": _mapped, "vmap": _vmapped, "sharded": self._sharded}[self.strategy]
+        return self._jitted(many(self._step), varying, state, inputs, examples)
+
+    def _jitted(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+        run, constants = trace(lambda _, *given: function(*given), {}, *arguments)
+        platform = (self.mesh.devices.flat[0] if self.mesh else jax.devices()[0]).platform
+        if self.mesh is not None:
+            place = functools.partial(_over, self.mesh, PartitionSpec())
+            constants = [place(c) for c in constants]
+        jitted = jax.jit(run, donate_argnums=2, compiler_options=compiler_options(platform))
+        # Compiled here and now: another shape is an error, not another compilation.
+        return functools.partial(jitted.lower(constants, *arguments).compile(), constants)
+
+    def _step(self, varying: Arrays, state: Any, inputs: Any, examples: Any) -> Any:
+        """Takes in a batch, of one setting."""
+        labels, reference, counts = examples
+        outputs = self._program(varying, *inputs)
+        # Metrics see what the program gives, not sums that XLA joined to theirs.
+        outputs = lax.optimization_barrier(tuple(outputs))
+        found = Examples(outputs, labels, reference)
+        return measures.update(self.metrics, state, found, counts)
+
+    def _sharded(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        assert self.mesh is not None
+
+        def part(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
+            nothing = jax.tree.map(jnp.zeros_like, state)
+            found = _mapped(step)(varying, nothing, inputs, examples)
+            return jax.vmap(functools.partial(measures.join, self.metrics))(
+                state, jax.tree.map(_over_data, found)
+            )
+
+        settings, data = PartitionSpec("settings"), PartitionSpec("data")
+        return jax.shard_map(
+            part,
+            mesh=self.mesh,
+            in_specs=(settings, settings, data, data),
+            out_specs=settings,
+            check_vma=False,
+        )
+
+    @functools.cached_property
+    def _program(self) -> Callable[..., Any]:
+        with jax.ensure_compile_time_eval():
+            return self.subject.program(self.variant, self.fixed, self._share)
+
+    @property
+    def _share(self) -> int:
+        """Examples of a batch on each device."""
+        return self.batch if self.mesh is None else self.batch // self.mesh.shape["data"]
+
+    def _rows(self, state: Any, count: int) -> list[Any]:
+        if self.strategy == "loop":
+            return state
+        return [jax.tree.map(lambda x, i=i: x[i], state) for i in range(count)]
+
+
+def _read(batches: Iterator[Batch]) -> Iterator[Batch]:
+    try:
+        yield from batches
+    except Exception as error:
+        raise ReadError(error) from error
+
+
+def mesh_of(devices: Sequence[Any], settings: int) -> Mesh:
+    """Devices as a mesh of settings and data: settings first, as they need no sums."""
+    count = len(devices)
+    rows = max(n for n in range(1, count + 1) if count % n == 0 and n <= max(settings, 1))
+    return Mesh(np.asarray(devices).reshape(rows, count // rows), ("settings", "data"))
+
+
+def _mapped(step: Callable[..., Any]) -> Callable[..., Any]:
+    def many(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
+        if jax.tree.leaves(state)[0].shape[0] == 1:
+            one = jax.tree.map(lambda x: x[0], (varying, state))
+            return jax.tree.map(lambda x: x[None], step(*one, inputs, examples))
+        return lax.map(lambda own: step(*own, inputs, examples), (varying, state))
+
+    return many
+
+
+def _vmapped(step: Callable[..., Any]) -> Callable[..., Any]:
+    return jax.vmap(step, (0, 0, None, None))
+
+
+def _over_data(x: jax.Array) -> jax.Array:
+    """What the shards of a batch found, together: totals have axes of their own."""
+    return lax.psum(x, "data") if x.ndim > 1 else lax.pmax(x, "data")
+
+
+def _over(mesh: Mesh, spec: PartitionSpec, x: Any) -> jax.Array:
+    """A global array, each device taking its part of what every process has."""
+    host = np.asarray(x)
+    return jax.make_array_from_callback(host.shape, NamedSharding(mesh, spec), lambda at: host[at])
+
+
+def _local(state: Any, mesh: Mesh | None) -> Any:
+    """The whole state on this host."""
+
+    def whole(x: jax.Array) -> Any:
+        if mesh is None or x.is_fully_addressable:
+            return x
+        sharding = NamedSharding(mesh, PartitionSpec())
+        return jax.jit(lambda y: y, out_shardings=sharding)(x)
+
+    return jax.tree.map(whole, state)
+
+
+def _shape(x: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)

@@ -1,0 +1,209 @@
+"""Graphs as subjects of sweeps: other constants, rounding modes and rewrites."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax import io, rewrite
+from tosajax.cost import peak_bytes
+from tosajax.dtypes import DType, to_storage
+from tosajax.executable import with_batch
+from tosajax.graph import Graph, Tensor
+from tosajax.quant import QParams
+from tosajax.spec import RoundingMode
+from tosajax.sweep import digest
+from tosajax.sweep.program import accepted, graph_program, is_constant
+from tosajax.sweep.space import Setting
+from tosajax.sweep.subject import Arrays, Prepared, Variant, fields_of
+from tosajax.target import Target
+from tosajax.validate import validate
+
+_ROUNDING = {
+    "single": RoundingMode.SINGLE_ROUND,
+    "double": RoundingMode.DOUBLE_ROUND,
+    "inexact": RoundingMode.INEXACT_ROUND,
+}
+_ROUNDING_KEY = "rounding mode"
+
+
+class _Quantization(NamedTuple):
+    """The QParams of inputs and outputs by tensor name; those of others are as they are."""
+
+    inputs: Mapping[str, QParams]
+    outputs: Mapping[str, QParams]
+
+
+Rewrite = Callable[[Graph, Any], Graph]
+
+
+def _rewrites() -> dict[str, Rewrite]:
+    """What keys of a setting do to a graph, in this order."""
+    return {
+        "weight_bits": lambda graph, n: rewrite.bits(graph, n, tensors="weights"),
+        "act_bits": rewrite.bits,
+        "table_bits": rewrite.table_resolution,
+        "scale_bits": rewrite.scale,
+        "float": rewrite.to_float,
+    }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GraphSubject:
+    """A graph whose constants may differ from one setting to the next; see `of_graph`."""
+
+    graph: Graph
+    quantization: _Quantization
+    rewrites: Mapping[str, Rewrite]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return fields_of(self)
+
+    def digest(self) -> str:
+        return self._digest
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        return digest.of_text(digest_of(self.graph), digest.of_arrays(self._quantized))
+
+    def prepare(self, setting: Setting) -> Prepared:
+        setting = {key: value for key, value in setting.items() if value is not None}
+        graph = self.graph
+        for key, function in self.rewrites.items():
+            if key in setting:
+                graph = function(graph, setting.pop(key))
+        arrays: dict[str, Any] = dict(self._quantized)
+        if "rounding" in setting:
+            arrays[_ROUNDING_KEY] = _rounding(setting.pop("rounding"))
+        for name, value in setting.items():
+            arrays[name] = self._constant(graph, name, value)
+        variant = (("structure", self._structure(graph)), ("rounding", _ROUNDING_KEY in arrays))
+        return Prepared(variant, {**_constants(graph), **arrays})
+
+    def _structure(self, graph: Graph) -> str:
+        """What tells a graph from those that differ in constants alone."""
+        tensors = dict(graph.tensors)
+        for name, values in _constants(graph).items():
+            tensors[name] = dataclasses.replace(tensors[name], values=np.zeros_like(values))
+        found = digest_of(dataclasses.replace(graph, tensors=tensors))[:12]
+        self._structures.setdefault(found, graph)
+        return found
+
+    @functools.cached_property
+    def _structures(self) -> dict[str, Graph]:
+        """A graph of each structure."""
+        return {}
+
+    @functools.cached_property
+    def _quantized(self) -> dict[str, Any]:
+        return {
+            **{f"input {name}": q for name, q in self.quantization.inputs.items()},
+            **{f"output {name}": q for name, q in self.quantization.outputs.items()},
+        }
+
+    def _constant(self, graph: Graph, name: str, value: Any) -> np.ndarray:
+        tensor = graph.tensors.get(name)
+        if tensor is None or not is_constant(tensor):
+            known = ", ".join(("rounding", *self.rewrites))
+            raise ValueError(f"a setting has {name!r}, expected {known}, or the name of a CONST")
+        values = np.asarray(value)
+        if values.shape != tensor.shape:
+            raise ValueError(f"{name!r} has shape {values.shape}, expected {tensor.shape}")
+        return to_storage(values, tensor.dtype)
+
+    def program(self, variant: Variant, fixed: Arrays, batch: int) -> Callable[..., Any]:
+        known = dict(variant)
+        graph = self._structures[known["structure"]]
+        traced = _rounding_modes(graph) if known["rounding"] else {}
+        return graph_program(graph, traced, fixed, batch)
+
+    def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
+        return accepted(self.graph, self.quantization.inputs, inputs, batch)
+
+    def bytes_per_example(self) -> int:
+        return peak_bytes(with_batch(self.graph, Target.everything(), 1)[0])
+
+
+def of_graph(
+    graph: Graph,
+    *,
+    input_quant: Any = None,
+    output_quant: Any = None,
+    rewrites: Mapping[str, Rewrite] | None = None,
+) -> GraphSubject:
+    """A graph of fixed or open batch. The keys of its settings are
+
+    - "rounding": "single" or "double", of every RESCALE that can have both;
+    - "weight_bits", "act_bits", "table_bits", "scale_bits", "float": what `tosajax.rewrite` makes
+      of the graph with that value, in this order;
+    - the name of a CONST tensor: an array in its place (weights, multipliers, shifts, zero
+      points, tables).
+
+    Graphs that differ in constants alone share a program. None leaves all as it is.
+
+    Args:
+      graph: legal.
+      input_quant: (scale, zero_point) of the input, or a list of them or None, one for each input:
+        real values of the data set are quantized by it.
+      output_quant: the same of outputs: metrics see real values.
+      rewrites: other keys: functions (graph, value) -> graph.
+
+    Raises:
+      TosaError: the graph is illegal.
+      ValueError: there are more or fewer scales than tensors.
+    """
+    validate(with_batch(graph, Target.everything(), 1)[0]).raise_errors()
+    known = _Quantization(
+        _qparams_of("input_quant", graph.input_tensors, input_quant),
+        _qparams_of("output_quant", graph.output_tensors, output_quant),
+    )
+    return GraphSubject(graph, known, {**_rewrites(), **(rewrites or {})})
+
+
+def _constants(graph: Graph) -> dict[str, np.ndarray]:
+    """The values of CONST tensors of the main graph."""
+    return {t.name: t.values for t in graph.tensors.values() if is_constant(t)}  # type: ignore
+
+
+def _qparams_of(argument: str, tensors: Sequence[Tensor], given: Any) -> dict[str, QParams]:
+    if given is None:
+        return {}
+    pairs = [given] if isinstance(given, tuple) else list(given)
+    if len(pairs) != len(tensors):
+        raise ValueError(f"{argument} has {len(pairs)} scales, expected {len(tensors)}")
+    found = {}
+    for tensor, pair in zip(tensors, pairs, strict=True):
+        if pair is None:
+            continue
+        if tensor.dtype not in (DType.INT4, DType.INT8, DType.INT16):
+            raise ValueError(f"{argument}: {tensor.name!r} is {tensor}, expected INT8 or INT16")
+        scale, zero_point = pair
+        bits = jnp.float32(tensor.dtype.bits)
+        found[tensor.name] = QParams(
+            jnp.float32(scale), jnp.float32(zero_point), bits, dtype=tensor.dtype
+        )
+    return found
+
+
+def digest_of(graph: Graph) -> str:
+    return digest.of_text(io.to_bytes(graph).hex())
+
+
+def _rounding(name: Any) -> jax.Array:
+    if name not in _ROUNDING:
+        raise ValueError(f"rounding {name!r}, expected one of {', '.join(_ROUNDING)}")
+    return jnp.asarray(name == "double")
+
+
+def _rounding_modes(graph: Graph) -> dict[str, dict[str, str]]:
+    return {
+        node.outputs[0]: {"rounding_mode": _ROUNDING_KEY}
+        for node in graph.nodes
+        if node.op == "RESCALE" and node.attributes["scale32"]
+    }

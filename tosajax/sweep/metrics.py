@@ -1,0 +1,408 @@
+"""Metrics: numbers that tell how good the outputs of a setting are.
+
+A metric measures examples on the device, by values that are summed exactly or of which the
+greatest counts, so that a row of a sweep does not depend on batches, strategies or devices.
+
+Scores are the elements of an output, one row for each example. NaN is no score: it is not the
+highest, and an example whose own score is NaN is not right.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax.sweep import exact
+
+
+class Examples(NamedTuple):
+    """What a metric measures.
+
+    Args:
+      outputs: of the setting, each with the examples on the first axis.
+      labels: of the data set, the examples on the first axis; None if it has none.
+      reference: outputs to compare with; None if there are none.
+    """
+
+    outputs: tuple[jax.Array, ...]
+    labels: Any
+    reference: tuple[jax.Array, ...] | None
+
+
+class Total(NamedTuple):
+    """Values to be summed exactly: float32, int32, uint32 or bool, examples on the first axis."""
+
+    values: jax.Array
+
+
+class Greatest(NamedTuple):
+    """Values of which the greatest counts, NaN above all: not negative; likewise."""
+
+    values: jax.Array
+
+
+Found = Mapping[str, Any]  # totals as Fractions (NaN if not finite), greatest values as numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """How good the outputs of a setting are, as one number.
+
+    Args:
+      name: of the column. Results in a store are known by it.
+      measure: from Examples to Totals and Greatests by name; pure, compiled. Filled-up examples
+        are measured too, and do not count.
+      finish: from what they came to, by name, and the number of examples, to the number.
+      needs: "labels", "reference", or both.
+    """
+
+    name: str
+    measure: Callable[[Examples], Mapping[str, Total | Greatest]]
+    finish: Callable[[Found, int], float]
+    needs: frozenset[str] = frozenset()
+
+
+def accuracy(output: int = 0) -> Metric:
+    """The share of examples whose label has the highest score, the first of equal ones.
+
+    Args:
+      output: see `top_k`.
+    """
+    return dataclasses.replace(top_k(1, output), name=_name("accuracy", output))
+
+
+def top_k(k: int, output: int = 0) -> Metric:
+    """The share of examples whose label is among the k highest scores; of equal ones, the first.
+
+    Args:
+      k: at least 1.
+      output: which one has the scores. Labels are integers, from 0; one that is no class is not
+        among them.
+
+    Raises:
+      ValueError: k is less than 1.
+    """
+    if k < 1:
+        raise ValueError(f"top_k: k is {k}, expected at least 1")
+
+    def measure(examples: Examples) -> dict[str, Total]:
+        scores = _rows(_output(examples, output))
+        return {"good": Total(_is_among(k, scores, _labels(examples.labels, scores)))}
+
+    return Metric(_name(f"top_{k}", output), measure, _mean_of("good"), frozenset({"labels"}))
+
+
+def agreement(output: int = 0) -> Metric:
+    """The share of examples whose highest score is that of the reference, too.
+
+    A reference that has NaN agrees with nothing.
+    """
+
+    def measure(examples: Examples) -> dict[str, Total]:
+        ours, theirs = (_rows(x) for x in _pair(examples, output))
+        known = jnp.all(theirs == theirs, axis=1)
+        wanted = jnp.argmax(theirs, axis=1).astype(jnp.int32)
+        return {"same": Total(known & _is_among(1, ours, wanted))}
+
+    name = _name("agreement", output)
+    return Metric(name, measure, _mean_of("same"), frozenset({"reference"}))
+
+
+def sqnr(output: int = 0) -> Metric:
+    """Signal to quantization noise of the reference and the outputs, in dB.
+
+    inf without noise, -inf with noise but no signal. Squares are rounded to float32, and summed
+    exactly: those of magnitudes below 1e-19 may be lost, and above 1e19 the result is NaN.
+    Differences of integers are exact.
+    """
+
+    def measure(examples: Examples) -> dict[str, Total]:
+        ours, theirs = _pair(examples, output)
+        noise = _difference(ours, theirs).astype(jnp.float32)
+        return {
+            "signal": Total(jnp.square(theirs.astype(jnp.float32))),
+            "noise": Total(jnp.square(noise)),
+        }
+
+    def finish(found: Found, count: int) -> float:
+        signal, noise = found["signal"], found["noise"]
+        if isinstance(signal, float) or isinstance(noise, float):
+            return math.nan
+        if not noise:
+            return math.inf
+        return 10 * math.log10(signal / noise) if signal else -math.inf
+
+    return Metric(_name("sqnr", output), measure, finish, frozenset({"reference"}))
+
+
+def cosine(output: int = 0) -> Metric:
+    """The cosine of the angle between all outputs and the reference; NaN if one is all 0.
+
+    Products are rounded to float32, and summed exactly; magnitudes as with `sqnr`.
+    """
+
+    def measure(examples: Examples) -> dict[str, Total]:
+        ours, theirs = (x.astype(jnp.float32) for x in _pair(examples, output))
+        return {"xx": Total(ours * ours), "xy": Total(ours * theirs), "yy": Total(theirs * theirs)}
+
+    def finish(found: Found, count: int) -> float:
+        xx, xy, yy = found["xx"], found["xy"], found["yy"]
+        if any(isinstance(x, float) for x in (xx, xy, yy)) or not xx or not yy:
+            return math.nan
+        size = math.sqrt(xy * xy / (xx * yy))
+        return math.copysign(min(size, 1.0), xy)
+
+    return Metric(_name("cosine", output), measure, finish, frozenset({"reference"}))
+
+
+def mean_lsb(output: int = 0) -> Metric:
+    """The mean difference from the reference over elements, without signs: of integers, in steps.
+
+    Integers of up to 32 bits are exact; others are float32 first.
+    """
+
+    def measure(examples: Examples) -> dict[str, Total]:
+        ours, theirs = _pair(examples, output)
+        size = math.prod(ours.shape[1:])
+        elements = jnp.full(ours.shape[:1], size, jnp.int32)
+        return {"difference": Total(_difference(ours, theirs)), "elements": Total(elements)}
+
+    def finish(found: Found, count: int) -> float:
+        total, elements = found["difference"], found["elements"]
+        return total if isinstance(total, float) else float(total / max(elements, 1))
+
+    return Metric(_name("mean_lsb", output), measure, finish, frozenset({"reference"}))
+
+
+def max_lsb(output: int = 0) -> Metric:
+    """The greatest difference from the reference, without signs: of integers, in steps.
+
+    Integers of up to 32 bits are exact; others are float32 first.
+    """
+
+    def measure(examples: Examples) -> dict[str, Greatest]:
+        return {"difference": Greatest(_difference(*_pair(examples, output)))}
+
+    def finish(found: Found, count: int) -> float:
+        return float(found["difference"])
+
+    return Metric(_name("max_lsb", output), measure, finish, frozenset({"reference"}))
+
+
+def mean(name: str, function: Callable[[Examples], jax.Array], *needs: str) -> Metric:
+    """A metric of one's own: the mean over examples.
+
+    Args:
+      name: of the column. Results in a store are known by it: another function takes another.
+      function: from Examples to one value for each: float32, int32, uint32 or bool.
+      needs: "labels", "reference", or both.
+    """
+
+    def measure(examples: Examples) -> dict[str, Total]:
+        values = function(examples)
+        wanted = examples.outputs[0].shape[:1]
+        if values.shape != wanted:
+            raise ValueError(f"metric {name!r} returned shape {values.shape}, expected {wanted}")
+        return {"value": Total(values)}
+
+    return Metric(name, measure, _mean_of("value"), frozenset(needs))
+
+
+_NAMED = {f.__name__: f for f in (accuracy, agreement, sqnr, cosine, mean_lsb, max_lsb)}
+
+
+def named(metrics: Sequence[str | Metric]) -> tuple[Metric, ...]:
+    """Metrics by their names; "top_3" is `top_k(3)`.
+
+    Raises:
+      ValueError: there is no such metric, or two of one name.
+    """
+    found = tuple(m if isinstance(m, Metric) else _by_name(m) for m in metrics)
+    names = [m.name for m in found]
+    if len(set(names)) < len(names) or not names:
+        raise ValueError(f"metrics {names}, expected at least one, each by a name of its own")
+    return found
+
+
+def _by_name(name: str) -> Metric:
+    if match := re.fullmatch(r"top_([1-9]\d*)", name):
+        return top_k(int(match[1]))
+    if name not in _NAMED:
+        raise ValueError(f"no metric {name!r}, expected one of {', '.join(_NAMED)}, top_5")
+    return _NAMED[name]()
+
+
+# What is found so far, on the device: {metric: {quantity: array}}.
+
+State = dict[str, dict[str, jax.Array]]
+
+
+def start(metrics: Sequence[Metric], examples: Examples) -> State:
+    """No examples yet.
+
+    Args:
+      metrics: to start.
+      examples: arrays, or `jax.ShapeDtypeStruct`, of what they will measure.
+    """
+    found: State = {}
+    for metric in metrics:
+        kinds = jax.eval_shape(lambda e, m=metric: dict(m.measure(e)), examples)
+        found[metric.name] = {
+            name: exact.nothing() if isinstance(kind, Total) else jnp.zeros((), kind.values.dtype)
+            for name, kind in kinds.items()
+        }
+    return found
+
+
+def update(metrics: Sequence[Metric], state: State, examples: Examples, counts: jax.Array) -> State:
+    """More examples.
+
+    Args:
+      metrics: of the state.
+      state: so far.
+      examples: measured now.
+      counts: bool [examples]; those that count, the others being filling.
+
+    Raises:
+      TypeError: a total is of values of another type than `Total` takes.
+      ValueError: outputs, labels, a reference or what a metric returns has a wrong shape.
+    """
+    return {
+        metric.name: {
+            name: _take_in(state[metric.name][name], kind, counts, f"metric {metric.name!r}")
+            for name, kind in metric.measure(examples).items()
+        }
+        for metric in metrics
+    }
+
+
+def join(metrics: Sequence[Metric], state: State, more: State) -> State:
+    """The state of the examples of two states."""
+
+    def both(ours: jax.Array, theirs: jax.Array) -> jax.Array:
+        return exact.join(ours, theirs) if ours.ndim else jnp.maximum(ours, theirs)
+
+    return jax.tree.map(both, state, more)
+
+
+def finish(metrics: Sequence[Metric], state: Any, count: int) -> dict[str, float]:
+    """The numbers, by name.
+
+    Args:
+      metrics: of the state.
+      state: NumPy arrays.
+      count: of examples that counted, at least 1.
+    """
+    return {m.name: float(m.finish(_found(state[m.name]), count)) for m in metrics}
+
+
+def _found(state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    return {
+        name: exact.value(array) if array.ndim else array.item() for name, array in state.items()
+    }
+
+
+def _take_in(state: jax.Array, kind: Total | Greatest, counts: jax.Array, source: str) -> jax.Array:
+    values = kind.values
+    if values.shape[:1] != counts.shape:
+        raise ValueError(
+            f"{source} has values of shape {values.shape}, expected {counts.shape[0]} examples on "
+            "the first axis"
+        )
+    mask = counts.reshape(-1, *(1,) * (values.ndim - 1))
+    kept = jnp.where(mask, values, jnp.zeros((), values.dtype))
+    if isinstance(kind, Total):
+        return exact.add(state, kept)
+    return jnp.maximum(state, jnp.max(kept).astype(state.dtype))
+
+
+def _mean_of(quantity: str) -> Callable[[Found, int], float]:
+    def finish(found: Found, count: int) -> float:
+        total = found[quantity]
+        return total if isinstance(total, float) else float(total / count)
+
+    return finish
+
+
+def _name(metric: str, output: int) -> str:
+    return f"{metric}[{output}]" if output else metric
+
+
+def _is_among(k: int, scores: jax.Array, labels: jax.Array) -> jax.Array:
+    """Whether the score of a label is among the k highest, the first of equal ones: bool [n]."""
+    is_class = (labels >= 0) & (labels < scores.shape[1])
+    own = jnp.where(is_class, labels, 0)[:, None]
+    mine = jnp.take_along_axis(scores, own, axis=1)
+    before = jnp.arange(scores.shape[1], dtype=jnp.int32)[None] < own
+    better = (scores > mine) | ((scores == mine) & before)
+    is_score = is_class & (mine == mine)[:, 0]
+    return is_score & (jnp.sum(better, axis=1, dtype=jnp.int32) < k)
+
+
+def _rows(scores: jax.Array) -> jax.Array:
+    """One row of scores for each example."""
+    if scores.ndim < 2:
+        raise ValueError(f"scores of shape {scores.shape}, expected (examples, classes)")
+    return scores.reshape(scores.shape[0], -1)
+
+
+def _labels(labels: Any, scores: jax.Array) -> jax.Array:
+    if labels is None:
+        raise ValueError("the data set has no labels")
+    labels = jnp.asarray(labels)
+    if labels.size != scores.shape[0] or not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise ValueError(
+            f"labels are {labels.dtype}{list(labels.shape)}, expected an integer for each of "
+            f"{scores.shape[0]} examples"
+        )
+    return labels.reshape(-1).astype(jnp.int32)
+
+
+def _output(examples: Examples, output: int) -> jax.Array:
+    if not 0 <= output < len(examples.outputs):
+        raise ValueError(f"there is no output {output}, the model has {len(examples.outputs)}")
+    return examples.outputs[output]
+
+
+def _pair(examples: Examples, output: int) -> tuple[jax.Array, jax.Array]:
+    """An output and the reference for it: of one shape, axes of 1 apart."""
+    if examples.reference is None:
+        raise ValueError("there is no reference")
+    if not 0 <= output < len(examples.reference):
+        raise ValueError(f"there is no reference for output {output}")
+    ours, theirs = _output(examples, output), jnp.asarray(examples.reference[output])
+    if _long_axes(ours) != _long_axes(theirs):
+        raise ValueError(f"output {output} has shape {ours.shape}, the reference {theirs.shape}")
+    return ours, theirs.reshape(ours.shape)
+
+
+def _long_axes(x: jax.Array) -> tuple[int, ...]:
+    return (*x.shape[:1], *(n for n in x.shape[1:] if n != 1))
+
+
+def _difference(ours: jax.Array, theirs: jax.Array) -> jax.Array:
+    """|ours - theirs|: uint32 of integers of up to 32 bits, else float32."""
+    for wide in (jnp.int32, jnp.uint32):
+        if all(_fits(x.dtype, wide) for x in (ours, theirs)):
+            ours, theirs = ours.astype(wide), theirs.astype(wide)
+            break
+    else:
+        return jnp.abs(ours.astype(jnp.float32) - theirs.astype(jnp.float32))
+    least, most = jnp.minimum(ours, theirs), jnp.maximum(ours, theirs)
+    # The difference of two int32 is no int32, but a uint32.
+    return most.astype(jnp.uint32) - least.astype(jnp.uint32)
+
+
+def _fits(dtype: Any, wide: Any) -> bool:
+    """Whether a type holds integers that another holds, too."""
+    if not jnp.issubdtype(dtype, jnp.integer):
+        return False
+    narrow, wide = jnp.iinfo(dtype), jnp.iinfo(wide)
+    return narrow.min >= wide.min and narrow.max <= wide.max

@@ -1,0 +1,166 @@
+"""Quantized models as subjects of sweeps: other bits and ranges."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax import quant
+from tosajax.cost import peak_bytes
+from tosajax.executable import with_batch
+from tosajax.grad.qtensor import QTensor, payload
+from tosajax.quant import Observed, QModel, mean_bits, sample_tables, with_bits
+from tosajax.quant.bits import check_bits
+from tosajax.sweep import digest
+from tosajax.sweep.graphs import digest_of
+from tosajax.sweep.program import accepted, graph_program, is_constant
+from tosajax.sweep.space import Setting
+from tosajax.sweep.subject import Arrays, Prepared, Variant, fields_of
+from tosajax.target import Target
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ModelSubject:
+    """A quantized model; see `of_model`."""
+
+    model: QModel
+    params: Any
+    observed: Observed | None
+    change: Callable[[QModel, Any, Setting], Any] | None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return fields_of(self)
+
+    def digest(self) -> str:
+        return self._digest
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        observed = None if self.observed is None else self.observed
+        return digest.of_text(
+            digest_of(self.model.graph), digest.of_arrays(self.params), digest.of_arrays(observed)
+        )
+
+    def prepare(self, setting: Setting) -> Prepared:
+        params = self.settle(setting)
+        made = jax.tree.map(
+            payload, self._constants(params), is_leaf=lambda x: isinstance(x, QTensor)
+        )
+        columns = {"mean_bits": float(self._mean_bits(params))} if self.model.weights else {}
+        qparams = {
+            f"{kind} {name}": params["qparams"][owner]
+            for kind, names in (
+                ("input", self.model.graph.inputs),
+                ("output", self.model.graph.outputs),
+            )
+            for name in names
+            if (owner := self.model.owners.get(name)) is not None
+        }
+        fixed = {
+            t.name: t.values
+            for t in self.model.graph.tensors.values()
+            if is_constant(t) and t.name not in made
+        }
+        return Prepared((), {**fixed, **made, **qparams}, columns)
+
+    def settle(self, setting: Setting) -> Any:
+        """The parameters of a setting.
+
+        Raises:
+          ValueError: it has a key or a value of no use.
+        """
+        setting = dict(setting)
+        params = self.params
+        percentile = setting.pop("percentile", None)
+        if percentile is not None:
+            if self.observed is None:
+                raise ValueError("percentile: of_model(..., observed=quant.observe(...)) has it")
+            params = quant.settle(self.model, self.observed, percentile=percentile)
+        if self.change is not None:
+            params = self.change(self.model, params, setting)
+            return sample_tables(self.model, params)
+        bits = self._bits(setting)
+        check_bits(self.model, params, bits)
+        for name, count in bits.items():
+            params = {**params, "qparams": {**params["qparams"]}}
+            params["qparams"][name] = self._with_bits(name)(params, jnp.float32(count))
+        return sample_tables(self.model, params) if bits else params
+
+    def _bits(self, setting: Setting) -> dict[str, Any]:
+        """The bits of tensors that a setting names."""
+        chosen: dict[str, Any] = {}
+        groups = {
+            "weight_bits": self.model.weights,
+            "act_bits": self.model.activations,
+            "bits": tuple(self.model.specs),
+        }
+        for key, value in setting.items():
+            if key not in groups:
+                raise ValueError(
+                    f"a setting has {key!r}, expected one of {', '.join(groups)}, percentile"
+                )
+            for pattern, bits in (value if isinstance(value, Mapping) else {"": value}).items():
+                names = [name for name in groups[key] if re.search(pattern, name)]
+                if not names:
+                    raise ValueError(f"{key}: no tensor matches {pattern!r}")
+                chosen.update(dict.fromkeys(names, bits))
+        return chosen
+
+    @functools.cached_property
+    def _constants(self) -> Callable[..., Any]:
+        return jax.jit(self.model.constants)
+
+    @functools.cached_property
+    def _mean_bits(self) -> Callable[..., Any]:
+        return jax.jit(lambda params: mean_bits(self.model, params))
+
+    def _with_bits(self, name: str) -> Callable[..., Any]:
+        known = self.__dict__.setdefault("_changes", {})
+        if name not in known:
+            known[name] = jax.jit(
+                lambda p, bits: with_bits(self.model, p, {name: bits})["qparams"][name]
+            )
+        return known[name]
+
+    def program(self, variant: Variant, fixed: Arrays, batch: int) -> Callable[..., Any]:
+        bounds = {
+            name: {end: f"{name}/{end}" for end in ("min_val", "max_val")}
+            for name in self.model.bounds
+        }
+        return graph_program(self.model.graph, bounds, fixed, batch)
+
+    def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
+        quantized = {n: None for n in self.model.graph.inputs if n in self.model.owners}
+        return accepted(self.model.graph, quantized, inputs, batch)
+
+    def bytes_per_example(self) -> int:
+        return peak_bytes(with_batch(self.model.graph, Target.everything(), 1)[0])
+
+
+def of_model(
+    model: QModel,
+    params: Any,
+    *,
+    observed: Observed | None = None,
+    settle: Callable[[QModel, Any, Setting], Any] | None = None,
+) -> ModelSubject:
+    """A quantized model: what its `freeze` computes. The keys of its settings are
+
+    - "weight_bits", "act_bits", "bits" (of weights, of activations, of both): a number for all of
+      them, or {regular expression: number}, a later one overriding an earlier one;
+    - "percentile": of the activations' ranges.
+
+    Args:
+      model: from `quant.prepare` or `quant.lift`.
+      params: for it.
+      observed: from `quant.observe`, for "percentile".
+      settle: (model, params, setting) -> params, in the place of these keys but "percentile".
+    """
+    return ModelSubject(model, params, observed, settle)

@@ -1,0 +1,149 @@
+"""Programs of graphs whose constants are fixed, or arguments that all examples share."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax import ops
+from tosajax.batching import carries_batch, side_by_side
+from tosajax.dtypes import DType
+from tosajax.executable import micro_batch_of, with_batch
+from tosajax.fold import fold
+from tosajax.grad.qtensor import QTensor
+from tosajax.graph import DYNAMIC, Graph, Tensor
+from tosajax.inputs import accept
+from tosajax.lower import build
+from tosajax.quant import QParams, dequantize, quantize
+from tosajax.spec import RoundingMode
+from tosajax.sweep.subject import Arrays
+from tosajax.target import Target
+
+Traced = Mapping[str, Mapping[str, str]]
+
+
+def graph_program(
+    graph: Graph, traced: Mapping[str, Mapping[str, str]], fixed: Arrays, batch: int
+) -> Callable[..., Any]:
+    """The program of a graph: constants are fixed, or inputs that all examples share."""
+    one, examples = with_batch(graph, Target.everything(), batch)
+    if examples is None:
+        raise ValueError(f"graph {graph.name!r}: examples depend on each other, or it has no batch")
+    attributes = [key for keys in traced.values() for key in keys.values()]
+    names = [n for n in _constants(one) if n not in fixed]
+    known = {name: fixed[name] for name in _constants(one) if name in fixed}
+    run, rest = build(
+        fold(_with_inputs(one, names, known)),
+        prepare=True,
+        traced=traced,
+        kernels=_KERNELS if any("rounding_mode" in t for t in traced.values()) else ops,
+    )
+    micro = micro_batch_of(one, batch, None, ()) or batch
+    program = side_by_side(run, _with_inputs(one, names, known), batch, micro, shared=names)
+
+    def apply(varying: Arrays, *inputs: jax.Array) -> tuple[Any, ...]:
+        arrays = {**fixed, **varying}
+        params = {
+            **rest,
+            **{key: jnp.asarray(arrays[key]) for key in attributes},
+        }
+        integers = [
+            _quantized(arrays.get(f"input {name}"), x)
+            for name, x in zip(graph.inputs, inputs, strict=True)
+        ]
+        _, _, outputs = program(params, {}, *integers, *(varying[name] for name in names))
+        return tuple(
+            _real(arrays.get(f"output {name}"), y)
+            for name, y in zip(graph.outputs, outputs, strict=True)
+        )
+
+    return apply
+
+
+def is_constant(tensor: Tensor) -> bool:
+    return tensor.values is not None and tensor.dtype is not DType.SHAPE and not tensor.variable
+
+
+def _constants(graph: Graph) -> list[str]:
+    return [name for n in graph.nodes if n.op == "CONST" for name in n.outputs]
+
+
+def _with_inputs(graph: Graph, names: Sequence[str], known: Mapping[str, Any]) -> Graph:
+    """The graph with some constants as inputs, and others of these values."""
+    tensors = dict(graph.tensors)
+    for name in names:
+        tensors[name] = dataclasses.replace(tensors[name], values=None)
+    for name, values in known.items():
+        shape = tensors[name].shape or ()
+        tensors[name] = dataclasses.replace(tensors[name], values=np.asarray(values).reshape(shape))
+    taken = set(names)
+    return dataclasses.replace(
+        graph,
+        inputs=(*graph.inputs, *names),
+        tensors=tensors,
+        nodes=tuple(n for n in graph.nodes if not taken.intersection(n.outputs)),
+    )
+
+
+def _quantized(qparams: QParams | None, x: jax.Array) -> jax.Array:
+    if qparams is None or not jnp.issubdtype(x.dtype, jnp.floating):
+        return x
+    return quantize(x, qparams).q
+
+
+def _real(qparams: QParams | None, y: jax.Array) -> jax.Array:
+    return y if qparams is None else dequantize(QTensor.of(y), qparams)
+
+
+def _rescale(*operands: Any, rounding_mode: Any, **attributes: Any) -> jax.Array:
+    """RESCALE whose rounding mode may be traced: whether it rounds twice."""
+    if isinstance(rounding_mode, RoundingMode):
+        return ops.rescale(*operands, rounding_mode=rounding_mode, **attributes)
+    both = [
+        functools.partial(ops.rescale, rounding_mode=mode, **attributes)
+        for mode in (RoundingMode.SINGLE_ROUND, RoundingMode.DOUBLE_ROUND)
+    ]
+    return lax.cond(rounding_mode, both[1], both[0], *operands)
+
+
+_KERNELS = SimpleNamespace(**{**vars(ops), "rescale": _rescale})
+
+
+def accepted(
+    graph: Graph, quantized: Mapping[str, Any], inputs: Sequence[np.ndarray], batch: int
+) -> tuple[jax.Array, ...]:
+    """A batch as the program takes it: real values where they are to be quantized."""
+    if len(inputs) != len(graph.inputs):
+        names = ", ".join(graph.inputs)
+        raise TypeError(
+            f"the data have {len(inputs)} inputs, expected {len(graph.inputs)} ({names})"
+        )
+    return tuple(
+        _accepted(tensor, x, tensor.name in quantized, batch)
+        for tensor, x in zip(graph.input_tensors, inputs, strict=True)
+    )
+
+
+def _accepted(tensor: Tensor, x: np.ndarray, is_real: bool, batch: int) -> jax.Array:
+    shape = tensor.shape or ()
+    if carries_batch(tensor) or shape[:1] == (DYNAMIC,):
+        wanted = (batch, *shape[1:])
+        if x.shape == (batch, 1, *shape[1:]):
+            x = x.reshape(wanted)
+    else:
+        raise ValueError(
+            f"input {tensor.name!r} is {tensor}: it has no first dimension of 1 or -1 for examples"
+        )
+    if is_real and x.dtype.kind == "f":
+        if x.shape != wanted:
+            raise ValueError(f"input {tensor.name!r} has shape {x.shape}, expected {wanted}")
+        return jnp.asarray(x.astype(np.float32))
+    return accept([tensor], [wanted], [x])[0]

@@ -1,0 +1,202 @@
+"""Results: one row for each setting."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tosajax.atomic import replacing
+
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Results(Sequence[Row]):
+    """Rows in the order of the settings: the setting, what is known of it, metrics, any error.
+
+    Args:
+      rows: dictionaries of the same keys; None where a row has no value. Values are what JSON
+        holds, NaN and infinities included.
+      metrics: which columns are metrics.
+    """
+
+    rows: tuple[Row, ...]
+    metrics: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, at: Any) -> Any:
+        return Results(self.rows[at], self.metrics) if isinstance(at, slice) else self.rows[at]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The keys of all rows, in the order in which they come."""
+        return tuple(dict.fromkeys(key for row in self.rows for key in row))
+
+    @property
+    def errors(self) -> tuple[Row, ...]:
+        """The rows of settings that failed."""
+        return tuple(row for row in self.rows if row.get("error"))
+
+    def best(self, metric: str | None = None, *, least: bool = False) -> Row:
+        """The row of the highest metric, the first of equal ones; NaN is no value.
+
+        Args:
+          metric: a column of numbers; by default the first metric.
+          least: the lowest instead.
+
+        Raises:
+          KeyError: there is no such column.
+          ValueError: no row has a value.
+        """
+        name = self.metrics[0] if metric is None else metric
+        known = self._known(name)
+        if not known:
+            raise ValueError(f"no row has a value of {name}")
+        return (min if least else max)(known, key=lambda row: row[name])
+
+    def pareto(self, cost: str, gain: str | None = None) -> Results:
+        """The rows that no other beats: none costs no more and gains no less, and not both equal.
+
+        Rows without one of the values, NaN included, are left out; the others come by their cost,
+        those of equal cost in the order of the settings.
+
+        Args:
+          cost: a column of which less is better.
+          gain: one of which more is better; by default the first metric.
+
+        Raises:
+          KeyError: there is no such column.
+        """
+        name = self.metrics[0] if gain is None else gain
+
+        def point(row: Row) -> tuple[float, float]:
+            return row[cost], -row[name]
+
+        front: list[Row] = []
+        for row in sorted(self._known(cost, name), key=point):
+            if not front or row[name] > front[-1][name] or point(row) == point(front[-1]):
+                front.append(row)
+        return Results(tuple(front), self.metrics)
+
+    def _known(self, *columns: str) -> list[Row]:
+        """The rows that have a number in each of the columns."""
+        for column in columns:
+            if column not in self.columns:
+                raise KeyError(f"no column {column!r}, expected one of {', '.join(self.columns)}")
+        return [row for row in self.rows if all(_is_number(row.get(c)) for c in columns)]
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame, one row for each setting.
+
+        Raises:
+          ImportError: pandas is not installed.
+        """
+        import pandas
+
+        return pandas.DataFrame(list(self.rows), columns=list(self.columns))
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Writes a table; the file appears when it is complete.
+
+        None is an empty cell, lists and dictionaries are JSON.
+
+        Raises:
+          OSError: the file cannot be written.
+        """
+        with replacing(path, "w") as file:
+            writer = csv.DictWriter(file, self.columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({key: _cell(value) for key, value in row.items()} for row in self.rows)
+
+    def to_json(self, path: str | os.PathLike[str]) -> None:
+        """Writes a list of objects; the file appears when it is complete.
+
+        NaN and infinities are "nan", "inf" and "-inf", as JSON has no numbers for them.
+
+        Raises:
+          OSError: the file cannot be written.
+          TypeError: a value is none that JSON holds.
+        """
+        with replacing(path, "w") as file:
+            json.dump(_finite(self.rows), file, indent=1, allow_nan=False)
+
+    def to_html(self, path: str | os.PathLike[str], cost: str | None = None) -> None:
+        """Writes a page to look at, with charts and all rows; the file appears when it is complete.
+
+        Args:
+          path: of the file.
+          cost: a column of which less is better, for a chart of the front; by default mean_bits,
+            where rows have it.
+
+        Raises:
+          ImportError: matplotlib is not installed, which the charts need.
+          KeyError: there is no such column.
+          OSError: the file cannot be written.
+        """
+        from tosajax.viz.sweep import results_page
+
+        page = results_page(self, cost)
+        with replacing(path, "w") as file:
+            file.write(page)
+
+    def __str__(self) -> str:
+        """A table."""
+        columns = self._shown()
+        cells = [columns, *([_text(row.get(c)) for c in columns] for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in cells
+        ]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.errors)} failed" if self.errors else ""
+        return f"Results({len(self)} settings{failed})"
+
+    def _repr_html_(self) -> str:
+        from tosajax.viz.sweep import results_table
+
+        return results_table(self)
+
+    def _shown(self) -> list[str]:
+        return [c for c in self.columns if c != "error" or self.errors]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, Mapping | list | tuple) else value
+
+
+def _finite(value: Any) -> Any:
+    """JSON has neither infinities nor NaN; strings say them."""
+    if isinstance(value, Mapping):
+        return {key: _finite(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case float():
+            return f"{value:.6g}"
+        case str():
+            return " ".join(value.splitlines())
+        case _:
+            return json.dumps(value)

@@ -1,0 +1,244 @@
+"""Spaces: which settings a sweep tries.
+
+A setting is a dictionary. Axes are its keys; an axis is an iterable of values or, for `random` and
+Optuna, a range to draw from: `uniform(1e-4, 1, log=True)`, `integers(2, 8)`. A string or a
+dictionary is one value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tosajax.sweep import digest
+
+Setting = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class uniform:
+    """Floats from `low` to `high`, evenly spread or, with `log`, their logarithms are.
+
+    Raises:
+      ValueError: the range is empty or infinite, or has no logarithm.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        finite = self.low < self.high and math.isfinite(self.high - self.low)
+        if not finite or (self.log and self.low <= 0):
+            raise ValueError(f"{self}: expected finite low < high, and 0 < low with log")
+
+    def draw(self, rng: np.random.Generator) -> float:
+        if self.log:
+            drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+            # Rounding may lead out of the range.
+            return float(min(max(drawn, self.low), self.high))
+        return float(rng.uniform(self.low, self.high))
+
+    def suggest(self, trial: Any, name: str) -> float:
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+
+@dataclasses.dataclass(frozen=True)
+class integers:
+    """Integers from `low` to `high`, both of them too.
+
+    Raises:
+      TypeError: an end is no integer.
+      ValueError: the range is empty.
+    """
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if operator.index(self.low) > operator.index(self.high):
+            raise ValueError(f"{self}: expected low <= high")
+
+    def draw(self, rng: np.random.Generator) -> int:
+        return int(rng.integers(self.low, self.high, endpoint=True))
+
+    def suggest(self, trial: Any, name: str) -> int:
+        return trial.suggest_int(name, self.low, self.high)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    values: tuple[Any, ...]
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        return self.values[int(rng.integers(len(self.values)))]
+
+    def suggest(self, trial: Any, name: str) -> Any:
+        # Optuna keeps scalars; others go by their position.
+        if all(isinstance(v, str | int | float | bool | None) for v in self.values):
+            return trial.suggest_categorical(name, self.values)
+        return self.values[trial.suggest_int(name, 0, len(self.values) - 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Either:
+    """Axes of one name whose values no single axis has."""
+
+    axes: tuple[Any, ...]
+
+    def suggest(self, trial: Any, name: str) -> Any:
+        at = trial.suggest_int(f"{name}/axis", 0, len(self.axes) - 1)
+        return self.axes[at].suggest(trial, f"{name}/{at}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Space(Sequence[Setting]):
+    """Settings in order, and the axes that they come from.
+
+    `a + b` tries those of both; `a * b` combines each of `a` with each of `b`, those of `b` running
+    faster.
+
+    Args:
+      settings: what is tried.
+      axes: by name, for Optuna; `grid`, `zip_`, `random` and `one_at_a_time` know them.
+
+    Raises:
+      ValueError: in `a * b`, both have a key.
+    """
+
+    settings: tuple[Setting, ...]
+    axes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.settings)
+
+    def __getitem__(self, at: Any) -> Any:
+        return Space(self.settings[at], self.axes) if isinstance(at, slice) else self.settings[at]
+
+    def __iter__(self) -> Iterator[Setting]:
+        return iter(self.settings)
+
+    def __add__(self, other: Space) -> Space:
+        return Space((*self.settings, *other.settings), _united(self.axes, other.axes))
+
+    def __mul__(self, other: Space) -> Space:
+        if both := sorted(self._keys() & other._keys()):
+            raise ValueError(f"both spaces have the axes {', '.join(both)}")
+        pairs = itertools.product(self.settings, other.settings)
+        return Space(tuple({**a, **b} for a, b in pairs), {**self.axes, **other.axes})
+
+    def _keys(self) -> set[str]:
+        return {*self.axes, *(key for setting in self.settings for key in setting)}
+
+    def draw(self, rng: np.random.Generator) -> Setting:
+        """One value from each axis, at random."""
+        return {name: axis.draw(rng) for name, axis in self.axes.items()}
+
+    def suggest(self, trial: Any) -> Setting:
+        """The setting of an Optuna trial: one value from each axis, in any combination."""
+        return {name: axis.suggest(trial, name) for name, axis in self.axes.items()}
+
+    def __repr__(self) -> str:
+        return f"Space({len(self)} settings of {', '.join(self.axes) or 'nothing'})"
+
+
+def grid(**axes: Iterable[Any]) -> Space:
+    """Every combination of the values of the axes, the last one running fastest.
+
+    Raises:
+      TypeError: an axis is a range, or a number.
+      ValueError: an axis has no values.
+    """
+    choices = _choices("grid", axes)
+    rows = itertools.product(*(choice.values for choice in choices.values()))
+    return Space(tuple(dict(zip(choices, row, strict=True)) for row in rows), choices)
+
+
+def zip_(**axes: Iterable[Any]) -> Space:
+    """The first values of all axes, then the second ones, and so on.
+
+    Raises:
+      TypeError: an axis is a range, or a number.
+      ValueError: an axis has no values, or they have different lengths.
+    """
+    choices = _choices("zip_", axes)
+    lengths = {name: len(choice.values) for name, choice in choices.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"zip_: axes have different lengths: {lengths}")
+    rows = zip(*(choice.values for choice in choices.values()), strict=True)
+    return Space(tuple(dict(zip(choices, row, strict=True)) for row in rows), choices)
+
+
+def random(count: int, /, *, seed: int = 0, **axes: Any) -> Space:
+    """Settings drawn independently from the axes: the same ones for the same seed.
+
+    Args:
+      count: of settings; more of them begin with the same ones.
+      seed: not negative.
+      axes: values or ranges, by name.
+
+    Raises:
+      TypeError: an axis is a number.
+      ValueError: count is negative, or an axis has no values.
+    """
+    if count < 0:
+        raise ValueError(f"random: count is {count}, expected at least 0")
+    drawn = {name: _axis("random", name, axis) for name, axis in axes.items()}
+    rng = np.random.default_rng(seed)
+    rows = ({name: axis.draw(rng) for name, axis in drawn.items()} for _ in range(count))
+    return Space(tuple(rows), drawn)
+
+
+def one_at_a_time(name: str, parts: Iterable[str], values: Iterable[Any]) -> Space:
+    """Settings `{name: {part: value}}` that change one part each: of a network, one layer.
+
+    Args:
+      name: of the axis.
+      parts: each with every value before the next one.
+      values: to give them.
+
+    Raises:
+      ValueError: there are no parts or no values.
+    """
+    names = (parts,) if isinstance(parts, str) else parts
+    return grid(**{name: [{p: value} for p, value in itertools.product(names, values)]})
+
+
+def _choices(function: str, axes: Mapping[str, Any]) -> dict[str, _Choice]:
+    found = {}
+    for name, axis in axes.items():
+        if isinstance(axis, uniform | integers):
+            raise TypeError(f"{function}: axis {name!r} is a range, expected values")
+        found[name] = _axis(function, name, axis)
+    return found
+
+
+def _axis(function: str, name: str, axis: Any) -> Any:
+    if isinstance(axis, uniform | integers):
+        return axis
+    if not isinstance(axis, Iterable):
+        raise TypeError(f"{function}: axis {name!r} is {axis!r}, expected values")
+    values = (axis,) if isinstance(axis, str | Mapping) else tuple(axis)
+    if not values:
+        raise ValueError(f"{function}: axis {name!r} has no values")
+    return _Choice(values)
+
+
+def _united(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """The axes of two spaces; an axis of both has the values of both."""
+    both = {name: _union(first[name], second[name]) for name in set(first) & set(second)}
+    return {**first, **second, **both}
+
+
+def _union(first: Any, second: Any) -> Any:
+    if isinstance(first, _Choice) and isinstance(second, _Choice):
+        # By their text: arrays do not compare to one bool, and 1 is not True.
+        known = {digest.canonical(v): v for v in (*first.values, *second.values)}
+        return _Choice(tuple(known.values()))
+    return first if first == second else _Either((first, second))

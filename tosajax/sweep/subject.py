@@ -1,0 +1,128 @@
+"""Subjects: what a sweep runs, as programs of arrays.
+
+A setting becomes arrays and, where they cannot say it, a variant. Settings of one variant share a
+program: arrays that differ among them are its arguments, all others its constants, which XLA may
+prepare.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax.dtypes import DType
+from tosajax.sweep import digest
+from tosajax.sweep.space import Setting
+
+Arrays = Mapping[str, Any]  # pytrees of arrays by name
+Variant = tuple[tuple[str, Any], ...]  # hashable
+
+
+class Prepared(NamedTuple):
+    """A setting, ready to run.
+
+    Args:
+      variant: what programs are compiled for.
+      arrays: what the program is given.
+      columns: what else is known of the setting, for its row.
+    """
+
+    variant: Variant
+    arrays: Arrays
+    columns: Mapping[str, float] = {}
+
+
+@runtime_checkable
+class Subject(Protocol):
+    """What a sweep runs."""
+
+    def digest(self) -> str:
+        """What tells it from others in a store."""
+        ...
+
+    def prepare(self, setting: Setting) -> Prepared:
+        """Makes arrays of a setting.
+
+        Raises:
+          ValueError: it has a key or a value of no use.
+        """
+        ...
+
+    def program(self, variant: Variant, fixed: Arrays, batch: int) -> Callable[..., Any]:
+        """The function (varying arrays, *inputs) -> outputs, for `batch` examples.
+
+        Args:
+          variant: of the settings.
+          fixed: arrays that all of them share.
+          batch: examples on the first axis of inputs and outputs.
+        """
+        ...
+
+    def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
+        """Inputs of the data set as the program takes them.
+
+        Raises:
+          TypeError: their number or a type is wrong.
+          ValueError: a shape is wrong.
+        """
+        ...
+
+    def bytes_per_example(self) -> int:
+        """About how many bytes of tensors are alive at a time, arrays apart; 0 if unknown."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionSubject:
+    """A function of a setting and inputs; see `of_function`."""
+
+    function: Callable[..., Any]
+    name: str
+
+    def digest(self) -> str:
+        return digest.of_text("function", self.name)
+
+    def prepare(self, setting: Setting) -> Prepared:
+        is_static = {k: v is None or isinstance(v, str | bool | DType) for k, v in setting.items()}
+        return Prepared(
+            tuple(sorted((k, v) for k, v in setting.items() if is_static[k])),
+            {k: jax.tree.map(jnp.asarray, v) for k, v in setting.items() if not is_static[k]},
+        )
+
+    def program(self, variant: Variant, fixed: Arrays, batch: int) -> Callable[..., Any]:
+        static = dict(variant)
+
+        def run(varying: Arrays, *inputs: jax.Array) -> tuple[jax.Array, ...]:
+            outputs = self.function({**static, **fixed, **varying}, *inputs)
+            return outputs if isinstance(outputs, tuple) else (outputs,)
+
+        return run
+
+    def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
+        return tuple(map(jnp.asarray, inputs))
+
+    def bytes_per_example(self) -> int:
+        return 0
+
+
+def of_function(function: Callable[..., Any], name: str | None = None) -> FunctionSubject:
+    """A function (setting, *inputs) -> output or outputs, the examples on the first axis.
+
+    Numbers and arrays of a setting are traced; strings, bools and None are not, and each
+    combination of them is compiled.
+
+    Args:
+      function: pure.
+      name: results in a store are known by it: another function takes another.
+    """
+    return FunctionSubject(function, name or getattr(function, "__qualname__", repr(function)))
+
+
+def fields_of(subject: Any) -> dict[str, Any]:
+    """The state of a dataclass, without what it has computed from its fields."""
+    return {field.name: getattr(subject, field.name) for field in dataclasses.fields(subject)}

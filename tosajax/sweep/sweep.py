@@ -1,0 +1,613 @@
+"""Sweep: settings, a data set and metrics, run so that nothing is compiled or computed twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from tosajax.graph import Graph
+from tosajax.quant import QModel
+from tosajax.sweep import digest, farm
+from tosajax.sweep import metrics as measures
+from tosajax.sweep.data import Data
+from tosajax.sweep.evaluate import STRATEGIES, Evaluator, ReadError, Strategy, mesh_of
+from tosajax.sweep.graphs import of_graph
+from tosajax.sweep.metrics import Metric
+from tosajax.sweep.models import ModelSubject, of_model
+from tosajax.sweep.progress import Progress
+from tosajax.sweep.results import Results, Row
+from tosajax.sweep.space import Setting, Space
+from tosajax.sweep.store import Store
+from tosajax.sweep.subject import Prepared, Subject, Variant, of_function
+
+_BATCH = 1024  # examples, at most
+_BATCH_BYTES = 2**28  # of tensors that are alive, on an accelerator those of a chunk
+_CHUNK_BYTES = 2**28  # of arrays of settings
+_DIGESTS = 10_000  # of arrays that are remembered
+_DRAWS = 4  # settings that show what the axes change
+_SECONDS = 5.0  # of work that a crash may cost, about
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a run will do.
+
+    Args:
+      settings: of the sweep.
+      finished: settings whose rows the store has.
+      failed: settings that cannot run, with the reason.
+      groups: for each program to be compiled, what is static in it, and how many settings it runs.
+      strategy: of evaluation.
+      batch: examples at a time.
+      chunk: settings at a time, at most.
+      arrays_bytes: of the arrays of one setting that others do not share.
+      memory_bytes: about how much is needed at a time, data and program apart.
+      devices: that run it.
+    """
+
+    settings: int
+    finished: int
+    failed: Mapping[int, str]
+    groups: tuple[tuple[Variant, int], ...]
+    strategy: Strategy
+    batch: int
+    chunk: int
+    arrays_bytes: int
+    memory_bytes: int
+    devices: int
+
+    @property
+    def compilations(self) -> int:
+        return len(self.groups)
+
+    def __str__(self) -> str:
+        left = self.settings - self.finished
+        lines = [
+            f"{self.settings} settings, {self.finished} finished, {left} to run",
+            f"{self.compilations} compilations, strategy {self.strategy!r} on {self.devices} "
+            f"devices, {self.batch} examples and up to {self.chunk} settings at a time",
+            f"{self.arrays_bytes / 2**20:.2f} MiB for each setting, about "
+            f"{self.memory_bytes / 2**20:.0f} MiB at a time",
+        ]
+        for variant, count in self.groups:
+            static = ", ".join(f"{k}={v!r}" for k, v in variant) or "everything is data"
+            lines.append(f"  {count} settings: {static}")
+        lines += [f"  setting {index} fails: {why}" for index, why in self.failed.items()]
+        return "\n".join(lines)
+
+
+class _Known(NamedTuple):
+    """What is kept of a setting, of which there may be very many.
+
+    Args:
+      setting: as it is given.
+      variant: what its program is compiled for.
+      names: of its arrays; the same tuple for all settings that have the same.
+      digests: of these arrays.
+      key: in the store.
+      error: why it cannot run, if so.
+    """
+
+    setting: Setting
+    variant: Variant
+    names: tuple[str, ...]
+    digests: tuple[str, ...]
+    key: str
+    error: str | None = None
+
+
+class Sweep:
+    """Evaluates settings of a model on a data set.
+
+    Args:
+      model: a Graph; a QModel and its parameters, as a pair; a function (setting, *inputs) ->
+        outputs; or what `of_graph`, `of_model` and `of_function` make, with their options.
+      data: see `Data`.
+      metrics: names ("accuracy", "top_5", "agreement", "sqnr", "cosine", "mean_lsb", "max_lsb") or
+        `Metric`s.
+      configs: settings: a Space, or dictionaries.
+      strategy: "loop", "map", "vmap", "sharded"; by default "sharded" for several devices, else
+        "loop" on CPU and "vmap" on accelerators.
+      store: a file that keeps rows: what is finished is not run again. None keeps none.
+      devices: for "sharded"; all by default, of all processes where there are several. Or a
+        `jax.sharding.Mesh` of them with the axes "settings" and "data".
+      reference: outputs to compare with: "float", those of the model's float graph; a function of
+        inputs as the data set has them; or arrays, all examples on the first axis.
+      batch: examples at a time.
+      chunk: settings at a time.
+      input_quant: of a Graph; see `of_graph`.
+      output_quant: likewise.
+
+    Raises:
+      TypeError: the model is of another type.
+      ValueError: there is no such metric or strategy, or a metric lacks labels or a reference.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        data: Any,
+        metrics: Sequence[str | Metric] = ("accuracy",),
+        configs: Iterable[Setting] = ({},),
+        strategy: str = "auto",
+        *,
+        store: str | os.PathLike[str] | None = None,
+        devices: Sequence[Any] | Mesh | None = None,
+        reference: Any = None,
+        batch: int | None = None,
+        chunk: int | None = None,
+        input_quant: Any = None,
+        output_quant: Any = None,
+    ):
+        self.subject = _subject(model, input_quant, output_quant)
+        self.data = Data.of(data)
+        self.metrics = measures.named(metrics)
+        self.configs = configs if isinstance(configs, Space) else Space(tuple(map(dict, configs)))
+        self._mesh = devices if isinstance(devices, Mesh) else None
+        listed = devices.devices.flat if isinstance(devices, Mesh) else devices
+        self.devices = tuple(jax.devices() if listed is None else listed)
+        self.strategy = _strategy(strategy, self.devices, devices is not None)
+        self.store = Store(store)
+        self._given_reference = reference
+        self._reference, self._stored, self._reference_digest = _reference(self.subject, reference)
+        self._check_needs()
+        self._batch, self._chunk = batch, chunk
+        self._evaluators: dict[Any, Evaluator] = {}
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._digests: dict[int, tuple[np.ndarray, str]] = {}
+        self._prepared: list[_Known] | None = None
+        self._trials: dict[Variant, dict[str, str]] = {}
+
+    def plan(self) -> Plan:
+        """What `run` will do: nothing is compiled for it."""
+        known = self._settings()
+        finished = self.store.read()
+        left = [k for k in known if k.key not in finished and k.error is None]
+        groups = _groups(left)
+        varying = [self._varying_bytes(group) for group in groups.values()]
+        arrays = max(varying, default=0)
+        batch, chunk = self._batch_size(), self._chunk_size(arrays, len(left))
+        at_a_time = chunk if self.strategy == "vmap" else 1
+        activations = self.subject.bytes_per_example() * batch * at_a_time
+        return Plan(
+            settings=len(known),
+            finished=sum(k.key in finished for k in known),
+            failed={i: k.error for i, k in enumerate(known) if k.error},
+            groups=tuple((variant, len(group)) for variant, group in groups.items()),
+            strategy=self.strategy,
+            batch=batch,
+            chunk=chunk,
+            arrays_bytes=arrays,
+            memory_bytes=arrays * chunk + activations,
+            devices=len(self.devices) if self.strategy == "sharded" else 1,
+        )
+
+    def run(
+        self,
+        *,
+        progress: bool = False,
+        retry_errors: bool = False,
+        ray: bool | str = False,
+        workers: int | None = None,
+    ) -> Results:
+        """Evaluates what the store has no row of.
+
+        Rows are stored every few seconds. A setting that fails is a row with an error. An
+        interrupt leaves a store from which the next run goes on.
+
+        Args:
+          progress: show a bar, with the rate and the time that is left, on a terminal.
+          retry_errors: run settings again that failed before.
+          ray: farm settings out through Ray: True on this machine, or the address of a cluster.
+            Workers get copies of the model and the data.
+          workers: of Ray; one for each CPU by default.
+
+        Raises:
+          ImportError: Ray is not installed.
+          ValueError: the data do not fit the model, or come from an iterator and the settings
+            take several passes.
+        """
+        known = self._settings()
+        with Progress(len(known), progress and jax.process_index() == 0) as bar:
+            rows = self._finished(known, retry_errors)
+            bar.update(len({k.key for k in known if k.key in rows}))
+            broken = [k for k in known if k.error is not None and k.key not in rows]
+            self._keep(rows, [_row(k, error=k.error) for k in broken], bar)
+            left = {k.key: k for k in known if k.key not in rows}
+            groups = list(_groups(list(left.values())).values())
+            for found in self._farmed(groups, ray, workers) if ray else self._in_turn(groups):
+                self._keep(rows, found, bar)
+        return self._results(known, rows)
+
+    def rows(self) -> Results:
+        """What the store has so far."""
+        known = self._settings()
+        rows = self.store.read()
+        return self._results([k for k in known if k.key in rows], rows)
+
+    def evaluate(self, setting: Setting) -> Row:
+        """The row of one setting, from the store where it has one.
+
+        Programs are kept: settings that differ in arrays do not compile again.
+
+        Raises:
+          ValueError: the setting is of no use.
+        """
+        known = self._known(setting)
+        if known.error is not None:
+            raise ValueError(known.error)
+        rows = self.store.read()
+        if known.key not in rows:
+            fixed = self._fixed_for_trials(known)
+            (found,) = self.chunk_rows([known], fixed)
+            self._keep(rows, [found])
+        row = self._results([known], rows)[0]
+        if row["error"]:
+            raise ValueError(row["error"])
+        return row
+
+    def objective(self, trial: Any) -> float | tuple[float, ...]:
+        """For Optuna: takes a value from each axis of `configs`, and returns the metrics.
+
+            study.optimize(sweep.objective, n_trials=100)
+
+        Returns:
+          The metric, or all of them where there are several.
+
+        Raises:
+          ValueError: `configs` has no axes, or the setting fails.
+        """
+        if not self.configs.axes:
+            raise ValueError("configs has no axes: make it by grid, zip_ or random")
+        row = self.evaluate(self.configs.suggest(trial))
+        found = tuple(row[m.name] for m in self.metrics)
+        return found[0] if len(found) == 1 else found
+
+    @property
+    def compilations(self) -> int:
+        """How many programs have been compiled."""
+        return sum(e.compilations for e in self._evaluators.values())
+
+    # What is known before anything runs.
+
+    def _settings(self) -> list[_Known]:
+        if self._prepared is None:
+            self._prepared = [self._known(setting) for setting in self.configs]
+        return self._prepared
+
+    def _known(self, setting: Setting) -> _Known:
+        text = digest.canonical(setting)
+        try:
+            prepared = self.subject.prepare(setting)
+        except Exception as error:  # whatever it is, it is this setting's
+            return _Known(setting, (), (), (), self._key(text, "", ""), _told(error))
+        names = tuple(sorted(prepared.arrays))
+        names = self._names.setdefault(names, names)
+        digests = tuple(self._digest(prepared.arrays[name]) for name in names)
+        parts = digest.of_text(*names, *digests)
+        key = self._key(text, repr(prepared.variant), parts)
+        return _Known(setting, prepared.variant, names, digests, key)
+
+    def _digest(self, array: Any) -> str:
+        """Of the model's own constants, which many settings share, found once."""
+        if not isinstance(array, np.ndarray) or array.flags.writeable:
+            return sys.intern(digest.of_arrays(array))
+        known = self._digests.get(id(array))
+        if known is None or known[0] is not array:
+            known = array, sys.intern(digest.of_arrays(array))
+            if len(self._digests) < _DIGESTS:
+                self._digests[id(array)] = known
+        return known[1]
+
+    def _key(self, *parts: str) -> str:
+        names = ",".join(m.name for m in self.metrics)
+        return digest.of_text(
+            self.subject.digest(), self.data.digest(), names, self._reference_digest, *parts
+        )
+
+    def _check_needs(self) -> None:
+        needs = {need for m in self.metrics for need in m.needs}
+        if "reference" in needs and self._reference is None and not self._stored:
+            names = ", ".join(m.name for m in self.metrics if "reference" in m.needs)
+            raise ValueError(f"{names}: no reference to compare with, give reference=...")
+        if "labels" in needs and self.data.first().labels is None:
+            names = ", ".join(m.name for m in self.metrics if "labels" in m.needs)
+            raise ValueError(f"{names}: the data set has no labels")
+
+    def _varying_bytes(self, group: Sequence[_Known]) -> int:
+        """Of the arrays of a setting that the others do not share."""
+        fixed, arrays = _fixed(group), self.subject.prepare(group[0].setting).arrays
+        own = [array for name, array in arrays.items() if name not in fixed]
+        return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(own))
+
+    def _batch_size(self) -> int:
+        limit = self._batch
+        if limit is None:
+            each = max(1, self.subject.bytes_per_example())
+            limit = max(1, min(_BATCH, _BATCH_BYTES // each))
+            if self.data.count is not None:
+                # Batches of one size, with little filling.
+                limit = -(-self.data.count // -(-self.data.count // limit))
+        shards = 1 if self.mesh is None else self.mesh.shape["data"]
+        return -(-limit // shards) * shards
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """Of the strategy "sharded"."""
+        if self.strategy != "sharded":
+            return None
+        return self._mesh or mesh_of(self.devices, len(self.configs))
+
+    def _chunk_size(self, arrays_bytes: int, count: int) -> int:
+        limit = max(1, _CHUNK_BYTES // max(1, arrays_bytes))
+        if self.strategy == "vmap":
+            each = self.subject.bytes_per_example() * self._batch_size()
+            limit = min(limit, max(1, _BATCH_BYTES // max(1, each)))
+        size = min(limit, max(1, count)) if self._chunk is None else self._chunk
+        rows = 1 if self.mesh is None else self.mesh.shape["settings"]
+        return -(-size // rows) * rows
+
+    # Evaluation.
+
+    def _finished(self, known: Sequence[_Known], retry_errors: bool) -> dict[str, Row]:
+        """The rows of the store that count, the same ones in every process."""
+        rows = self.store.read()
+        if retry_errors:
+            rows = {key: row for key, row in rows.items() if not row["error"]}
+        if jax.process_count() == 1:
+            return rows
+        return _agreed(known, rows)
+
+    def _in_turn(self, groups: Sequence[Sequence[_Known]]) -> Iterator[list[Row]]:
+        for group in groups:
+            yield from self._evaluated(group)
+
+    def _farmed(
+        self, groups: Sequence[Sequence[_Known]], ray: bool | str, workers: int | None
+    ) -> Iterator[list[Row]]:
+        connected = farm.connect(None if ray is True else str(ray))
+        jobs = [
+            (group, _fixed(group), self._chunk_size(self._varying_bytes(group), len(group)))
+            for group in groups
+        ]
+        if jobs:
+            yield from farm.evaluated(connected, self, jobs, workers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker: without programs, devices and store."""
+        if self.strategy == "sharded" or self.data.is_read_once:
+            raise TypeError("a sweep over several devices, or of an iterator, cannot be copied")
+        left_out = {
+            "devices": (),
+            "store": Store(None),
+            "_evaluators": {},
+            "_reference": None,  # which is compiled, and made again
+            "_prepared": None,
+            "_names": {},
+            "_digests": {},
+            "_trials": {},
+        }
+        return {**self.__dict__, **left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.devices = tuple(jax.devices())
+        self._reference, self._stored, _ = _reference(self.subject, self._given_reference)
+
+    def _evaluated(self, group: Sequence[_Known]) -> Iterator[list[Row]]:
+        """The rows of settings of one variant, chunk by chunk."""
+        fixed = _fixed(group)
+        most = self._chunk_size(self._varying_bytes(group), len(group))
+        one_pass = most >= len(group) and (self.data.count is None or self.strategy != "loop")
+        if self.data.is_read_once and not one_pass:
+            raise ValueError(
+                f"{len(group)} settings, {most} at a time, take several passes over the data, "
+                "which come from an iterator: give a function that returns one"
+            )
+        start, size = 0, most if one_pass or self.strategy != "loop" else 1
+        while start < len(group):
+            began = time.monotonic()
+            part = group[start : start + size]
+            yield self.chunk_rows(part, fixed, most)
+            start += len(part)
+            if self.strategy == "loop":
+                # A chunk is what a crash costs.
+                each = (time.monotonic() - began) / len(part)
+                size = max(1, min(most, 4 * size, int(_SECONDS / max(each, 1e-9))))
+
+    def chunk_rows(
+        self, part: Sequence[_Known], fixed: Mapping[str, str], chunk: int = 1
+    ) -> list[Row]:
+        """Rows of settings that run together; if they fail, each by itself."""
+        began = time.monotonic()
+        try:
+            prepared = [self.subject.prepare(k.setting) for k in part]
+            evaluator = self._evaluator(prepared[0], fixed, chunk)
+            own = [{n: x for n, x in p.arrays.items() if n not in fixed} for p in prepared]
+            found = evaluator.run(own, self.data, self._stored)
+        except ReadError as error:
+            raise error.reason from None
+        except Exception as error:  # a row, unless it is the data's
+            self.subject.accept(self._first_batch(), 1)
+            if len(part) == 1:
+                return [_row(part[0], error=_told(error))]
+            return [row for k in part for row in self.chunk_rows([k], fixed, chunk)]
+        seconds = (time.monotonic() - began) / len(part)
+        return [
+            _row(k, p.columns, values, seconds=seconds)
+            for k, p, values in zip(part, prepared, found, strict=True)
+        ]
+
+    def _first_batch(self) -> tuple[np.ndarray, ...]:
+        return self.data.first().inputs
+
+    def _evaluator(self, prepared: Prepared, fixed: Mapping[str, str], chunk: int) -> Evaluator:
+        shape = 0 if self.strategy == "loop" else chunk
+        key = prepared.variant, tuple(sorted(fixed.items())), shape
+        if key not in self._evaluators:
+            self._evaluators[key] = Evaluator(
+                subject=self.subject,
+                variant=prepared.variant,
+                fixed={name: prepared.arrays[name] for name in fixed},
+                metrics=self.metrics,
+                reference=self._reference,
+                batch=self._batch_size(),
+                strategy=self.strategy,
+                chunk=chunk,
+                mesh=self.mesh,
+            )
+        return self._evaluators[key]
+
+    def _fixed_for_trials(self, known: _Known) -> dict[str, str]:
+        """What no setting of this variant has changed so far, nor is likely to."""
+        if known.variant not in self._trials:
+            rng = np.random.default_rng(0)
+            drawn = [self._known(self.configs.draw(rng)) for _ in range(_DRAWS)]
+            alike = {
+                k.key: k
+                for k in (known, *self._settings(), *drawn)
+                if (k.variant, k.names) == (known.variant, known.names)
+            }
+            self._trials[known.variant] = _fixed(list(alike.values()))
+        found = dict(zip(known.names, known.digests, strict=True))
+        same = {n: d for n, d in self._trials[known.variant].items() if found.get(n) == d}
+        self._trials[known.variant] = same
+        return same
+
+    def _keep(self, rows: dict[str, Row], found: Sequence[Row], bar: Any = None) -> None:
+        rows.update({row["key"]: row for row in found})
+        if jax.process_index() == 0:
+            self.store.append(found)
+        if bar is not None:
+            bar.update(len(found))
+
+    def _results(self, known: Sequence[_Known], rows: Mapping[str, Row]) -> Results:
+        names = tuple(m.name for m in self.metrics)
+        columns = dict.fromkeys(c for k in known for c in rows[k.key]["columns"])
+        keys = dict.fromkeys(key for k in known for key in k.setting)
+        table = []
+        for k in known:
+            row = rows[k.key]
+            table.append(
+                {
+                    **{key: row["setting"].get(key) for key in keys},
+                    **{c: row["columns"].get(c) for c in columns},
+                    **{name: row["metrics"].get(name) for name in names},
+                    "error": row["error"],
+                }
+            )
+        return Results(tuple(table), names)
+
+
+def _subject(model: Any, input_quant: Any, output_quant: Any) -> Subject:
+    if isinstance(model, Graph):
+        return of_graph(model, input_quant=input_quant, output_quant=output_quant)
+    if input_quant is not None or output_quant is not None:
+        raise TypeError("input_quant and output_quant are of a Graph")
+    if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], QModel):
+        return of_model(*model)
+    if isinstance(model, Subject):
+        return model
+    if callable(model):
+        return of_function(model)
+    raise TypeError(
+        f"model is {type(model).__name__}, expected a Graph, (QModel, parameters), a function, or "
+        "what of_graph, of_model or of_function returns"
+    )
+
+
+def _strategy(name: str, devices: Sequence[Any], are_given: bool) -> Any:
+    if name == "auto":
+        if jax.process_count() > 1 or (are_given and len(devices) > 1):
+            return "sharded"
+        if len(devices) > 1 and devices[0].platform != "cpu":
+            return "sharded"
+        return "loop" if devices[0].platform == "cpu" else "vmap"
+    if name not in STRATEGIES:
+        raise ValueError(f"strategy {name!r}, expected 'auto' or one of {', '.join(STRATEGIES)}")
+    if name != "sharded" and jax.process_count() > 1:
+        raise ValueError(f"strategy {name!r} of several processes, expected 'sharded'")
+    return name
+
+
+def _reference(
+    subject: Subject, given: Any
+) -> tuple[Callable[..., Any] | None, tuple[np.ndarray, ...], str]:
+    """A function of inputs, or stored outputs, and what tells them from others."""
+    if given is None:
+        return None, (), ""
+    if isinstance(given, str):
+        if given != "float" or not isinstance(subject, ModelSubject):
+            raise ValueError(f"reference {given!r}: only a QModel has a 'float' graph to refer to")
+        model, params = subject.model, subject.params
+        return jax.jit(lambda *x: model.apply(params, *x, mode="float")), (), "float"
+    if callable(given):
+        run = jax.jit(given)
+        name = getattr(given, "__qualname__", type(given).__name__)
+        return (lambda *x: y if isinstance(y := run(*x), tuple) else (y,)), (), f"function {name}"
+    arrays = given if isinstance(given, tuple | list) else (given,)
+    stored = tuple(map(np.asarray, arrays))
+    return None, stored, digest.of_arrays(stored)
+
+
+def _groups(known: Sequence[_Known]) -> dict[Variant, list[_Known]]:
+    """Settings of one variant, whose arrays have the same names, together."""
+    groups: dict[Any, list[_Known]] = {}
+    for k in known:
+        groups.setdefault((k.variant, k.names), []).append(k)
+    return {variant: group for (variant, _), group in groups.items()}
+
+
+def _fixed(group: Sequence[_Known]) -> dict[str, str]:
+    """The digests of arrays that all settings share, by name."""
+    first = group[0]
+    same = [all(d == ds[0] for d in ds) for ds in zip(*(k.digests for k in group), strict=True)]
+    all_of = zip(first.names, first.digests, same, strict=True)
+    return {name: found for name, found, is_same in all_of if is_same}
+
+
+def _row(
+    known: _Known,
+    columns: Mapping[str, float] = {},
+    values: Mapping[str, float] = {},
+    *,
+    error: str | None = None,
+    seconds: float = 0.0,
+) -> Row:
+    return {
+        "key": known.key,
+        "setting": digest.plain(known.setting),
+        "columns": dict(columns),
+        "metrics": dict(values),
+        "error": error,
+        "seconds": round(seconds, 6),
+    }
+
+
+def _told(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def _agreed(known: Sequence[_Known], rows: dict[str, Row]) -> dict[str, Row]:
+    """The rows that the first process has: all processes run the same settings."""
+    from jax.experimental import multihost_utils
+
+    mine = np.asarray([k.key in rows for k in known])
+    agreed = multihost_utils.broadcast_one_to_all(mine)
+    keys = {k.key for k, is_there in zip(known, agreed, strict=True) if is_there}
+    missing = keys - set(rows)
+    if missing:
+        raise ValueError(
+            f"the store lacks {len(missing)} rows that the first process has: let processes share "
+            "one file, or give each a copy"
+        )
+    return {key: row for key, row in rows.items() if key in keys}

@@ -1,0 +1,15 @@
+"""viz: pages with tables and charts, and data for Model Explorer.
+
+`Comparison.to_html`, `Comparison.to_model_explorer` and `sweep.Results.to_html` write them. Charts
+need matplotlib: pip install 'tosajax[viz]'.
+"""
+
+from __future__ import annotations
+
+from tosajax.viz.charts import check_installed
+from tosajax.viz.comparison import comparison_page
+from tosajax.viz.html import page
+from tosajax.viz.model_explorer import node_data
+from tosajax.viz.sweep import results_page
+
+__all__ = ["check_installed", "comparison_page", "node_data", "page", "results_page"]

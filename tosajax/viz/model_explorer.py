@@ -1,0 +1,97 @@
+"""Data that Google's Model Explorer lays over the graph of a model: a number for each node.
+
+The file is one of "custom node data" for a single graph, which the viewer puts on the graph that
+it shows when the file is opened. It finds the node of a result by its key:
+
+- a .tosa file, shown by Arm's adapter (tosa-adapter-model-explorer): operator k of the region
+  "main" is node "main/op<k>". Constants count, VARIABLE does not, which files hold as tensors;
+- a .tflite file: the name of a tensor that the node computes. A graph that was converted from it
+  with debug information has that name in its locations, where the last tensor of each stands for
+  the TFLite operator's own;
+- an .mlir file: the same names, if the viewer is told to give tensors those of their locations;
+  nothing else names its nodes.
+
+Results that match no node of the shown graph do no harm, so that one file does for all three.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tosajax.graph import Graph
+from tosajax.locations import tensors_at
+
+# What a column may be: numbers of which more is better, and of which less is.
+_GAINS = ("sqnr", "cosine")
+_LOSSES = (
+    "share", "mismatches", "max_error", "max_ulp", "mean_abs_error", "clipped_a", "clipped_b",
+)  # fmt: skip
+# From a light to a dark orange, which differ in lightness for any colour vision.
+_FINE, _BAD = "#fff4e5", "#b34700"
+
+
+def node_data(comparison: Any, column: str = "sqnr", graph: Graph | None = None) -> dict[str, Any]:
+    """What a comparison knows of each node, for Model Explorer.
+
+    Numbers are coloured from light, the best, to dark, the worst. Infinite ones, which JSON lacks,
+    are strings in the colour at their end; a tensor that has no number is left out. Of several
+    outputs of a node the worst counts.
+
+    Args:
+      comparison: a `tosajax.compare.Comparison`.
+      column: "sqnr", "cosine", "share" of elements that differ, "mismatches", "max_error",
+        "max_ulp", "mean_abs_error", "clipped_a" or "clipped_b", as of `Measured`; after "local_",
+        what a layer does by itself.
+      graph: a, as it was read from its file, which tells the nodes of .tosa files and the names of
+        .tflite files; without it, results go by the names and the locations of a's tensors.
+
+    Returns:
+      What JSON holds: results by key, and the gradient of their colours.
+
+    Raises:
+      KeyError: there is no such column.
+    """
+    name = column.removeprefix("local_")
+    if name not in (*_GAINS, *_LOSSES):
+        raise KeyError(f"no column {column!r}, expected one of {', '.join((*_GAINS, *_LOSSES))}")
+    low, high, worst = (_BAD, _FINE, min) if name in _GAINS else (_FINE, _BAD, max)
+    values = {
+        row.tensor: value
+        for row in comparison.rows
+        if (value := _value(row, name, local=name != column)) is not None
+    }
+    results: dict[str, Any] = {}
+    for key, tensors in _keys(comparison.rows, graph).items():
+        if found := [values[tensor] for tensor in tensors if tensor in values]:
+            results[key] = _result(worst(found), low, high)
+    gradient = [{"stop": 0, "bgColor": low}, {"stop": 1, "bgColor": high}]
+    return {"results": results, "gradient": gradient}
+
+
+def _value(row: Any, name: str, *, local: bool) -> float | None:
+    measured = row.local if local else row.total
+    value = None if measured is None else getattr(measured, name)
+    return None if value is None or math.isnan(value) else value
+
+
+def _result(value: float, low: str, high: str) -> dict[str, Any]:
+    if math.isfinite(value):
+        return {"value": value}
+    return {"value": str(value), "bgColor": high if value > 0 else low}
+
+
+def _keys(rows: Sequence[Any], graph: Graph | None) -> dict[str, Sequence[str]]:
+    """The tensors that each key stands for."""
+    if graph is None:
+        located = {row.location: [row.tensor] for row in rows if row.location}
+        return {**located, **{row.tensor: [row.tensor] for row in rows}}
+    compared = {row.tensor for row in rows}
+    operators = [node for node in graph.nodes if node.op != "VARIABLE"]
+    keys: dict[str, Sequence[str]] = {
+        f"{graph.name}/op{at}": node.outputs for at, node in enumerate(operators)
+    }
+    for name, tensors in tensors_at(graph).items():
+        keys[name] = [tensor for tensor in tensors if tensor in compared][-1:]
+    return keys

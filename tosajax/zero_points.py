@@ -1,0 +1,71 @@
+"""What the integers of a graph stand for, as far as its operators say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.graph import Graph, Node, arguments
+from tosajax.spec import Kind
+
+# Operators whose results stand for what their first input stands for.
+_KEEPING = {"CLAMP", "MAX_POOL2D", "REDUCE_MAX", "REDUCE_MIN", "IDENTITY"} | {
+    name for name, operator in spec.OPERATORS.items() if operator.chapter == "data_layout"
+}
+
+
+def zero_points(graph: Graph) -> dict[str, int]:
+    """The zero point of each tensor that an operator reads, or writes, with a constant one.
+
+    What only passes through an operator, such as CLAMP or RESHAPE, keeps it. An unsigned tensor
+    has its zero point as its bytes are, signed.
+
+    Returns:
+      Zero points by tensor name; a tensor that is not there has none that is known.
+    """
+    found: dict[str, int] = {}
+    for node in graph.ordered_nodes():
+        for name, zero_point in _named(node, graph):
+            found.setdefault(name, zero_point)
+    _pass_on(graph, found)
+    return found
+
+
+def _named(node: Node, graph: Graph) -> list[tuple[str, int]]:
+    """The tensors for which the node has an argument NAME_zp, with its value."""
+    operator = spec.OPERATORS[node.op]
+    named = arguments(operator, node.inputs, Kind.INPUT)
+    owners = named | arguments(operator, node.outputs, Kind.OUTPUT)
+    pairs = []
+    for argument, name in named.items():
+        owner = owners.get(argument.removesuffix("_zp"))
+        if not argument.endswith("_zp") or not isinstance(owner, str):
+            continue
+        values = graph.tensors[name].values
+        if values is not None and values.size == 1 and graph.tensors[owner].dtype.is_integer:
+            pairs.append((owner, int(np.asarray(values).reshape(()))))
+    return pairs
+
+
+def unsigned_tensors(graph: Graph) -> set[str]:
+    """The tensors whose bytes are those of unsigned integers, at the ends of converted graphs."""
+    found: dict[str, bool] = {}
+    for node in graph.nodes:
+        if node.op == "RESCALE":
+            found[node.inputs[0]] = bool(node.attributes["input_unsigned"])
+            found[node.outputs[0]] = bool(node.attributes["output_unsigned"])
+    _pass_on(graph, found)
+    return {name for name, is_unsigned in found.items() if is_unsigned}
+
+
+def _pass_on(graph: Graph, found: dict[str, Any]) -> None:
+    """Gives what is known of a tensor to those before and after that stand for the same."""
+    nodes = [n for n in graph.ordered_nodes() if n.op in _KEEPING and n.inputs and n.outputs]
+    for node in nodes:
+        if node.inputs[0] in found:
+            found.setdefault(node.outputs[0], found[node.inputs[0]])
+    for node in nodes[::-1]:
+        if node.outputs[0] in found:
+            found.setdefault(node.inputs[0], found[node.outputs[0]])
