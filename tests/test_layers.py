@@ -34,7 +34,7 @@ LAYERS: dict[str, set[str]] = {
     "compliance": {"dtypes", "spec"},
     "io": {"dtypes", "graph", "report", "spec"},
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},
-    "hifi": {"dtypes", "fixedpoint", "ops"},
+    "hifi": {"atomic", "dtypes", "fixedpoint", "ops"},
     "atomic": set(),
     "locations": {"graph"},
     "zero_points": {"graph", "spec"},

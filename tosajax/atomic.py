@@ -14,6 +14,8 @@ from typing import IO, Any
 def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
     """A file to write, which takes its place when the block ends without an error.
 
+    It has the permissions of the file that was there, if one was.
+
     Args:
       path: of the file.
       mode: "wb", or "w" for UTF-8 text.
@@ -28,6 +30,8 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any
     try:
         with open(draft, mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
+        if target.exists():
+            draft.chmod(target.stat().st_mode & 0o777)
         os.replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)

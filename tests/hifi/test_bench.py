@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 
+from tosajax import atomic
 from tosajax.fixedpoint import _x64
 from tosajax.hifi import kernels, layers
 from tosajax.hifi.bench import _files, _job, _verify, matxvec
@@ -1127,13 +1128,13 @@ def test_a_file_is_written_whole_or_not_at_all(bench, monkeypatch, before):
     if before is not None:
         (bench.folder / "out").write_bytes(before)
 
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
     options = {"write_file": 1, "write_out_file_name": bench.path("out")}
-    for name in ("fdopen", "replace"):
+    for place, name in ((atomic, "open"), (atomic.os, "replace")):
         with monkeypatch.context() as patch:
-            patch.setattr(_files.os, name, fail)
+            patch.setattr(place, name, fail, raising=False)
             assert bench.run("activations", **options) == 2
         assert bench.refused(repr(bench.path("out")), "No space left on device")
         assert bench.files() == ([] if before is None else ["out"])

@@ -271,6 +271,11 @@ class Sweep:
         found = tuple(row[m.name] for m in self.metrics)
         return found[0] if len(found) == 1 else found
 
+    def __repr__(self) -> str:
+        names = ", ".join(m.name for m in self.metrics)
+        kept = "" if self.store.path is None else f", store={str(self.store.path)!r}"
+        return f"Sweep({len(self.configs)} settings, {names}, {self.strategy!r}{kept})"
+
     @property
     def compilations(self) -> int:
         """How many programs have been compiled."""

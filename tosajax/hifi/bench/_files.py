@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from tosajax.atomic import replacing
 from tosajax.hifi.bench._options import BenchError, check
 
 
@@ -116,31 +114,10 @@ def write_file(path: str, arrays: Iterable[np.ndarray]) -> None:
     """
     data = b"".join(array.astype(_little(array.dtype)).tobytes() for array in arrays)
     try:
-        _write(Path(path).resolve(), data)
+        with replacing(Path(path).resolve()) as file:
+            file.write(data)
     except OSError as error:
         raise _failed(path, error) from None
-
-
-def _write(target: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, _mode_of(target))
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-
-
-def _mode_of(target: Path) -> int:
-    """The permissions of a file, or those that a new one has; temporary files have fewer."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def _frame(data: bytes, arrays: Sequence[Array]) -> Frame:
