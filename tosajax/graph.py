@@ -52,6 +52,10 @@ class Tensor:
     def __hash__(self) -> int:
         return hash(self._key())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Made anew, so that the values of a copy are frozen too.
+        return Tensor, (self.name, self.dtype, self.shape, self.values, self.variable)
+
     def _key(self) -> tuple:
         return self.name, self.dtype, self.shape, self.variable, self.values is None
 
