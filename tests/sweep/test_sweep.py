@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import math
 import os
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import jax
@@ -267,6 +269,36 @@ def test_static_values_are_compiled_apart():
     ]
 
 
+def test_settings_of_other_keys():
+    def scaled(setting, x):
+        return linear({"step": setting.get("step", 0.01)}, x) * setting.get("scale", 1.0)
+
+    configs = grid(step=STEPS) + grid(scale=[1.0, -1.0]) + grid(step=STEPS[:1], scale=[1.0])
+    swept = Sweep(scaled, (POINTS, CLASSES), configs=configs)
+    assert sum(count for _, count in swept.plan().groups) == len(configs)
+    found = swept.run()
+    expected = [*map(accuracy_by_numpy, STEPS), accuracy_by_numpy(0.01)]
+    expected += [accuracy_by_numpy(0.01, -1), accuracy_by_numpy(0.01)]
+    assert [row["accuracy"] for row in found] == expected
+
+
+def test_arrays_of_settings_are_not_kept(integer_graph, digits):
+    alive = []
+
+    def halved(graph, name):
+        found = changed(graph, "single", name, graph.tensors[name].values // 2)
+        alive.append(weakref.ref(found.tensors[name].values))
+        return found
+
+    name, _ = rescale_multipliers(integer_graph)
+    subject = sweep.of_graph(integer_graph, rewrites={"halved": halved})
+    swept = Sweep(subject, digits, configs=grid(halved=[name], weight_bits=[8, 4, 3, 2]))
+    assert swept.plan().compilations == 1
+    gc.collect()
+    # One graph of the structure is kept, whatever the number of settings.
+    assert sum(ref() is not None for ref in alive) <= 1 < len(alive)
+
+
 # Data.
 
 
@@ -285,6 +317,22 @@ def test_data_of_any_form_give_the_same_rows(tmp_path):
         {"x": POINTS, "labels": CLASSES},
     ):
         assert Sweep(linear, source, configs=grid(step=STEPS), batch=5).run() == expected
+
+
+def test_batches_are_not_kept():
+    alive, most = [], []
+
+    def generated():
+        for seed in range(40):
+            x = np.random.default_rng(seed).normal(0, 1, (10, 6)).astype(np.float32)
+            alive.append(weakref.ref(x))
+            most.append(sum(ref() is not None for ref in alive))
+            yield x, np.zeros(10, np.int32)
+
+    data = sweep.Data(generated, name="generated")
+    Sweep(linear, data, configs=grid(step=STEPS), batch=10).run()
+    assert len(alive) >= 40
+    assert max(most) <= 4
 
 
 def test_an_iterator_takes_one_pass():

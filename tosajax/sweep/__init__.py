@@ -24,10 +24,11 @@ from tosajax.sweep.metrics import (
     top_k,
 )
 from tosajax.sweep.models import of_model
+from tosajax.sweep.plan import Plan
 from tosajax.sweep.results import Results
 from tosajax.sweep.space import Space, grid, integers, one_at_a_time, random, uniform, zip_
 from tosajax.sweep.subject import of_function
-from tosajax.sweep.sweep import Plan, Sweep
+from tosajax.sweep.sweep import Sweep
 
 __all__ = [
     "Data",

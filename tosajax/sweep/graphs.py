@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from tosajax.dtypes import DType, to_storage
 from tosajax.executable import with_batch
 from tosajax.graph import Graph, Tensor
 from tosajax.quant import QParams
-from tosajax.spec import RoundingMode
+from tosajax.rewrite.rescale import Rounding
 from tosajax.sweep import digest
 from tosajax.sweep.program import accepted, graph_program, is_constant
 from tosajax.sweep.space import Setting
@@ -25,11 +25,6 @@ from tosajax.sweep.subject import Arrays, Prepared, Variant, fields_of
 from tosajax.target import Target
 from tosajax.validate import validate
 
-_ROUNDING = {
-    "single": RoundingMode.SINGLE_ROUND,
-    "double": RoundingMode.DOUBLE_ROUND,
-    "inexact": RoundingMode.INEXACT_ROUND,
-}
 _ROUNDING_KEY = "rounding mode"
 
 
@@ -196,8 +191,8 @@ def digest_of(graph: Graph) -> str:
 
 
 def _rounding(name: Any) -> jax.Array:
-    if name not in _ROUNDING:
-        raise ValueError(f"rounding {name!r}, expected one of {', '.join(_ROUNDING)}")
+    if name not in get_args(Rounding):
+        raise ValueError(f"rounding {name!r}, expected one of {', '.join(get_args(Rounding))}")
     return jnp.asarray(name == "double")
 
 

@@ -21,18 +21,14 @@ from tosajax.fold import fold
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.inputs import accept
-from tosajax.lower import build
+from tosajax.lower import Traced, build
 from tosajax.quant import QParams, dequantize, quantize
 from tosajax.spec import RoundingMode
 from tosajax.sweep.subject import Arrays
 from tosajax.target import Target
 
-Traced = Mapping[str, Mapping[str, str]]
 
-
-def graph_program(
-    graph: Graph, traced: Mapping[str, Mapping[str, str]], fixed: Arrays, batch: int
-) -> Callable[..., Any]:
+def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Callable[..., Any]:
     """The program of a graph: constants are fixed, or inputs that all examples share."""
     one, examples = with_batch(graph, Target.everything(), batch)
     if examples is None:

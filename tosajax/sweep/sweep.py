@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,10 +19,11 @@ from tosajax.quant import QModel
 from tosajax.sweep import digest, farm
 from tosajax.sweep import metrics as measures
 from tosajax.sweep.data import Data
-from tosajax.sweep.evaluate import STRATEGIES, Evaluator, ReadError, Strategy, mesh_of
+from tosajax.sweep.evaluate import STRATEGIES, Evaluator, ReadError, mesh_of
 from tosajax.sweep.graphs import of_graph
 from tosajax.sweep.metrics import Metric
 from tosajax.sweep.models import ModelSubject, of_model
+from tosajax.sweep.plan import Plan
 from tosajax.sweep.progress import Progress
 from tosajax.sweep.results import Results, Row
 from tosajax.sweep.space import Setting, Space
@@ -31,57 +33,8 @@ from tosajax.sweep.subject import Prepared, Subject, Variant, of_function
 _BATCH = 1024  # examples, at most
 _BATCH_BYTES = 2**28  # of tensors that are alive, on an accelerator those of a chunk
 _CHUNK_BYTES = 2**28  # of arrays of settings
-_DIGESTS = 10_000  # of arrays that are remembered
 _DRAWS = 4  # settings that show what the axes change
 _SECONDS = 5.0  # of work that a crash may cost, about
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """What a run will do.
-
-    Args:
-      settings: of the sweep.
-      finished: settings whose rows the store has.
-      failed: settings that cannot run, with the reason.
-      groups: for each program to be compiled, what is static in it, and how many settings it runs.
-      strategy: of evaluation.
-      batch: examples at a time.
-      chunk: settings at a time, at most.
-      arrays_bytes: of the arrays of one setting that others do not share.
-      memory_bytes: about how much is needed at a time, data and program apart.
-      devices: that run it.
-    """
-
-    settings: int
-    finished: int
-    failed: Mapping[int, str]
-    groups: tuple[tuple[Variant, int], ...]
-    strategy: Strategy
-    batch: int
-    chunk: int
-    arrays_bytes: int
-    memory_bytes: int
-    devices: int
-
-    @property
-    def compilations(self) -> int:
-        return len(self.groups)
-
-    def __str__(self) -> str:
-        left = self.settings - self.finished
-        lines = [
-            f"{self.settings} settings, {self.finished} finished, {left} to run",
-            f"{self.compilations} compilations, strategy {self.strategy!r} on {self.devices} "
-            f"devices, {self.batch} examples and up to {self.chunk} settings at a time",
-            f"{self.arrays_bytes / 2**20:.2f} MiB for each setting, about "
-            f"{self.memory_bytes / 2**20:.0f} MiB at a time",
-        ]
-        for variant, count in self.groups:
-            static = ", ".join(f"{k}={v!r}" for k, v in variant) or "everything is data"
-            lines.append(f"  {count} settings: {static}")
-        lines += [f"  setting {index} fails: {why}" for index, why in self.failed.items()]
-        return "\n".join(lines)
 
 
 class _Known(NamedTuple):
@@ -162,9 +115,9 @@ class Sweep:
         self._batch, self._chunk = batch, chunk
         self._evaluators: dict[Any, Evaluator] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._digests: dict[int, tuple[np.ndarray, str]] = {}
+        self._digests: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
         self._prepared: list[_Known] | None = None
-        self._trials: dict[Variant, dict[str, str]] = {}
+        self._trials: dict[tuple[Variant, tuple[str, ...]], dict[str, str]] = {}
 
     def plan(self) -> Plan:
         """What `run` will do: nothing is compiled for it."""
@@ -172,7 +125,7 @@ class Sweep:
         finished = self.store.read()
         left = [k for k in known if k.key not in finished and k.error is None]
         groups = _groups(left)
-        varying = [self._varying_bytes(group) for group in groups.values()]
+        varying = [self._varying_bytes(group) for group in groups]
         arrays = max(varying, default=0)
         batch, chunk = self._batch_size(), self._chunk_size(arrays, len(left))
         at_a_time = chunk if self.strategy == "vmap" else 1
@@ -181,7 +134,7 @@ class Sweep:
             settings=len(known),
             finished=sum(k.key in finished for k in known),
             failed={i: k.error for i, k in enumerate(known) if k.error},
-            groups=tuple((variant, len(group)) for variant, group in groups.items()),
+            groups=tuple((group[0].variant, len(group)) for group in groups),
             strategy=self.strategy,
             batch=batch,
             chunk=chunk,
@@ -222,7 +175,7 @@ class Sweep:
             broken = [k for k in known if k.error is not None and k.key not in rows]
             self._keep(rows, [_row(k, error=k.error) for k in broken], bar)
             left = {k.key: k for k in known if k.key not in rows}
-            groups = list(_groups(list(left.values())).values())
+            groups = _groups(left.values())
             for found in self._farmed(groups, ray, workers) if ray else self._in_turn(groups):
                 self._keep(rows, found, bar)
         return self._results(known, rows)
@@ -306,11 +259,15 @@ class Sweep:
         if not isinstance(array, np.ndarray) or array.flags.writeable:
             return sys.intern(digest.of_arrays(array))
         known = self._digests.get(id(array))
-        if known is None or known[0] is not array:
-            known = array, sys.intern(digest.of_arrays(array))
-            if len(self._digests) < _DIGESTS:
-                self._digests[id(array)] = known
+        if known is None or known[0]() is not array:
+            # Arrays of a setting are not to outlive it, nor their digests them.
+            gone = functools.partial(self._forget, id(array))
+            known = weakref.ref(array, gone), sys.intern(digest.of_arrays(array))
+            self._digests[id(array)] = known
         return known[1]
+
+    def _forget(self, place: int, _: Any) -> None:
+        self._digests.pop(place, None)
 
     def _key(self, *parts: str) -> str:
         names = ",".join(m.name for m in self.metrics)
@@ -456,7 +413,7 @@ class Sweep:
 
     def _evaluator(self, prepared: Prepared, fixed: Mapping[str, str], chunk: int) -> Evaluator:
         shape = 0 if self.strategy == "loop" else chunk
-        key = prepared.variant, tuple(sorted(fixed.items())), shape
+        key = prepared.variant, tuple(sorted(prepared.arrays)), tuple(sorted(fixed.items())), shape
         if key not in self._evaluators:
             self._evaluators[key] = Evaluator(
                 subject=self.subject,
@@ -472,19 +429,16 @@ class Sweep:
         return self._evaluators[key]
 
     def _fixed_for_trials(self, known: _Known) -> dict[str, str]:
-        """What no setting of this variant has changed so far, nor is likely to."""
-        if known.variant not in self._trials:
+        """What no setting of its group has changed so far, nor is likely to."""
+        group = known.variant, known.names
+        if group not in self._trials:
             rng = np.random.default_rng(0)
             drawn = [self._known(self.configs.draw(rng)) for _ in range(_DRAWS)]
-            alike = {
-                k.key: k
-                for k in (known, *self._settings(), *drawn)
-                if (k.variant, k.names) == (known.variant, known.names)
-            }
-            self._trials[known.variant] = _fixed(list(alike.values()))
+            alike = [k for k in (*self._settings(), *drawn) if (k.variant, k.names) == group]
+            self._trials[group] = _fixed([known, *alike])
         found = dict(zip(known.names, known.digests, strict=True))
-        same = {n: d for n, d in self._trials[known.variant].items() if found.get(n) == d}
-        self._trials[known.variant] = same
+        same = {n: d for n, d in self._trials[group].items() if found[n] == d}
+        self._trials[group] = same
         return same
 
     def _keep(self, rows: dict[str, Row], found: Sequence[Row], bar: Any = None) -> None:
@@ -563,12 +517,12 @@ def _reference(
     return None, stored, digest.of_arrays(stored)
 
 
-def _groups(known: Sequence[_Known]) -> dict[Variant, list[_Known]]:
+def _groups(known: Iterable[_Known]) -> list[list[_Known]]:
     """Settings of one variant, whose arrays have the same names, together."""
     groups: dict[Any, list[_Known]] = {}
     for k in known:
         groups.setdefault((k.variant, k.names), []).append(k)
-    return {variant: group for (variant, _), group in groups.items()}
+    return list(groups.values())
 
 
 def _fixed(group: Sequence[_Known]) -> dict[str, str]:
