@@ -76,7 +76,7 @@ def main(store, table, pause, *where):
         jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
         made = {"devices": mesh_of("1x2"), "chunk": 8}
     elif where == ("ray",):
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
 
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
         threading.Thread(target=kill_a_worker, daemon=True).start()

@@ -22,7 +22,7 @@ def connect(address: str | None) -> Any:
       ImportError: Ray is not installed.
     """
     try:
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError("Ray is not installed: pip install 'tosajax[ray]'") from error
     if not ray.is_initialized():
@@ -45,7 +45,7 @@ def evaluated(
         into it at a time.
       workers: how many; by default, one for each CPU of the cluster.
     """
-    from ray.util import ActorPool
+    from ray.util import ActorPool  # pyright: ignore[reportMissingImports]
 
     count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
     parts = [part for group in groups for part in _parts(*group, count)]
