@@ -87,7 +87,7 @@ def _set_cache(options: Mapping[str, Any]) -> None:
     compilation_cache.reset_cache()  # which else keeps to the folder it was first used with
 
 
-def compiler_options(platform: str) -> dict[str, str] | None:
+def compiler_options(platform: str | None) -> dict[str, str] | None:
     """On CPU, keeps the barriers of `lower` until XLA has decided what to compute once.
 
     XLA:CPU compiles a small loop as one function, which may not hold a barrier.

@@ -22,6 +22,7 @@ from tosajax.fold import fold
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.inputs import accept
 from tosajax.lower import CustomOps, Params, Program, build, to_device
+from tosajax.ops._platform import ANY, Platform, at_hand
 from tosajax.report import Report, UnsupportedError
 from tosajax.target import Target
 from tosajax.validate import check_form, validate
@@ -56,6 +57,7 @@ class Executable:
         custom_ops: CustomOps | None = None,
         report_unpredictable: bool = False,
         cache_dir: str | os.PathLike[str] | None = None,
+        onednn: bool = True,
     ):
         if batch is not None and batch < 1:
             raise ValueError(f"batch is {batch}, expected at least 1")
@@ -66,13 +68,19 @@ class Executable:
         self.state: MutableMapping[str, Variable] = {} if state is None else state
         self._custom_ops, self._reports = custom_ops, report_unpredictable
         self._cache_dir = cache_dir
+        # XLA cannot keep a program that calls oneDNN in a folder.
+        platform = at_hand(self.devices[0].platform if devices else jax.default_backend())
+        self._platform = platform._replace(
+            onednn=platform.onednn and onednn and cache_dir is None,
+            examples=self.micro_batch or 1,
+        )
         self._programs: dict[tuple, tuple[Program, Params]] = {}
         self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
         self._variables: tuple[str, ...] = ()
         self._wanted = [self._example_shape(t) for t in self.graph.input_tensors]
         self.report: Report | None = None
         if not self.graph.is_dynamic:
-            self._program(tuple(self._wanted))
+            self._program(tuple(self._wanted), self._platform)
 
     def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
         """Runs the graph.
@@ -140,11 +148,11 @@ class Executable:
         """
         if open_batch:
             count, inputs = self._symbolic_inputs()
-            program, params = self._build(self.graph)
+            program, params = self._build(self.graph, ANY)
             program = side_by_side(program, self.graph, count, count)
         else:
             inputs = self._zeros()
-            program, params = self._batched(_shapes(inputs), devices=())
+            program, params = self._batched(_shapes(inputs), ANY)
         saved.write(
             path,
             program,
@@ -200,25 +208,26 @@ class Executable:
         """The jitted (constants, state, *inputs) for inputs like these, and its constants."""
         shapes = _shapes(inputs)
         if shapes not in self._compiled:
-            program, params = self._batched(shapes, self.devices)
+            program, params = self._batched(shapes, self._platform, self.devices)
             function, constants = trace(program, params, self._own_state(), *inputs)
             constants = on_all(constants, self.devices) if self.devices else constants
-            backend = self.devices[0].platform if self.devices else jax.default_backend()
-            options = compiler_options(backend)
+            options = compiler_options(self._platform.name)
             self._compiled[shapes] = jax.jit(function, compiler_options=options), constants
         return self._compiled[shapes]
 
-    def _batched(self, shapes: Shapes, devices: Devices) -> tuple[Program, Params]:
+    def _batched(
+        self, shapes: Shapes, platform: Platform, devices: Devices = ()
+    ) -> tuple[Program, Params]:
         """The program of all examples of a call, and its parameters, for these input shapes."""
-        program, params = self._program(shapes)
+        program, params = self._program(shapes, platform)
         if self.examples is None:
             return program, params
         count = self.micro_batch or self.examples
         return side_by_side(program, self.graph, self.examples, count, devices), params
 
-    def _program(self, shapes: Shapes) -> tuple[Program, Params]:
+    def _program(self, shapes: Shapes, platform: Platform) -> tuple[Program, Params]:
         """The program of the graph and its parameters for these input shapes."""
-        if shapes not in self._programs:
+        if (shapes, platform) not in self._programs:
             names = self.graph.inputs
             graph = self.graph
             if graph.is_dynamic:
@@ -226,17 +235,18 @@ class Executable:
                 graph = bind(graph, shapes=known)
             self.report = validate(graph, self.target)
             self.report.raise_errors()
-            program, params = self._build(graph)
+            program, params = self._build(graph, platform)
             self._add_variables(graph)
-            self._programs[shapes] = program, params
-        return self._programs[shapes]
+            self._programs[shapes, platform] = program, params
+        return self._programs[shapes, platform]
 
-    def _build(self, graph: Graph) -> tuple[Program, Params]:
+    def _build(self, graph: Graph, platform: Platform) -> tuple[Program, Params]:
         return build(
             fold(graph, keep_required=self._reports),
             custom_ops=self._custom_ops,
             report_unpredictable=self._reports,
             prepare=True,
+            platform=platform,
         )
 
     def _add_variables(self, graph: Graph) -> None:
@@ -269,6 +279,7 @@ def compile(
     custom_ops: CustomOps | None = None,
     report_unpredictable: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
+    onednn: bool = True,
 ) -> Executable:
     """Compiles a graph for repeated calls.
 
@@ -291,6 +302,8 @@ def compile(
       report_unpredictable: calls also return flags of broken REQUIRE rules; see `tosajax.lower`.
         Examples that run side by side have flags of their own.
       cache_dir: a folder where compiled programs are kept from one process to the next.
+      onednn: may call the oneDNN that jaxlib holds, on CPUs where it is exact and faster than XLA's
+        own kernels. Programs that are kept in a folder or saved do not.
 
     Raises:
       TosaError: the graph is illegal or the target does not support it.
@@ -316,6 +329,7 @@ def compile(
         custom_ops=custom_ops,
         report_unpredictable=report_unpredictable,
         cache_dir=cache_dir,
+        onednn=onednn,
     )
 
 

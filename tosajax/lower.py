@@ -19,6 +19,7 @@ from tosajax.checks import RULES
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.graph import Graph, Node, Tensor, arguments, declared_variables
+from tosajax.ops._platform import ANY, Platform, tracing_for
 from tosajax.report import UnsupportedError
 from tosajax.spec import Form, Kind
 from tosajax.validate import validate
@@ -86,6 +87,7 @@ def build(
     custom_ops: CustomOps | None = None,
     report_unpredictable: bool = False,
     prepare: bool = False,
+    platform: Platform = ANY,
     kernels: Any = ops,
     traced: Traced | None = None,
     amend: Amend | None = None,
@@ -97,6 +99,7 @@ def build(
       prepare: for a program that is compiled once, with `compiled.compiler_options`, and not
         differentiated. Operators take constant weights, zero points and shifts from the graph,
         not from the parameters, so that they can prepare them; and bfloat16 moves by its bits.
+      platform: the only one that the program is for, if that is known.
       kernels: holds a function for each operator, by its name in lower case.
       traced: attributes that come with the parameters.
       amend: given (params, name, value) of each input and each output of a node, returns what
@@ -114,7 +117,8 @@ def build(
 
     def program(params: Params, state: State, *inputs: jax.Array):
         try:
-            return block(params, state, *inputs)
+            with tracing_for(platform):
+                return block(params, state, *inputs)
         except RecursionError:
             limit = f"Python's recursion limit ({sys.getrecursionlimit()})"
             message = f"graph {graph.name!r} nests control flow too deeply for {limit}"

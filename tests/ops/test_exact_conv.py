@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracle import forced
 from oracle.matmul_oracle import draw
 
 from tosajax.dtypes import DType
@@ -42,7 +43,13 @@ CASES = [
     for dtype in (DType.INT8, DType.INT16)
     for is_more in [dtype is DType.INT16 and shape not in INT16_SHAPES]
 ]
-NAMES = ["dot", "patches", "convolution"]
+NAMES = [
+    *("dot", "patches", "convolution"),
+    pytest.param(
+        "onednn convolution",
+        marks=pytest.mark.skipif(not forced.is_here("onednn"), reason="no VNNI, or another jaxlib"),
+    ),
+]
 POINTS = [-128, -1, 0, 127]
 
 

@@ -7,9 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from tosajax.ops import _exact_conv
+from tosajax.ops import _exact_conv, _onednn, _platform
+from tosajax.ops._platform import ANY, Platform
 
-ROUTES = ("convolution", "patches", "traced", "loop")
+ROUTES = ("onednn", "convolution", "patches", "traced", "loop")
+
+
+def is_here(name: str) -> bool:
+    """Whether this machine has a route."""
+    return name != "onednn" or _onednn.usable()
 
 
 @contextlib.contextmanager
@@ -17,16 +23,24 @@ def route(name: str) -> Iterator[None]:
     """Has all integer convolutions traced inside take a route.
 
     Args:
-      name: "convolution" or "patches", for constant weights; "traced", patches of weights that
-        are not known; or "loop", over blocks of taps. Kernels of many taps always loop, and the
-        depthwise ones only know slices and the loop.
+      name: "onednn", which multiplies matrices too, however small; "convolution" or "patches", for
+        constant weights; "traced", patches of weights that are not known; or "loop", over blocks
+        of taps. Kernels of many taps always loop, and the depthwise ones only know slices and the
+        loop.
     """
-    with mock.patch.multiple(_exact_conv, **_changes(name)):
+    platform = Platform("cpu", onednn=True) if name == "onednn" else ANY
+    with contextlib.ExitStack() as changed:
+        changed.enter_context(mock.patch.object(_platform, "current", return_value=platform))
+        changed.enter_context(mock.patch.object(_onednn, "pays", bool))
+        for attribute, value in _changes(name).items():
+            changed.enter_context(mock.patch.object(_exact_conv, attribute, value))
         yield
 
 
 def _changes(name: str) -> dict[str, Any]:
     match name:
+        case "onednn":
+            return {}
         case "convolution" | "patches":
             choose = _exact_conv.choose
 

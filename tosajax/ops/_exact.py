@@ -12,6 +12,7 @@ results that are defined fit.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 
 import jax
@@ -20,6 +21,7 @@ import numpy as np
 from jax import lax
 
 from tosajax.fixedpoint import _x64
+from tosajax.ops import _onednn, _platform
 
 # Products of int8 are at most 2**14, so that 131071 of them add up to less than 2**31.
 INT8_CHUNK = (2**31 - 1) // 2**14
@@ -46,11 +48,21 @@ def dot(a: jax.Array, b: jax.Array | np.ndarray, *, b_axis: int = -2) -> jax.Arr
     """int8 [..., M, K] times int8 [..., K, N], or [..., N, K] with b_axis=-1, in int32."""
     n_axis = -3 - b_axis
     m, n = a.shape[-2], b.shape[n_axis]
+    if by_onednn(a, b, b_axis=b_axis):
+        return _onednn.dot(a, b, transposed=b_axis == -1)
     # A vector takes the slow path, two rows the fast one.
     a = _pad_to_two(a, -2) if m == 1 else a
     b = _pad_to_two(jnp.asarray(b), n_axis) if n == 1 else b
     result = lax.dot_general(a, b, _dimensions(a, b, b_axis), preferred_element_type=jnp.int32)
     return result[..., :m, :n] if 1 in (m, n) else result
+
+
+def by_onednn(a: jax.Array, b: jax.Array | np.ndarray, *, b_axis: int = -2) -> bool:
+    """Whether `dot` has oneDNN multiply."""
+    platform = _platform.current()
+    work = math.prod(a.shape) * b.shape[-3 - b_axis] * platform.examples
+    parts = _onednn.parts_of(b, transposed=b_axis == -1)
+    return platform.onednn and _onednn.pays(work // max(1, parts))
 
 
 def dot_zp(

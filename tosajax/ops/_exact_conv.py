@@ -1,9 +1,9 @@
 """The exact routes of integer convolutions.
 
 XLA has no fast convolution of integers but one: int8 on CPU, with the weights laid out as HWIO from
-the start and channels enough. So weights that are NumPy arrays, as constants are in a compiled
-graph, are prepared here and convolved directly where that kernel exists; everything else becomes
-dots of patches.
+the start and channels enough; oneDNN has another there. So weights that are NumPy arrays, as
+constants are in a compiled graph, are prepared here and convolved directly where such a kernel
+exists; everything else becomes dots of patches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from tosajax.fixedpoint import _x64
-from tosajax.ops import _exact
+from tosajax.ops import _exact, _onednn, _platform
 from tosajax.ops._route import route
 from tosajax.ops._window import Window, dynamic_window, pad_spatial, patches_of
 
@@ -34,12 +34,15 @@ _MIN_TO_FILL = 12
 MIN_INPUT_CHANNELS = 8
 # Up to here, correcting the border of the result costs less than padding the input.
 _MAX_BORDER_BYTES = 2**18
+_ONEDNN = "onednn convolution"
+# What oneDNN's inputs are more than ours: its kernels multiply uint8 by int8.
+_RAISED = 128
 
 
 class Route(NamedTuple):
     """How a convolution is computed on CPU."""
 
-    name: str  # "dot", "convolution", "patches" or "loop"
+    name: str  # "dot", "onednn convolution", "convolution", "patches" or "loop"
     reason: str
 
 
@@ -51,10 +54,12 @@ def choose(
     if math.prod(_counts(x, shape)) > 1:
         return Route("loop", f"{math.prod(kernel)} taps are too many to lay out at once")
     if math.prod(kernel) == 1:
-        return Route("dot", "one tap")
+        return Route("dot", "one tap, by oneDNN" if _by_onednn(x, oc, shape) else "one tap")
     if known is None:
         return Route("patches", "weights not constant")
     channels = ic * (kernel[0] if len(kernel) == 3 else 1)
+    if _by_onednn(x, oc, shape) and _onednn.convolves(known):
+        return Route(_ONEDNN, f"constant weights, {channels} to {oc} channels")
     enough = MIN_INPUT_CHANNELS if max(channels, oc) >= _MIN_CHANNELS else _MIN_TO_FILL
     if channels < enough:
         return Route("patches", f"{channels} to {oc} channels are few")
@@ -135,13 +140,14 @@ def _by_constant(
     out = shape.out(x.shape)
     if x.ndim == 5:
         x, weight, shape = _depth_to_channels(x, weight, x_zp, shape)
-    if name != "convolution" or not _pads_natively(x, oc, shape):
+    if not _pads_natively(x, oc, shape, name):
         x = pad_spatial(x, shape.pad, _scalar(x_zp))
         shape = shape._replace(pad=((0, 0), (0, 0)))
     border = _border(weight, x.shape, shape)
+    raised = np.int32(_RAISED if name == _ONEDNN else 0)
     if x.dtype == np.int8:
         total = _sums(x, weight, shape, name)
-        offset = border * x_zp.astype(np.int32).reshape(1, 1, 1, 1)
+        offset = border * (x_zp.astype(np.int32).reshape(1, 1, 1, 1) + raised)
         known = isinstance(offset, np.ndarray)
         total = total if known and not offset.any() else total - offset
     else:
@@ -149,7 +155,7 @@ def _by_constant(
         with _x64.scope():
             # x = 256 * high + low + 128, where it is not padding.
             total = _x64.widen(high) * np.int64(256) + _x64.widen(low)
-            total = total + _x64.widen(jnp.asarray(border)) * np.int64(128)
+            total = total + _x64.widen(jnp.asarray(border)) * np.int64(128 - 257 * int(raised))
     return total.reshape(batch, *out, oc)
 
 
@@ -169,14 +175,25 @@ def _depth_to_channels(
     return x.reshape(-1, *x.shape[2:]), flat, plane
 
 
-def _pads_natively(x: jax.Array, oc: int, shape: Window) -> bool:
+def _pads_natively(x: jax.Array, oc: int, shape: Window, name: str) -> bool:
     """Whether to pad with zeros and correct the border, rather than to pad with the zero point.
 
     XLA's fast kernel makes no result that is larger than its input.
     """
     out = shape.out(x.shape)
-    shrinks = all(o <= i for o, i in zip(out, x.shape[1:-1], strict=True))
-    return shrinks and 4 * math.prod(out) * oc <= _MAX_BORDER_BYTES
+    if name == _ONEDNN:
+        able = _onednn.pads(x.shape[1:-1], shape)
+    else:
+        shrinks = all(o <= i for o, i in zip(out, x.shape[1:-1], strict=True))
+        able = name == "convolution" and shrinks
+    return able and 4 * math.prod(out) * oc <= _MAX_BORDER_BYTES
+
+
+def _by_onednn(x: jax.Array, oc: int, shape: Window) -> bool:
+    """Whether the platform has oneDNN multiply so much."""
+    platform = _platform.current()
+    terms = x.shape[0] * math.prod(shape.out(x.shape)) * math.prod(shape.size) * x.shape[-1]
+    return platform.onednn and _onednn.pays(terms * oc * platform.examples)
 
 
 def _border(weight: np.ndarray, lengths: Sequence[int], shape: Window) -> np.ndarray:
@@ -196,7 +213,10 @@ def _border(weight: np.ndarray, lengths: Sequence[int], shape: Window) -> np.nda
 
 
 def _sums(x: jax.Array, weight: np.ndarray, shape: Window, name: str) -> jax.Array:
-    """int8 [N, IH, IW, IC] convolved with int8 [OC, KH, KW, IC], padding being 0, in int32."""
+    """int8 [N, IH, IW, IC] convolved with int8 [OC, KH, KW, IC], padding being 0, in int32.
+
+    Of oneDNN, the input is raised, but not its padding.
+    """
     oc = weight.shape[0]
 
     def by_patches(x: jax.Array, weight: jax.Array | np.ndarray) -> jax.Array:
@@ -217,11 +237,16 @@ def _sums(x: jax.Array, weight: np.ndarray, shape: Window, name: str) -> jax.Arr
         )[..., :oc]
 
     hwio = np.ascontiguousarray(weight.transpose(1, 2, 3, 0))
-    if name != "convolution":
+    if name == _ONEDNN:
+        return _onednn.convolution(x, hwio, shape)
+    platform = _platform.current().name
+    # Only XLA:CPU: others convolve integers slowly, not at all, or (grouped) wrongly.
+    if name != "convolution" or platform not in ("cpu", None):
         return by_patches(x, hwio)
     if max(hwio.shape[-2:]) < _MIN_CHANNELS:
         hwio = np.pad(hwio, [(0, 0)] * 3 + [(0, _FILLED_CHANNELS - oc)])
-    # Only XLA:CPU: others convolve integers slowly, not at all, or (grouped) wrongly.
+    if platform == "cpu":
+        return directly(x, jnp.asarray(hwio))
     return lax.platform_dependent(x, hwio, cpu=directly, default=by_patches)
 
 

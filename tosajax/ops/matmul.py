@@ -29,7 +29,7 @@ def matmul(
       `out_type`, [N, H, W].
     """
     if a.dtype == np.int8:
-        with route("dot", "int8"):
+        with route("dot", "int8, by oneDNN" if _exact.by_onednn(a, b) else "int8"):
             if isinstance(b, np.ndarray):  # [N, K], which is faster for few rows
                 return _exact.dot_zp(a, b.swapaxes(1, 2).copy(), a_zp, b_zp, b_axis=-1)
             return _exact.dot_zp(a, b, a_zp, b_zp)

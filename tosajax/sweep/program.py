@@ -22,6 +22,7 @@ from tosajax.grad.qtensor import QTensor
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.inputs import accept
 from tosajax.lower import Traced, build
+from tosajax.ops._platform import at_hand
 from tosajax.quant import QParams, dequantize, quantize
 from tosajax.spec import RoundingMode
 from tosajax.sweep.subject import Arrays
@@ -36,13 +37,14 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
     attributes = [key for keys in traced.values() for key in keys.values()]
     names = [n for n in _constants(one) if n not in fixed]
     known = {name: fixed[name] for name in _constants(one) if name in fixed}
+    micro = micro_batch_of(one, batch, None, ()) or batch
     run, rest = build(
         fold(_with_inputs(one, names, known)),
         prepare=True,
+        platform=at_hand(jax.default_backend())._replace(examples=micro),
         traced=traced,
         kernels=_KERNELS if any("rounding_mode" in t for t in traced.values()) else ops,
     )
-    micro = micro_batch_of(one, batch, None, ()) or batch
     program = side_by_side(run, _with_inputs(one, names, known), batch, micro, shared=names)
 
     def apply(varying: Arrays, *inputs: jax.Array) -> tuple[Any, ...]:

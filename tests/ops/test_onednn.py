@@ -1,0 +1,316 @@
+"""int8 products by oneDNN: exact, under transforms, and only where they are exact and faster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracle import forced
+from oracle.matmul_oracle import draw
+
+import tosajax
+from tosajax.builder import Builder
+from tosajax.dtypes import DType
+from tosajax.ops import _exact, _exact_conv, _onednn, _platform
+from tosajax.ops._platform import ANY, Platform, tracing_for
+from tosajax.ops._window import Window
+
+HERE = Platform("cpu", onednn=True)
+here = pytest.mark.skipif(not forced.is_here("onednn"), reason="no VNNI, or another jaxlib")
+NONE = ((0, 0), (0, 0))
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(41)
+
+
+def extreme(rng: np.random.Generator, shape) -> np.ndarray:
+    """Values near one end of int8, whose sums have many bits."""
+    low = rng.choice([-128, 120])
+    return rng.integers(low, low + 8, shape).astype(np.int8)
+
+
+def wide(x) -> np.ndarray:
+    return np.asarray(x).astype(np.int64)
+
+
+# (batch, M, K, N); 1,024 terms are the most that are added at once.
+DOTS = [
+    *(((), 2, 3, 2), ((), 1, 1, 1), ((), 1, 64, 33), ((), 40, 5, 1), ((2, 3), 4, 17, 6)),
+    *(((), 5, 1024, 7), ((), 5, 1025, 7), ((3,), 3, 2049, 5), ((1, 1), 6, 70_000, 3)),
+]
+
+
+@here
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(("batch", "m", "k", "n"), DOTS)
+def test_dot(batch, m, k, n, constant, transposed, rng):
+    for values in (extreme, lambda rng, shape: draw(rng, DType.INT8, shape)):
+        for _ in range(4):
+            a, b = values(rng, (*batch, m, k)), values(rng, (*batch, k, n))
+            given = np.swapaxes(b, -1, -2).copy() if transposed else b
+            if constant:
+                result = jax.jit(lambda a, b=given: _onednn.dot(a, b, transposed=transposed))(a)
+            else:
+                result = _onednn.dot(jnp.asarray(a), jnp.asarray(given), transposed=transposed)
+            assert result.dtype == np.int32
+            np.testing.assert_array_equal(np.asarray(result), (wide(a) @ wide(b)).astype(np.int32))
+
+
+@here
+def test_constants_decide_how_many_terms_are_added_at_once(rng):
+    a, b = extreme(rng, (8, 4096)), rng.integers(-4, 5, (4096, 8)).astype(np.int8)
+    whole = jax.jit(lambda a: _onednn.dot(a, b, transposed=False))
+    parts = jax.jit(lambda a, b: _onednn.dot(a, b, transposed=False))
+    assert whole.lower(a).as_text().count("__onednn$matmul") == 1
+    assert parts.lower(a, b).as_text().count("__onednn$matmul") == 4
+    for result in (whole(a), parts(a, b)):
+        np.testing.assert_array_equal(np.asarray(result), wide(a) @ wide(b))
+
+
+@here
+def test_dot_under_transforms(rng):
+    a, b = (draw(rng, DType.INT8, shape) for shape in ((3, 4, 2, 5, 6), (3, 4, 2, 6, 7)))
+
+    def dot(a, b):
+        return _onednn.dot(a, b, transposed=False)
+
+    def twice(axes):
+        return jax.vmap(jax.vmap(dot, axes), axes)
+
+    rows = np.moveaxis(a[0], 2, 0)[..., None, :]  # [5, 4, 2, 1, 6]
+    for function, left, right, want in (
+        (twice((0, 0)), a, b, wide(a) @ wide(b)),
+        (twice((0, None)), a, b[0, 0], wide(a) @ wide(b[0, 0])),
+        (twice((None, 0)), a[0, 0], b, wide(a[0, 0]) @ wide(b)),
+        (jax.vmap(dot, (0, None)), rows, b[0], wide(rows) @ wide(b[0])),
+        (lambda a, b: jax.lax.map(lambda x: dot(*x), (a, b)), a, b, wide(a) @ wide(b)),
+    ):
+        for run in (function, jax.jit(function)):
+            np.testing.assert_array_equal(np.asarray(run(left, right)), want)
+
+
+CONVOLUTIONS = {
+    # name: (x [N, H, W, IC], OC, window)
+    "same": ((2, 6, 5, 9), 20, Window((3, 3), (1, 1), (1, 1), ((1, 1), (1, 1)))),
+    "strided": ((1, 9, 8, 3), 5, Window((3, 2), (2, 3), (1, 1), ((0, 1), (1, 0)))),
+    "dilated": ((1, 9, 9, 16), 18, Window((3, 2), (1, 2), (2, 3), ((2, 1), (0, 3)))),
+    "growing": ((1, 3, 4, 8), 1, Window((3, 3), (1, 1), (1, 1), ((2, 2), (2, 2)))),
+    "one tap": ((2, 4, 5, 6), 7, Window((1, 1), (2, 1), (1, 1), NONE)),
+    "one channel": ((1, 9, 5, 1), 8, Window((4, 3), (2, 2), (1, 1), ((1, 2), (0, 1)))),
+    "many channels": ((1, 4, 4, 129), 65, Window((2, 2), (1, 1), (1, 1), NONE)),
+}
+
+
+def raised_sums(x: np.ndarray, weight: np.ndarray, window: Window) -> np.ndarray:
+    """Sums of (x + 128) * weight, weight being [KH, KW, IC, OC], by NumPy in int64."""
+    padded = np.pad(wide(x) + 128, [(0, 0), *window.pad, (0, 0)])
+    out = window.out(x.shape)
+    total = np.zeros((x.shape[0], *out, weight.shape[-1]), np.int64)
+    for tap in np.ndindex(*window.size):
+        at = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, window.dilation, out, window.stride, strict=True)
+        )
+        total += padded[(slice(None), *at)] @ wide(weight[tap])
+    return total
+
+
+@here
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolution(name, rng):
+    shape, oc, window = CONVOLUTIONS[name]
+    assert _onednn.pads(shape[1:-1], window)
+    call = jax.jit(lambda x, weight: _onednn.convolution(x, weight, window))
+    for values in (extreme, lambda rng, shape: draw(rng, DType.INT8, shape)):
+        for _ in range(4):
+            x, weight = values(rng, shape), values(rng, (*window.size, shape[-1], oc))
+            assert _onednn.convolves(np.moveaxis(weight, -1, 0))
+            result = call(x, weight)
+            assert result.dtype == np.int32
+            np.testing.assert_array_equal(np.asarray(result), raised_sums(x, weight, window))
+
+
+@here
+def test_convolution_under_transforms(rng):
+    shape, oc, window = CONVOLUTIONS["same"]
+    xs = draw(rng, DType.INT8, (3, 2, *shape))
+    weights = draw(rng, DType.INT8, (3, *window.size, shape[-1], oc))
+
+    def call(x, weight):
+        return _onednn.convolution(x, weight, window)
+
+    each = np.stack(
+        [[raised_sums(x, w, window) for x in two] for two, w in zip(xs, weights, strict=True)]
+    )
+    inner = jax.vmap(call, (0, None))
+    for function in (jax.vmap(inner), jax.jit(jax.vmap(inner)), jax.vmap(jax.jit(inner))):
+        np.testing.assert_array_equal(np.asarray(function(xs, weights)), each)
+    result = jax.jit(jax.vmap(call, (None, 0)))(xs[0, 0], weights)
+    want = [raised_sums(xs[0, 0], weight, window) for weight in weights]
+    np.testing.assert_array_equal(np.asarray(result), want)
+    mapped = jax.lax.map(lambda x: inner(*x), (xs, weights))
+    np.testing.assert_array_equal(np.asarray(mapped), each)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_weights_that_may_reach_too_far_are_left_to_xla(sign):
+    most = 2**24 // 255
+    weight = np.zeros((2, 1, 1, 1000), np.int8)
+    weight[1].flat[: most // 127] = sign * 127
+    weight[1].flat[-1] = sign * (most % 127)
+    assert _onednn.convolves(weight)
+    weight[1].flat[-1] += sign
+    assert not _onednn.convolves(weight)
+    weight[1].flat[-2] = -sign * 100  # takes away from every sum that the others add to
+    assert not _onednn.convolves(weight)
+
+
+def test_it_pads_where_windows_are_no_larger_than_the_input_and_reach_it():
+    """Of others it is known to read the wrong elements: (4, 1) by a window of (5, 4), say."""
+    window = Window((3, 2), (1, 1), (2, 1), ((4, 4), (1, 0)))
+    assert _onednn.pads((5, 2), window)
+    assert not _onednn.pads((4, 2), window)
+    assert not _onednn.pads((5, 1), window)
+    assert not _onednn.pads((9, 9), window._replace(pad=((5, 0), (0, 0))))
+    assert not _onednn.pads((9, 9), window._replace(pad=((0, 0), (0, 2))))
+
+
+def convolution_graph(channels: int = 16, size: int = 32):
+    b = Builder()
+    x = b.input("x", DType.INT8, (-1, size, size, channels))
+    weight = b.const(
+        np.arange(9 * channels * 16).reshape(16, 3, 3, channels) % 250 - 125, DType.INT8
+    )
+    y = b.op(
+        "CONV2D", x, weight, b.const(np.zeros(16), DType.INT32), b.const([3], DType.INT8),
+        b.const([0], DType.INT8), pad=(1, 1, 1, 1), stride=(1, 1), dilation=(1, 1),
+        acc_type=DType.INT32,
+    )  # fmt: skip
+    return b.graph([y])
+
+
+@here
+def test_compiled_graphs_call_it_where_it_pays(tmp_path, rng):
+    graph = convolution_graph()
+    many = draw(rng, DType.INT8, (8, 32, 32, 16))
+    quick, plain = (tosajax.compile(graph, batch=8, onednn=on) for on in (True, False))
+    assert "__onednn$convolution" in quick.hlo()
+    assert quick.cost().nodes[0].route == "onednn convolution"
+    others = [plain, tosajax.compile(graph, batch=8, cache_dir=tmp_path)]
+    for run in (*others, tosajax.compile(graph, batch=1)):
+        assert "__onednn" not in run.hlo()
+        assert run.cost().nodes[0].route == "convolution"
+    (want,) = plain(many)
+    for run in (quick, *others):
+        (result,) = run(many)
+        np.testing.assert_array_equal(np.asarray(result), np.asarray(want))
+    quick.save(tmp_path / "a.tjx")
+    (result,) = tosajax.load_executable(tmp_path / "a.tjx")(many)
+    np.testing.assert_array_equal(np.asarray(result), np.asarray(want))
+
+
+@here
+def test_matrices_and_single_taps_say_what_multiplies(rng):
+    b = Builder()
+    x, y = b.input("x", DType.INT8, (1, 256, 256)), b.input("y", DType.INT8, (1, 256, 256))
+    zero = b.const([0], DType.INT8)
+    run = tosajax.compile(b.graph([b.op("MATMUL", x, y, zero, b.const([2], DType.INT8))]))
+    assert run.cost().nodes[0].reason == "int8, by oneDNN"
+    left, right = (draw(rng, DType.INT8, (1, 256, 256)) for _ in range(2))
+    (result,) = run(left, right)
+    np.testing.assert_array_equal(np.asarray(result), wide(left) @ (wide(right) - 2))
+
+
+@here
+def test_a_user_who_keeps_programs_gets_ones_that_can_be_kept(tmp_path):
+    assert _onednn.usable()
+    before = jax.config.jax_compilation_cache_dir  # pyright: ignore
+    try:
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+        assert not _onednn.usable()
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_other_processors_and_versions_are_left_to_xla(monkeypatch):
+    here = frozenset({version("jaxlib")})
+    for flags, versions, fast in (
+        ({"avx512_vnni"}, here, True),
+        ({"avx512_vnni", "amx_int8"}, here, False),
+        ({"avx512f"}, here, False),
+        ({"avx512_vnni"}, frozenset({"0.0.0"}), False),
+    ):
+        monkeypatch.setattr(_onednn, "_cpu_flags", lambda flags=flags: frozenset(flags))
+        monkeypatch.setattr(_onednn, "_VERSIONS", versions)
+        assert _onednn._is_fast.__wrapped__() == fast
+
+
+@here
+@pytest.mark.parametrize("instructions", ["AVX512_CORE", "AVX2"])
+def test_instructions_that_stop_at_16_bits_are_noticed(instructions):
+    program = "from tosajax.ops import _onednn; print(_onednn.usable())"
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": instructions},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert result.stdout.split() == ["False"]
+
+
+def test_the_platform_of_a_trace_ends_with_it():
+    assert _platform.current() == ANY
+    seen = []
+
+    def fail():
+        with tracing_for(HERE):
+            seen.append(_platform.current())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert seen == [HERE]
+    assert _platform.current() == ANY
+
+
+@pytest.mark.parametrize(("name", "count"), [("cpu", 1), ("cuda", 0), (None, 1)])
+def test_a_known_platform_has_its_route_alone(name, count, rng):
+    x = draw(rng, DType.INT8, (2, 8, 8, 32))
+    weight = draw(rng, DType.INT8, (32, 3, 3, 32))
+    zero = np.zeros(1, np.int8)
+    window = Window((3, 3), (1, 1), (1, 1), ((1, 1), (1, 1)))
+
+    def call(x):
+        with tracing_for(Platform(name)):
+            return _exact_conv.convolution(x, weight, zero, zero, window)
+
+    text = str(jax.make_jaxpr(call)(x))
+    assert text.count("conv_general_dilated[") == count
+    assert ("dot_general[" in text) == (name != "cpu")
+    zp = jnp.asarray(zero)
+    want = _exact_conv.convolution_definition(jnp.asarray(x), jnp.asarray(weight), zp, zp, window)
+    np.testing.assert_array_equal(np.asarray(call(x)), np.asarray(want))
+
+
+@here
+def test_small_products_are_left_to_xla():
+    a = jnp.ones((64, 64), jnp.int8)
+    with tracing_for(HERE):
+        assert not _exact.by_onednn(a, a)
+    with tracing_for(HERE._replace(examples=16)):
+        assert _exact.by_onednn(a, a)
+        long = jnp.ones((64, 64 * 1024), jnp.int8)
+        assert not _exact.by_onednn(long[:1], long, b_axis=-1)  # 64 parts, none of which pays
+    with tracing_for(ANY._replace(examples=16)):
+        assert not _exact.by_onednn(a, a)

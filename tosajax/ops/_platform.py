@@ -1,0 +1,42 @@
+"""What is known of the platform that a program is traced for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import NamedTuple
+
+from tosajax.ops import _onednn
+
+
+class Platform(NamedTuple):
+    """A platform, and what XLA has there for products of int8."""
+
+    name: str | None = None  # as `jax.Device.platform` has it; None where it is not known yet
+    onednn: bool = False
+    examples: int = 1  # that will run side by side, by `jax.vmap`
+
+
+ANY = Platform()
+_current: ContextVar[Platform] = ContextVar("platform", default=ANY)
+
+
+def at_hand(name: str) -> Platform:
+    """A platform of this process."""
+    return Platform(name, onednn=name == "cpu" and _onednn.usable())
+
+
+def current() -> Platform:
+    """Where what is traced now will run."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def tracing_for(platform: Platform) -> Iterator[None]:
+    """Has everything traced inside be for a platform alone."""
+    token = _current.set(platform)
+    try:
+        yield
+    finally:
+        _current.reset(token)
