@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ops import fuzz_onednn
 from oracle import forced
+from oracle.int8_products import extreme, raised_sums, wide
 from oracle.matmul_oracle import draw
 
 import tosajax
@@ -29,16 +31,6 @@ NONE = ((0, 0), (0, 0))
 @pytest.fixture
 def rng():
     return np.random.default_rng(41)
-
-
-def extreme(rng: np.random.Generator, shape) -> np.ndarray:
-    """Values near one end of int8, whose sums have many bits."""
-    low = rng.choice([-128, 120])
-    return rng.integers(low, low + 8, shape).astype(np.int8)
-
-
-def wide(x) -> np.ndarray:
-    return np.asarray(x).astype(np.int64)
 
 
 # (batch, M, K, N); 1,024 terms are the most that are added at once.
@@ -108,20 +100,6 @@ CONVOLUTIONS = {
     "one channel": ((1, 9, 5, 1), 8, Window((4, 3), (2, 2), (1, 1), ((1, 2), (0, 1)))),
     "many channels": ((1, 4, 4, 129), 65, Window((2, 2), (1, 1), (1, 1), NONE)),
 }
-
-
-def raised_sums(x: np.ndarray, weight: np.ndarray, window: Window) -> np.ndarray:
-    """Sums of (x + 128) * weight, weight being [KH, KW, IC, OC], by NumPy in int64."""
-    padded = np.pad(wide(x) + 128, [(0, 0), *window.pad, (0, 0)])
-    out = window.out(x.shape)
-    total = np.zeros((x.shape[0], *out, weight.shape[-1]), np.int64)
-    for tap in np.ndindex(*window.size):
-        at = tuple(
-            slice(t * d, t * d + (n - 1) * s + 1, s)
-            for t, d, n, s in zip(tap, window.dilation, out, window.stride, strict=True)
-        )
-        total += padded[(slice(None), *at)] @ wide(weight[tap])
-    return total
 
 
 @here
@@ -314,3 +292,18 @@ def test_small_products_are_left_to_xla():
         assert not _exact.by_onednn(long[:1], long, b_axis=-1)  # 64 parts, none of which pays
     with tracing_for(ANY._replace(examples=16)):
         assert not _exact.by_onednn(a, a)
+
+
+@here
+def test_random_shapes(capsys):
+    assert fuzz_onednn.main(["--cases", "12", "--seed", "3"]) == 0
+    assert capsys.readouterr().out.endswith("12 cases, 0 differ\n")
+
+
+@here
+def test_a_wrong_sum_is_found(monkeypatch, capsys):
+    call = _onednn._call
+    monkeypatch.setattr(_onednn, "_call", lambda *args: call(*args) | np.int32(1))
+    _onednn._dot.cache_clear()
+    assert fuzz_onednn.main(["--cases", "4", "--seed", "3"]) == 1
+    assert "differ" in capsys.readouterr().out

@@ -64,7 +64,7 @@ def parts_of(b: jax.Array | np.ndarray, *, transposed: bool) -> int:
     """In how many parts `dot` adds, so that no sum is too large; constants may allow for one."""
     axis = -1 if transposed else -2
     if isinstance(b, np.ndarray):
-        largest = np.abs(b.astype(np.int64)).sum(axis=axis).max(initial=0)
+        largest = np.abs(b.astype(np.int32)).sum(axis=axis).max(initial=0)
         if 128 * int(largest) <= _MAX_SUM:
             return 1
     return -(-b.shape[axis] // _MAX_TERMS)
@@ -87,7 +87,7 @@ def convolution(x: jax.Array, weight: jax.Array | np.ndarray, shape: Window) -> 
 
 def convolves(weight: np.ndarray) -> bool:
     """Whether sums of uint8 by constant weights [OC, ..., IC] are small enough."""
-    flat = weight.reshape(weight.shape[0], -1).astype(np.int64)
+    flat = weight.reshape(weight.shape[0], -1).astype(np.int32)
     largest = max(flat.clip(min=0).sum(1).max(initial=0), -flat.clip(max=0).sum(1).min(initial=0))
     return 255 * int(largest) <= _MAX_SUM
 
@@ -202,5 +202,5 @@ def _is_exact() -> bool:
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         sums = jax.jit(functools.partial(convolution, shape=window)).lower(x, weight).compile()
         result = sums(x, weight)
-    wanted = (rows.astype(np.int64) + 128) @ columns.T.astype(np.int64)
+    wanted = (rows.astype(np.int32) + 128) @ columns.T.astype(np.int32)
     return np.array_equal(np.asarray(result).reshape(2, 2), wanted)
