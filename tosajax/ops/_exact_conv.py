@@ -40,7 +40,7 @@ _RAISED = 128
 
 
 class Route(NamedTuple):
-    """How a convolution is computed on CPU."""
+    """How a convolution is computed, on CPU where the platform is not known."""
 
     name: str  # "dot", "onednn convolution", "convolution", "patches" or "loop"
     reason: str
@@ -57,6 +57,9 @@ def choose(
         return Route("dot", "one tap, by oneDNN" if _by_onednn(x, oc, shape) else "one tap")
     if known is None:
         return Route("patches", "weights not constant")
+    if _platform.current().name not in ("cpu", None):
+        # Others convolve integers slowly, not at all, or (grouped) wrongly.
+        return Route("patches", "only XLA for CPUs convolves integers")
     channels = ic * (kernel[0] if len(kernel) == 3 else 1)
     if _by_onednn(x, oc, shape) and _onednn.convolves(known):
         return Route(_ONEDNN, f"constant weights, {channels} to {oc} channels")
@@ -239,13 +242,11 @@ def _sums(x: jax.Array, weight: np.ndarray, shape: Window, name: str) -> jax.Arr
     hwio = np.ascontiguousarray(weight.transpose(1, 2, 3, 0))
     if name == _ONEDNN:
         return _onednn.convolution(x, hwio, shape)
-    platform = _platform.current().name
-    # Only XLA:CPU: others convolve integers slowly, not at all, or (grouped) wrongly.
-    if name != "convolution" or platform not in ("cpu", None):
+    if name != "convolution":
         return by_patches(x, hwio)
     if max(hwio.shape[-2:]) < _MIN_CHANNELS:
         hwio = np.pad(hwio, [(0, 0)] * 3 + [(0, _FILLED_CHANNELS - oc)])
-    if platform == "cpu":
+    if _platform.current().name == "cpu":
         return directly(x, jnp.asarray(hwio))
     return lax.platform_dependent(x, hwio, cpu=directly, default=by_patches)
 
