@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_examples import APART, inputs_of
@@ -55,13 +56,45 @@ def test_variables_of_examples_in_micro_batches():
     assert np.asarray(run.state["total"].value).tolist() == [[0], [2], [4], [6], [8]]
 
 
+@pytest.mark.parametrize("micro_batch", [2, 3, 7])
+def test_int48_in_micro_batches(micro_batch):
+    b = Builder()
+    x, zero = b.input("x", DType.INT16, (1, 2, 9)), b.const([0], DType.INT16)
+    weight = np.full((1, 9, 3), -32768, np.int16)
+    graph = b.graph([b.op("MATMUL", x, b.const(weight, DType.INT16), zero, zero)])
+    run = tosajax.compile(graph, batch=7, micro_batch=micro_batch)
+    values = np.linspace(-32768, 32767, 7 * 2 * 9).astype(np.int16).reshape(7, 2, 9)
+    (y,) = run(values)
+    assert y.dtype == np.int64
+    np.testing.assert_array_equal(
+        np.asarray(y), values.astype(np.int64) @ weight[0].astype(np.int64)
+    )
+
+
+def test_calls_of_a_batch_are_of_one_size(data):
+    graph, images = digits(data)
+    for batch, micro_batch, calls in ((12, 5, 3), (12, 6, 2), (7, 3, 3), (5, 9, 1)):
+        run = tosajax.compile(graph, batch=batch, micro_batch=micro_batch)
+        compiled, _ = run._compile([jnp.asarray(images[:batch])])
+        sizes = []
+        key = next(iter(run._compiled))
+
+        def count(constants, state, x, compiled=compiled, sizes=sizes):
+            sizes.append(len(x))
+            return compiled(constants, state, x)
+
+        run._compiled[key] = count, run._compiled[key][1]
+        run(images[:batch])
+        assert sizes == [-(-batch // calls)] * calls
+
+
 def test_micro_batches_are_chosen_to_fit_the_cache():
     b = Builder()
     x = b.input("x", DType.INT8, (-1, 64, 64, 16))
     graph = b.graph([b.op("MAX_POOL2D", x, kernel=(2, 2), stride=(2, 2), pad=(0, 0, 0, 0))])
     assert tosajax.compile(graph, batch=2).micro_batch == 2
     if jax.default_backend() == "cpu":
-        assert 16 <= (tosajax.compile(graph, batch=1000).micro_batch or 0) <= 128
+        assert 32 <= (tosajax.compile(graph, batch=1000).micro_batch or 0) <= 256
 
 
 @pytest.mark.parametrize("micro_batch", [0, -1])

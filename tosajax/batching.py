@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -73,6 +74,68 @@ def side_by_side(
         return state, flags, tuple(joined)
 
     return batched
+
+
+def call_in_parts(
+    function: Callable[..., Any],
+    graph: Graph,
+    size: int,
+    count: int,
+    state: State,
+    inputs: Sequence[jax.Array],
+) -> Any:
+    """Calls a compiled program of `side_by_side` for `size` of `count` examples at a time.
+
+    Unlike a loop within the program, this leaves XLA:CPU all its ways to be quick: in a loop it has
+    no fast convolution of floats, and a core alone for what it fuses. The last examples of a part
+    are also the first of the next where `count` is no multiple of `size`.
+
+    Args:
+      function: (state, *inputs) -> (state, flags, outputs), of `size` examples.
+      graph: that it runs.
+      size: examples of a call, at most `count`.
+      count: examples of state and inputs.
+      state: of all of them.
+      inputs: likewise.
+    """
+    if size == count:
+        return function(state, *inputs)
+    carries = [carries_batch(t) for t in graph.input_tensors]
+    own = state, [x for x, c in zip(inputs, carries, strict=True) if c]
+    shared = [x for x, c in zip(inputs, carries, strict=True) if not c]
+    results = None
+    for start in range(0, count, size):
+        at = np.int32(min(start, count - size))
+        part_state, carried = _taken(own, at, size)
+        sources = {True: iter(carried), False: iter(shared)}
+        part = function(part_state, *(next(sources[c]) for c in carries))
+        results = _spread(part, count) if results is None else _put(results, part, at)
+    return results
+
+
+@functools.partial(jax.jit, static_argnames="size")
+def _taken(tree: Any, start: jax.Array, size: int) -> Any:
+    return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, size), tree)
+
+
+@functools.partial(jax.jit, static_argnames="count")
+def _spread(part: Any, count: int) -> Any:
+    """Room for `count` examples, that holds the first ones already."""
+
+    def spread(x: jax.Array) -> jax.Array:
+        copies = -(-count // x.shape[0])
+        repeated = lax.broadcast(x, (copies,)).reshape(copies * x.shape[0], *x.shape[1:])
+        return lax.slice_in_dim(repeated, 0, count)
+
+    return jax.tree.map(spread, part)
+
+
+@functools.partial(jax.jit, donate_argnames="room")
+def _put(room: Any, part: Any, start: jax.Array) -> Any:
+    def put(x: jax.Array, y: jax.Array) -> jax.Array:
+        return lax.dynamic_update_slice_in_dim(x, y, start, 0)
+
+    return jax.tree.map(put, room, part)
 
 
 def _in_parts(function: Callable[[Any], Any], batch: Any, size: int) -> Any:

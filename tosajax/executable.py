@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import MutableMapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax import saved
-from tosajax.batching import Devices, carries_batch, on_all, side_by_side
+from tosajax.batching import Devices, call_in_parts, carries_batch, on_all, side_by_side
 from tosajax.bind import bind
 from tosajax.compiled import compiler_options, persistent_cache, trace
 from tosajax.cost import Cost, cost, peak_bytes
@@ -28,8 +29,8 @@ from tosajax.target import Target
 from tosajax.validate import check_form, validate
 from tosajax.variables import State, Variable, initial_state
 
-# Tensors of a micro-batch that are alive at a time and stay in a core's share of the cache.
-_CACHE_BYTES = 2**23
+# Tensors of a micro-batch that are alive at a time and stay in the cache.
+_CACHE_BYTES = 2**24
 
 Shapes = tuple[tuple[int, ...] | None, ...]  # of inputs; None where the rank is not known
 
@@ -65,6 +66,11 @@ class Executable:
         self.graph, self.examples = with_batch(graph, self.target, batch)
         self.devices = tuple(devices)
         self.micro_batch = micro_batch_of(self.graph, self.examples, micro_batch, self.devices)
+        # A program of several devices loops over the micro-batches of each by itself.
+        self._at_once = self.examples
+        if self.micro_batch and self.examples and not self.devices:
+            calls = -(-self.examples // self.micro_batch)
+            self._at_once = -(-self.examples // calls)
         self.state: MutableMapping[str, Variable] = {} if state is None else state
         self._custom_ops, self._reports = custom_ops, report_unpredictable
         self._cache_dir = cache_dir
@@ -72,7 +78,7 @@ class Executable:
         platform = at_hand(self.devices[0].platform if devices else jax.default_backend())
         self._platform = platform._replace(
             onednn=platform.onednn and onednn and cache_dir is None,
-            examples=self.micro_batch or 1,
+            examples=min(self.micro_batch or 1, self._at_once or 1),
         )
         self._programs: dict[tuple, tuple[Program, Params]] = {}
         self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
@@ -96,7 +102,11 @@ class Executable:
         is_new = _shapes(arrays) not in self._compiled
         compiled, constants = self._compile(arrays)
         with persistent_cache(self._cache_dir) if is_new else contextlib.nullcontext():
-            state, flags, outputs = compiled(constants, self._own_state(), *arrays)
+            run = functools.partial(compiled, constants)
+            at_once, examples = self._at_once or 1, self.examples or 1
+            state, flags, outputs = call_in_parts(
+                run, self.graph, at_once, examples, self._own_state(), arrays
+            )
         self.state.update(state)
         return (outputs, flags) if self._reports else outputs
 
@@ -106,9 +116,9 @@ class Executable:
         Raises:
           ValueError: the shapes of the inputs are not known.
         """
-        zeros = self._zeros()
-        compiled, constants = self._compile(zeros)
-        return compiled.lower(constants, self._own_state(), *zeros).compile().as_text()
+        compiled, constants = self._compile(self._zeros())
+        state, *inputs = self._part_of((self._own_state(), *self._zeros()))
+        return compiled.lower(constants, state, *inputs).compile().as_text()
 
     def cost(self) -> Cost:
         """Multiply-accumulates, bytes and routes; `print(run.cost())` shows a table.
@@ -152,7 +162,7 @@ class Executable:
             program = side_by_side(program, self.graph, count, count)
         else:
             inputs = self._zeros()
-            program, params = self._batched(_shapes(inputs), ANY)
+            program, params = self._batched(_shapes(inputs), ANY, self.examples)
         saved.write(
             path,
             program,
@@ -208,22 +218,37 @@ class Executable:
         """The jitted (constants, state, *inputs) for inputs like these, and its constants."""
         shapes = _shapes(inputs)
         if shapes not in self._compiled:
-            program, params = self._batched(shapes, self._platform, self.devices)
-            function, constants = trace(program, params, self._own_state(), *inputs)
+            program, params = self._batched(shapes, self._platform, self._at_once, self.devices)
+            arguments = self._part_of((self._own_state(), *inputs))
+            function, constants = trace(program, params, *arguments)
             constants = on_all(constants, self.devices) if self.devices else constants
             options = compiler_options(self._platform.name)
             self._compiled[shapes] = jax.jit(function, compiler_options=options), constants
         return self._compiled[shapes]
 
     def _batched(
-        self, shapes: Shapes, platform: Platform, devices: Devices = ()
+        self, shapes: Shapes, platform: Platform, count: int | None, devices: Devices = ()
     ) -> tuple[Program, Params]:
-        """The program of all examples of a call, and its parameters, for these input shapes."""
+        """The program of `count` examples, and its parameters, for these input shapes."""
         program, params = self._program(shapes, platform)
-        if self.examples is None:
+        if count is None:
             return program, params
-        count = self.micro_batch or self.examples
-        return side_by_side(program, self.graph, self.examples, count, devices), params
+        return side_by_side(program, self.graph, count, self.micro_batch or count, devices), params
+
+    def _part_of(self, arguments: tuple[State, *tuple[jax.Array, ...]]) -> tuple[Any, ...]:
+        """State and inputs like those of a call of the compiled program."""
+        if self._at_once == self.examples:
+            return arguments
+        state, *inputs = arguments
+
+        def part(x: jax.Array) -> jax.Array:
+            return x[: self._at_once]
+
+        carried = [
+            part(x) if carries_batch(t) else x
+            for t, x in zip(self.graph.input_tensors, inputs, strict=True)
+        ]
+        return jax.tree.map(part, state), *carried
 
     def _program(self, shapes: Shapes, platform: Platform) -> tuple[Program, Params]:
         """The program of the graph and its parameters for these input shapes."""
@@ -292,8 +317,9 @@ def compile(
         outputs are put together on their first dimension where that is 1, else on a new one.
         Without it, the shapes are the graph's own, and each -1 takes its size from the inputs.
       micro_batch: how many examples run at a time, where they do not depend on each other; by
-        default, on CPU, as many integer ones as the cache holds. Of float graphs, on CPU, it
-        changes last bits, and costs time: XLA has no fast convolution inside a loop.
+        default, on CPU, as many integer ones as the cache holds. Of float graphs it may change last
+        bits. A call runs one micro-batch after another; a program that is saved, or that has
+        devices, loops over them, and XLA:CPU has no fast convolution of floats inside a loop.
       devices: share the examples among these, such as `jax.devices()`.
       state: variables by name, shared with other executables: give them one dictionary, such as
         the `state` of another. New variables are added to it, and each call updates it. Examples

@@ -32,6 +32,7 @@ from tosajax.sweep.subject import Prepared, Subject, Variant, of_function
 
 _BATCH = 1024  # examples, at most
 _BATCH_BYTES = 2**28  # of tensors that are alive, on an accelerator those of a chunk
+_CACHE_BYTES = 2**24  # likewise, on a CPU
 _CHUNK_BYTES = 2**28  # of arrays of settings
 _DRAWS = 4  # settings that show what the axes change
 _SECONDS = 5.0  # of work that a crash may cost, about
@@ -292,13 +293,14 @@ class Sweep:
 
     def _batch_size(self) -> int:
         limit = self._batch
+        shards = 1 if self.mesh is None else self.mesh.shape["data"]
         if limit is None:
             each = max(1, self.subject.bytes_per_example())
-            limit = max(1, min(_BATCH, _BATCH_BYTES // each))
+            size = _BATCH_BYTES if jax.default_backend() != "cpu" else _CACHE_BYTES * shards
+            limit = max(1, min(_BATCH, size // each))
             if self.data.count is not None:
                 # Batches of one size, with little filling.
                 limit = -(-self.data.count // -(-self.data.count // limit))
-        shards = 1 if self.mesh is None else self.mesh.shape["data"]
         return -(-limit // shards) * shards
 
     @property
