@@ -29,7 +29,9 @@ Params = dict[str, jax.Array]
 Flags = dict[tuple[str, str], jax.Array]
 CustomOps = Mapping[tuple[str, str], Callable[..., Any]]
 # Arguments that operators make more of when they are constants, which then are NumPy arrays.
-_PREPARED = frozenset({"weight", "weight_zp", "input_zp", "b", "a_zp", "b_zp", "shift"})
+_PREPARED = frozenset(
+    {"weight", "weight_zp", "input_zp", "output_zp", "b", "a_zp", "b_zp", "shift"}
+)
 # Chapters whose operators only move elements.
 MOVING = ("data_layout", "scatter_gather")
 # For the output of a node, its attributes that come with the parameters, and their keys.

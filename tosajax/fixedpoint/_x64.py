@@ -26,15 +26,14 @@ def widen(value: jax.Array) -> jax.Array:
 
 
 def multiply_high(a: jax.Array, b: jax.Array) -> jax.Array:
-    """The high word of the product of two int32 of one shape; int32.
+    """The high word of the product of two int32 whose shapes broadcast; int32.
 
     CPUs and GPUs have an instruction for it. `lax.mulhi` would name it, but jax 0.10 cannot
     compile that for several devices.
     """
     with scope():
         product = widen(a) * widen(b)
-        high = lax.shift_right_arithmetic(product, lax.full_like(product, 32))
-        return lax.convert_element_type(high, np.int32)
+        return lax.convert_element_type(lax.shift_right_arithmetic(product, np.int64(32)), np.int32)
 
 
 def from_numpy(values: np.ndarray) -> jax.Array:

@@ -32,11 +32,12 @@ def apply_scale_32(
     Returns:
       int32, the broadcast shape.
     """
-    if isinstance(shift, np.ndarray) and shift.min() <= 32:
-        return _scale_wide(value, multiplier, shift.astype(np.int64), double_round)
-    high, low = _multiply(value, multiplier)
     if isinstance(shift, np.ndarray):
-        return _scale_high(value, high, low, shift.astype(np.int32) - 32, double_round)
+        # A scalar spares XLA the broadcast.
+        amount = shift.flat[0] if np.all(shift == shift.flat[0]) else shift
+        scale = _scale_wide if shift.min() <= 32 else _scale_high
+        return scale(value, multiplier, amount.astype(np.int64), double_round)
+    high, low = _multiply(value, multiplier)
     amount = jnp.asarray(shift).astype(jnp.uint32)
     high, low = _add(high, low, *_half(amount))
     if double_round:
@@ -104,30 +105,30 @@ def reciprocal_scale(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _multiply(value: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The 64-bit product of two int32, as two uint32 words."""
-    value, other = jnp.broadcast_arrays(value, other)
     high, low = _x64.multiply_high(value, other), value * other
     return lax.bitcast_convert_type(high, jnp.uint32), lax.bitcast_convert_type(low, jnp.uint32)
 
 
 def _scale_high(
-    value: jax.Array, high: jax.Array, low: jax.Array, amount: np.ndarray, double_round: bool
+    value: jax.Array, multiplier: jax.Array, amount: np.ndarray | np.integer, double_round: bool
 ) -> jax.Array:
-    """Rounds a product and shifts it right by 32 + amount, amount at least 1.
+    """Rounds a product and shifts it right by a constant amount of at least 33.
 
     Half a unit lies in the high word then, and the low word matters by its carry only.
     """
-    total = lax.bitcast_convert_type(high, jnp.int32)
+    total = _x64.multiply_high(value, multiplier)
     if double_round:
         # 2**30 away from zero carries where the low word's top bits are 11, borrows where 00.
+        low = lax.bitcast_convert_type(value * multiplier, jnp.uint32)
         top = lax.bitcast_convert_type(low >> jnp.uint32(30), jnp.int32)
         away = (value >> jnp.int32(31)) | jnp.int32(1)
         total = total + ((top + away) >> jnp.int32(2))
-    half = jnp.asarray(np.int32(1) << (amount - 1))
-    return (total + half) >> jnp.asarray(amount)
+    rest = (amount - 32).astype(np.int32)
+    return (total + (np.int32(1) << (rest - np.int32(1)))) >> rest
 
 
 def _scale_wide(
-    value: jax.Array, multiplier: jax.Array, amount: np.ndarray, double_round: bool
+    value: jax.Array, multiplier: jax.Array, amount: np.ndarray | np.integer, double_round: bool
 ) -> jax.Array:
     """Rounds a product and shifts it right by a constant amount, in int64."""
     with _x64.scope():

@@ -60,9 +60,10 @@ def dot(a: jax.Array, b: jax.Array | np.ndarray, *, b_axis: int = -2) -> jax.Arr
 def by_onednn(a: jax.Array, b: jax.Array | np.ndarray, *, b_axis: int = -2) -> bool:
     """Whether `dot` has oneDNN multiply."""
     platform = _platform.current()
-    work = math.prod(a.shape) * b.shape[-3 - b_axis] * platform.examples
-    parts = _onednn.parts_of(b, transposed=b_axis == -1)
-    return platform.onednn and _onednn.pays(work // max(1, parts))
+    macs = math.prod(a.shape) * b.shape[-3 - b_axis] * platform.examples
+    if not platform.onednn or not _onednn.pays(macs):
+        return False
+    return _onednn.pays(macs // _onednn.parts_of(b, transposed=b_axis == -1))
 
 
 def dot_zp(
