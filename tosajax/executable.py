@@ -116,8 +116,9 @@ class Executable:
         Raises:
           ValueError: the shapes of the inputs are not known.
         """
-        compiled, constants = self._compile(self._zeros())
-        state, *inputs = self._part_of((self._own_state(), *self._zeros()))
+        zeros = self._zeros()
+        compiled, constants = self._compile(zeros)
+        state, *inputs = self._part_of((self._own_state(), *zeros))
         return compiled.lower(constants, state, *inputs).compile().as_text()
 
     def cost(self) -> Cost:
