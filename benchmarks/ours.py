@@ -28,6 +28,7 @@ class Setting(NamedTuple):
 SETTINGS = {
     "tosajax": Setting(),
     "tosajax, all cores": Setting(lambda: {"devices": jax.devices()}, least_batch=32),
+    "tosajax, no oneDNN": Setting(lambda: {"onednn": False}, least_batch=32),
 }
 FIRST = next(iter(SETTINGS))
 

@@ -1,7 +1,7 @@
 """int8 products by oneDNN, which jaxlib holds beside XLA's own kernels.
 
 On x86 processors that have the VNNI instructions and no AMX, XLA's kernels use neither; oneDNN's
-are two to five times faster. XLA runs them where a program calls them by name. That is between XLA
+are two to three times faster. XLA runs them where a program calls them by name. That is between XLA
 and oneDNN, with no promise to others, so all of it stands in this file: a version of jaxlib is
 listed below when the tests passed with it, and `usable` asks the processor at hand for exact sums.
 
