@@ -57,6 +57,7 @@ TESTS = {
     "checks/variable.py": ["tests/test_variables.py"],
     "fixedpoint/saturate.py": ["tests/fixedpoint/test_scale.py", "-k", "saturate"],
     "fixedpoint/table.py": ["tests/fixedpoint/test_scale.py", "-k", "lookup"],
+    "ops/_platform.py": ["tests/ops/test_onednn.py"],
 }
 
 

@@ -230,6 +230,21 @@ def test_other_processors_and_versions_are_left_to_xla(monkeypatch):
         assert _onednn._is_fast.__wrapped__() == fast
 
 
+@pytest.mark.skipif(
+    not _onednn._is_fast() or "ONEDNN_MAX_CPU_ISA" in os.environ, reason="no VNNI, or not for it"
+)
+def test_its_sums_are_exact_here():
+    assert _onednn._is_exact()
+
+
+def test_only_cpus_that_add_exactly_call_it(monkeypatch):
+    monkeypatch.setattr(_onednn, "_is_fast", lambda: True)
+    for exact in (True, False):
+        monkeypatch.setattr(_onednn, "_is_exact", lambda exact=exact: exact)
+        assert _platform.at_hand("cpu").onednn == exact
+        assert not _platform.at_hand("cuda").onednn
+
+
 @here
 @pytest.mark.parametrize("instructions", ["AVX512_CORE", "AVX2"])
 def test_instructions_that_stop_at_16_bits_are_noticed(instructions):
