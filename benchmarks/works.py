@@ -26,7 +26,7 @@ _GENERATED: dict[str, tuple[Callable[[], Network], tuple[int, ...]]] = {
     "residual-129": (functools.partial(networks.residual, 64), (8,)),
 }
 # In float32 too, for what tosajax makes of float graphs.
-_FLOAT = {"resnet8": (1, 32), "mobilenet": (1, 32), "transformer": (32,)}
+_FLOAT = {"resnet8": (1, 32, 256), "mobilenet": (1, 32, 256), "transformer": (32, 256)}
 _FILE_BATCH = 32
 # Contenders that would take minutes: by the batch, and by the layers to compile, that are too many.
 _LARGE_BATCH = {"Arm": 256, "plain": 256, "JAX f32, XLA depthwise": 256}

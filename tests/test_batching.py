@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import jax
@@ -88,13 +89,36 @@ def test_calls_of_a_batch_are_of_one_size(data):
         assert sizes == [-(-batch // calls)] * calls
 
 
-def test_micro_batches_are_chosen_to_fit_the_cache():
+def pooled(dtype):
     b = Builder()
-    x = b.input("x", DType.INT8, (-1, 64, 64, 16))
-    graph = b.graph([b.op("MAX_POOL2D", x, kernel=(2, 2), stride=(2, 2), pad=(0, 0, 0, 0))])
-    assert tosajax.compile(graph, batch=2).micro_batch == 2
+    x = b.input("x", dtype, (-1, 64, 64, 16))
+    return b.graph([b.op("MAX_POOL2D", x, kernel=(2, 2), stride=(2, 2), pad=(0, 0, 0, 0))])
+
+
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.FP32])
+def test_micro_batches_are_chosen_to_fit_the_cache(dtype):
+    assert tosajax.compile(pooled(dtype), batch=2).micro_batch == 2
     if jax.default_backend() == "cpu":
-        assert 32 <= (tosajax.compile(graph, batch=1000).micro_batch or 0) <= 256
+        images = 2**20 // (64 * 64 * dtype.storage.itemsize)
+        assert images / 2 <= (tosajax.compile(pooled(dtype), batch=1000).micro_batch or 0) <= images
+
+
+def loops(tmp_path, graph, **options):
+    """Whether a program of 600 examples that is saved runs micro-batches in a loop."""
+    tosajax.compile(graph, batch=600, **options).save(tmp_path / "program.tjx")
+    with zipfile.ZipFile(tmp_path / "program.tjx") as file:
+        program = jax.export.deserialize(bytearray(file.read("program.bin")))
+    return "stablehlo.while" in program.mlir_module()
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="micro-batches are of CPUs")
+def test_floats_are_not_looped_over_unless_asked_for(tmp_path):
+    device = jax.devices()[:1]
+    assert tosajax.compile(pooled(DType.FP32), batch=600, devices=device).micro_batch == 600
+    assert (tosajax.compile(pooled(DType.INT8), batch=600, devices=device).micro_batch or 0) < 600
+    assert not loops(tmp_path, pooled(DType.FP32))
+    assert loops(tmp_path, pooled(DType.FP32), micro_batch=100)
+    assert loops(tmp_path, pooled(DType.INT8))
 
 
 @pytest.mark.parametrize("micro_batch", [0, -1])

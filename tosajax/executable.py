@@ -65,8 +65,13 @@ class Executable:
         self.target = target or Target.everything()
         self.graph, self.examples = with_batch(graph, self.target, batch)
         self.devices = tuple(devices)
-        self.micro_batch = micro_batch_of(self.graph, self.examples, micro_batch, self.devices)
-        # A program of several devices loops over the micro-batches of each by itself.
+        parts = functools.partial(
+            micro_batch_of, self.graph, self.examples, micro_batch, self.devices
+        )
+        self.micro_batch = parts(in_loop=bool(devices))
+        # A program of several devices loops over the micro-batches of each by itself, as a saved
+        # one does.
+        self._in_loop = parts(in_loop=True)
         self._at_once = self.examples
         if self.micro_batch and self.examples and not self.devices:
             calls = -(-self.examples // self.micro_batch)
@@ -234,7 +239,7 @@ class Executable:
         program, params = self._program(shapes, platform)
         if count is None:
             return program, params
-        return side_by_side(program, self.graph, count, self.micro_batch or count, devices), params
+        return side_by_side(program, self.graph, count, self._in_loop or count, devices), params
 
     def _part_of(self, arguments: tuple[State, *tuple[jax.Array, ...]]) -> tuple[Any, ...]:
         """State and inputs like those of a call of the compiled program."""
@@ -318,9 +323,10 @@ def compile(
         outputs are put together on their first dimension where that is 1, else on a new one.
         Without it, the shapes are the graph's own, and each -1 takes its size from the inputs.
       micro_batch: how many examples run at a time, where they do not depend on each other; by
-        default, on CPU, as many integer ones as the cache holds. Of float graphs it may change last
-        bits. A call runs one micro-batch after another; a program that is saved, or that has
-        devices, loops over them, and XLA:CPU has no fast convolution of floats inside a loop.
+        default, on CPU, as many as the cache holds. Of float graphs it may change last bits. A call
+        runs one micro-batch after another; a program that is saved, or that has devices, loops
+        over them, but by default not over floats: XLA:CPU has no fast convolution of floats inside
+        a loop.
       devices: share the examples among these, such as `jax.devices()`.
       state: variables by name, shared with other executables: give them one dictionary, such as
         the `state` of another. New variables are added to it, and each call updates it. Examples
@@ -383,9 +389,9 @@ def with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, 
 
 
 def micro_batch_of(
-    graph: Graph, examples: int | None, wanted: int | None, devices: Devices
+    graph: Graph, examples: int | None, wanted: int | None, devices: Devices, *, in_loop: bool
 ) -> int | None:
-    """How many examples run at a time."""
+    """How many examples run at a time, in a call each or in a loop of the program."""
     if examples is None:
         if wanted is not None or devices:
             raise ValueError(
@@ -397,9 +403,10 @@ def micro_batch_of(
         if wanted < 1:
             raise ValueError(f"micro_batch is {wanted}, expected at least 1")
         return min(wanted, examples)
+    if graph.is_dynamic or jax.default_backend() != "cpu":
+        return examples
     # XLA:CPU has no fast convolution of floats inside a loop.
-    floats = any(t.dtype.is_float for part in graph.walk() for t in part.tensors.values())
-    if floats or graph.is_dynamic or jax.default_backend() != "cpu":
+    if in_loop and any(t.dtype.is_float for part in graph.walk() for t in part.tensors.values()):
         return examples
     return min(examples, max(1, _CACHE_BYTES // max(1, peak_bytes(graph))))
 
