@@ -1,0 +1,112 @@
+"""Activations of vectors, as TOSA graphs."""
+
+from __future__ import annotations
+
+from tosajax.builder import Builder
+from tosajax.dtypes import DType
+from tosajax.graph import Tensor
+from tosajax.hifi import kernels
+from tosajax.hifi.to_tosa._nodes import (
+    HALF_Q31,
+    check,
+    check_has_form,
+    clamp,
+    filled,
+    multiply,
+    rescale,
+)
+
+# The bits that Q6.25 has beyond Q16.15.
+_RELU_SHIFT = 25 - 15
+
+
+def relu(
+    b: Builder,
+    x: Tensor,
+    threshold: int | None = None,
+    *,
+    kind: str = "relu",
+    precision: str = "32_32",
+) -> Tensor:
+    """xa_nn_vec_relu_32_32, _16_16 and _8_8, relu1, relu6 and relu_std, by CLAMP.
+
+    TOSA has no CLAMP of INT32; there ARITHMETIC_RIGHT_SHIFT, MINIMUM and MAXIMUM compute it.
+
+    Args:
+      b: what nodes are added to.
+      x: INT32 in Q6.25, INT16 or INT8, as `precision` says; any shape.
+      threshold: of "relu" only, in the format of the result.
+      kind: "relu", "relu1", "relu6" or "relu_std".
+      precision: "32_32", "16_16" or "8_8", so far as the library has it for `kind`.
+
+    Returns:
+      The shape of `x`: INT32 in Q16.15, else the type of `x`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+      UnsupportedError: one that TOSA has no form for.
+    """
+    check_has_form(kind, precision, ("32_32", "16_16", "8_8"))
+    check(kernels.relu, x, threshold=threshold, kind=kind, precision=precision)
+    if kind in ("relu1", "relu6"):
+        threshold = int(kind[-1]) << 15
+    limit = x.dtype.maximum if threshold is None else max(int(threshold), 0)
+    if precision != "32_32":
+        return clamp(b, x, 0, limit)
+    shift = filled(b, _RELU_SHIFT, x)
+    shifted = b.op("ARITHMETIC_RIGHT_SHIFT", x, shift, round=False)
+    return b.op("MAXIMUM", b.op("MINIMUM", shifted, filled(b, limit, x)), filled(b, 0, x))
+
+
+def activation_min_max(
+    b: Builder,
+    x: Tensor,
+    activation_min: int,
+    activation_max: int,
+    *,
+    precision: str = "16_16",
+) -> Tensor:
+    """xa_nn_vec_activation_min_max_16_16 and _8_8, by CLAMP.
+
+    Args:
+      b: what nodes are added to.
+      x: INT16 or INT8, as `precision` says; any shape.
+      activation_min: in the range of `x`.
+      activation_max: likewise, not below activation_min.
+      precision: "16_16" or "8_8".
+
+    Returns:
+      The type and shape of `x`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+      UnsupportedError: one that TOSA has no form for.
+    """
+    check_has_form("activation_min_max", precision, ("16_16", "8_8"))
+    bounds = {"activation_min": activation_min, "activation_max": activation_max}
+    check(kernels.activation_min_max, x, **bounds, precision=precision)
+    return clamp(b, x, activation_min, activation_max)
+
+
+def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> Tensor:
+    """xa_nn_vec_interpolation_q15, by MUL and ARITHMETIC_RIGHT_SHIFT, which rounds down.
+
+    Args:
+      b: what nodes are added to.
+      ifact: INT16 in Q15, [num_elements], a multiple of 4.
+      inp1: INT16, the shape of `ifact`.
+      inp2: INT16, the shape of `ifact`.
+
+    Returns:
+      INT16, the shape of `ifact`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+    """
+    check(kernels.interpolation_q15, ifact, inp1, inp2)
+    factor, first, second = (b.op("CAST", x, dtype=DType.INT32) for x in (ifact, inp1, inp2))
+    one, bits = filled(b, 0x7FFF, factor), filled(b, 15, factor)
+    rest = b.op("MINIMUM", b.op("SUB", one, factor), one)
+    products = (multiply(b, factor, first), multiply(b, rest, second))
+    terms = (b.op("ARITHMETIC_RIGHT_SHIFT", x, bits, round=False) for x in products)
+    return rescale(b, b.op("ADD", *terms), HALF_Q31, 1, DType.INT16)

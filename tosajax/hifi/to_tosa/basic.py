@@ -1,0 +1,184 @@
+"""Element by element: quantize, add and multiply, as TOSA graphs."""
+
+from __future__ import annotations
+
+from tosajax.builder import Builder
+from tosajax.dtypes import DType
+from tosajax.graph import Tensor
+from tosajax.hifi import kernels
+from tosajax.hifi.to_tosa._nodes import HALF_Q31, check, clamp, filled, multiply, rescale
+from tosajax.report import UnsupportedError
+
+
+def elm_quantize(
+    b: Builder,
+    inp: Tensor,
+    *,
+    inp_zero_bias: int,
+    out_zero_bias: int,
+    out_shift: int,
+    out_multiplier: int,
+) -> Tensor:
+    """xa_nn_elm_quantize_asym16s_asym8s, by RESCALE.
+
+    Args:
+      b: what nodes are added to.
+      inp: INT16, any shape.
+      inp_zero_bias: the zero point of the input; CAST and SUB take it off where it is not 0.
+      out_zero_bias: the zero point of the output.
+      out_shift: bits in [-31, 29], positive to the left.
+      out_multiplier: Q31, above 0.
+
+    Returns:
+      INT8, the shape of `inp`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+      UnsupportedError: one that TOSA has no form for.
+    """
+    out = {"out_shift": out_shift, "out_multiplier": out_multiplier}
+    zero_biases = {"inp_zero_bias": inp_zero_bias, "out_zero_bias": out_zero_bias}
+    check(kernels.elm_quantize, inp, **out, **zero_biases)
+    if inp_zero_bias:
+        # Inputs of RESCALE that are signed and of 16 bits have no zero point.
+        wide = b.op("CAST", inp, dtype=DType.INT32)
+        inp = b.op("SUB", wide, filled(b, inp_zero_bias, wide))
+    return rescale(b, inp, out_multiplier, out_shift, DType.INT8, output_zp=out_zero_bias)
+
+
+def elm_add(
+    b: Builder,
+    inp1: Tensor,
+    inp2: Tensor,
+    *,
+    out_zero_bias: int,
+    out_shift: int,
+    out_multiplier: int,
+    out_activation_min: int,
+    out_activation_max: int,
+    inp1_zero_bias: int,
+    inp1_shift: int,
+    inp1_multiplier: int,
+    inp2_zero_bias: int,
+    inp2_shift: int,
+    inp2_multiplier: int,
+    left_shift: int,
+) -> Tensor:
+    """xa_nn_elm_add_asym8sxasym8s_asym8s, by RESCALE, ADD and CLAMP.
+
+    Args:
+      b: what nodes are added to.
+      inp1: INT8, any shape.
+      inp2: INT8, the shape of `inp1`.
+      out_zero_bias: the zero point of the output.
+      out_shift: bits in [-31, 29], positive to the left.
+      out_multiplier: Q31, above 0.
+      out_activation_min: the least result.
+      out_activation_max: the greatest result, above the least.
+      inp1_zero_bias: minus a zero point.
+      inp1_shift: as out_shift, of the first input.
+      inp1_multiplier: as out_multiplier, of the first input.
+      inp2_zero_bias: as inp1_zero_bias.
+      inp2_shift: as inp1_shift.
+      inp2_multiplier: as inp1_multiplier.
+      left_shift: of both inputs before they are scaled; bits, at most 21. TFLite's is 20.
+
+    Returns:
+      INT8, the shape of `inp1`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+      UnsupportedError: one that TOSA has no form for.
+    """
+    out = {"out_zero_bias": out_zero_bias, "out_shift": out_shift, "out_multiplier": out_multiplier}
+    bounds = out_activation_min, out_activation_max
+    check(
+        kernels.elm_add,
+        inp1,
+        inp2,
+        **out,
+        out_activation_min=out_activation_min,
+        out_activation_max=out_activation_max,
+        inp1_zero_bias=inp1_zero_bias,
+        inp1_shift=inp1_shift,
+        inp1_multiplier=inp1_multiplier,
+        inp2_zero_bias=inp2_zero_bias,
+        inp2_shift=inp2_shift,
+        inp2_multiplier=inp2_multiplier,
+        left_shift=left_shift,
+    )
+    if left_shift > 21:
+        # Values have 9 bits, which RESCALE takes by shifts of 9 and more.
+        raise UnsupportedError(f"elm_add: left_shift is {left_shift}, expected at most 21")
+    scaled = []
+    for inp, zero_bias, multiplier, shift in (
+        (inp1, inp1_zero_bias, inp1_multiplier, inp1_shift),
+        (inp2, inp2_zero_bias, inp2_multiplier, inp2_shift),
+    ):
+        # Apart, as the rounding to come is at a bit of the shifted value.
+        shifted = _centred(b, inp, zero_bias, left_shift)
+        scaled.append(rescale(b, shifted, multiplier, shift, DType.INT32))
+    return _finish_elementwise(b, b.op("ADD", *scaled), out, bounds)
+
+
+def elm_mul(
+    b: Builder,
+    inp1: Tensor,
+    inp2: Tensor,
+    *,
+    out_zero_bias: int,
+    out_shift: int,
+    out_multiplier: int,
+    out_activation_min: int,
+    out_activation_max: int,
+    inp1_zero_bias: int,
+    inp2_zero_bias: int,
+) -> Tensor:
+    """xa_nn_elm_mul_asym8sxasym8s_asym8s, by RESCALE, MUL and CLAMP.
+
+    Args:
+      b: what nodes are added to.
+      inp1: INT8, any shape.
+      inp2: INT8, the shape of `inp1`.
+      out_zero_bias: the zero point of the output.
+      out_shift: bits in [-31, 29], positive to the left.
+      out_multiplier: Q31, above 0.
+      out_activation_min: the least result.
+      out_activation_max: the greatest result, above the least.
+      inp1_zero_bias: minus a zero point.
+      inp2_zero_bias: as inp1_zero_bias.
+
+    Returns:
+      INT8, the shape of `inp1`.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+      UnsupportedError: one that TOSA has no form for.
+    """
+    out = {"out_zero_bias": out_zero_bias, "out_shift": out_shift, "out_multiplier": out_multiplier}
+    bounds = out_activation_min, out_activation_max
+    check(
+        kernels.elm_mul,
+        inp1,
+        inp2,
+        **out,
+        out_activation_min=out_activation_min,
+        out_activation_max=out_activation_max,
+        inp1_zero_bias=inp1_zero_bias,
+        inp2_zero_bias=inp2_zero_bias,
+    )
+    first, second = _centred(b, inp1, inp1_zero_bias), _centred(b, inp2, inp2_zero_bias)
+    return _finish_elementwise(b, multiply(b, first, second), out, bounds)
+
+
+def _centred(b: Builder, x: Tensor, zero_bias: int, left_shift: int = 0) -> Tensor:
+    """(x + zero_bias) * 2**left_shift of INT8, as INT32."""
+    return rescale(b, x, HALF_Q31, 1 + left_shift, DType.INT32, input_zp=-int(zero_bias))
+
+
+def _finish_elementwise(
+    b: Builder, x: Tensor, out: dict[str, int], bounds: tuple[int, int]
+) -> Tensor:
+    multiplier, shift = out["out_multiplier"], out["out_shift"]
+    scaled = rescale(b, x, multiplier, shift, DType.INT8, output_zp=out["out_zero_bias"])
+    return clamp(b, scaled, *bounds)

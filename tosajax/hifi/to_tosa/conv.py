@@ -1,0 +1,139 @@
+"""Convolutions, as TOSA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tosajax.builder import Builder
+from tosajax.graph import Tensor
+from tosajax.hifi import kernels
+from tosajax.hifi.kernels import Quant
+from tosajax.hifi.kernels._geometry import Geometry, geometry_of
+from tosajax.hifi.to_tosa._nodes import check, convolve, image_of, reshape, shape_of
+
+
+def conv2d_std(
+    b: Builder,
+    inp: Tensor,
+    ker: np.ndarray,
+    bias: np.ndarray,
+    *,
+    strides: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    out_size: Sequence[int],
+    quant: Quant,
+    out_format: str = "DWH",
+) -> Tensor:
+    """xa_nn_conv2d_std_per_chan_sym8sxasym8s, by CONV2D and RESCALE.
+
+    Args:
+      b: what nodes are added to.
+      inp: INT8, [height, width, channels].
+      ker: int8, [out_channels, kernel_height, kernel_width, channels].
+      bias: int32, [out_channels].
+      strides: y, x; elements.
+      padding: top, left; elements.
+      out_size: height and width of the output.
+      quant: as for the kernel; out_shift is at most 29.
+      out_format: of the output.
+
+    Returns:
+      INT8, [out_height, out_width, out_channels], or as `out_format` says.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+      UnsupportedError: one that TOSA has no form for.
+    """
+    window = {"strides": strides, "padding": padding, "out_size": out_size}
+    common = {"precision": "per_chan_sym8sxasym8s", "quant": quant, "out_format": out_format}
+    check(kernels.conv2d_std, inp, ker, bias, **window, **common)
+    geometry = geometry_of(shape_of(inp)[:2], ker.shape[1:3], **window)
+    out = convolve(b, "CONV2D", image_of(b, inp), ker, bias, quant, geometry)
+    return _to_format(b, out, out_format)
+
+
+def conv2d_depthwise(
+    b: Builder,
+    inp: Tensor,
+    ker: np.ndarray,
+    bias: np.ndarray,
+    *,
+    strides: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    out_size: Sequence[int],
+    quant: Quant,
+    inp_format: str = "DWH",
+) -> Tensor:
+    """xa_nn_conv2d_depthwise_per_chan_sym8sxasym8s, by DEPTHWISE_CONV2D and RESCALE.
+
+    Args:
+      b: what nodes are added to.
+      inp: INT8, [height, width, channels], or [channels, height, width] as WHD.
+      ker: int8, [kernel_height, kernel_width, channels * M], or
+        [channels * M, kernel_height, kernel_width] as WHD.
+      bias: int32, [channels * M].
+      strides: y, x; elements, at most kernel_height and kernel_width.
+      padding: top, left; elements.
+      out_size: height and width of the output.
+      quant: as for the kernel; out_shift is at most 29.
+      inp_format: of the input and the kernel.
+
+    Returns:
+      INT8, [out_height, out_width, channels * M].
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+      UnsupportedError: one that TOSA has no form for.
+    """
+    window = {"strides": strides, "padding": padding, "out_size": out_size}
+    common = {"precision": "per_chan_sym8sxasym8s", "quant": quant, "inp_format": inp_format}
+    check(kernels.conv2d_depthwise, inp, ker, bias, **window, **common)
+    if inp_format == "WHD":
+        inp, ker = b.op("TRANSPOSE", inp, perms=(1, 2, 0)), ker.transpose(1, 2, 0)
+    height, width, channels = shape_of(inp)
+    geometry = geometry_of((height, width), ker.shape[:2], **window)
+    weight = ker.reshape(*ker.shape[:2], channels, -1)
+    out = convolve(b, "DEPTHWISE_CONV2D", image_of(b, inp), weight, bias, quant, geometry)
+    return _to_format(b, out, "DWH")
+
+
+def conv2d_pointwise(
+    b: Builder,
+    inp: Tensor,
+    ker: np.ndarray,
+    bias: np.ndarray,
+    *,
+    quant: Quant,
+    out_format: str = "WHD",
+) -> Tensor:
+    """xa_nn_conv2d_pointwise_per_chan_sym8sxasym8s, by CONV2D and RESCALE.
+
+    Args:
+      b: what nodes are added to.
+      inp: INT8, [height, width, channels].
+      ker: int8, [out_channels, channels].
+      bias: int32, [out_channels].
+      quant: as for the kernel; out_shift is at most 29.
+      out_format: of the output.
+
+    Returns:
+      INT8, [out_channels, height, width], or as `out_format` says.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+      UnsupportedError: one that TOSA has no form for.
+    """
+    common = {"precision": "per_chan_sym8sxasym8s", "quant": quant, "out_format": out_format}
+    check(kernels.conv2d_pointwise, inp, ker, bias, **common)
+    geometry = Geometry((1, 1), (0, 0, 0, 0))
+    weight = ker[:, None, None]
+    out = convolve(b, "CONV2D", image_of(b, inp), weight, bias, quant, geometry)
+    return _to_format(b, out, out_format)
+
+
+def _to_format(b: Builder, image: Tensor, out_format: str) -> Tensor:
+    """The cube of an image [1, H, W, C]."""
+    cube = reshape(b, image, shape_of(image)[1:])
+    return cube if out_format == "DWH" else b.op("TRANSPOSE", cube, perms=(2, 0, 1))

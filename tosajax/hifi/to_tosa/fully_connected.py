@@ -1,0 +1,35 @@
+"""The fully connected layer, as a TOSA graph."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tosajax.builder import Builder
+from tosajax.graph import Tensor
+from tosajax.hifi import kernels
+from tosajax.hifi.kernels import Quant
+from tosajax.hifi.to_tosa._nodes import check, reshape, rows
+
+
+def fully_connected(
+    b: Builder, weight: np.ndarray, inp: Tensor, bias: np.ndarray, *, quant: Quant
+) -> Tensor:
+    """xa_nn_fully_connected_sym8sxasym8s_asym8s, by CONV2D and RESCALE.
+
+    Args:
+      b: what nodes are added to.
+      weight: int8, [out_depth, weight_depth].
+      inp: INT8, [weight_depth].
+      bias: int32, [out_depth].
+      quant: as for the kernel; out_shift is at most 29.
+
+    Returns:
+      INT8, [out_depth].
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+      UnsupportedError: one that TOSA has no form for.
+    """
+    precision = "sym8sxasym8s_asym8s"
+    check(kernels.fully_connected, weight, inp, bias, precision=precision, quant=quant)
+    return reshape(b, rows(b, weight, inp, bias, quant), (weight.shape[0],))

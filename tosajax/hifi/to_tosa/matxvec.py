@@ -1,0 +1,39 @@
+"""Products of matrices, as TOSA graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tosajax.builder import Builder
+from tosajax.graph import Tensor
+from tosajax.hifi import kernels
+from tosajax.hifi.kernels import Quant
+from tosajax.hifi.to_tosa._nodes import check, reshape, rows, shape_of
+
+
+def matmul(
+    b: Builder, mat1: np.ndarray, mat2: Tensor, bias: np.ndarray | None = None, *, quant: Quant
+) -> Tensor:
+    """xa_nn_matmul_per_chan_sym8sxasym8s_asym8s, by CONV2D and RESCALE.
+
+    Args:
+      b: what nodes are added to.
+      mat1: int8, [rows, cols].
+      mat2: INT8, [cols, vec_count].
+      bias: int32, [rows], or none.
+      quant: as for the kernel; out_shift is at most 29.
+
+    Returns:
+      INT8, [rows, vec_count].
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+      UnsupportedError: one that TOSA has no form for.
+    """
+    precision = "per_chan_sym8sxasym8s_asym8s"
+    check(kernels.matmul, mat1, mat2, bias, precision=precision, quant=quant)
+    vectors = b.op("TRANSPOSE", mat2, perms=(1, 0))
+    bias = np.zeros(1, np.int32) if bias is None else bias
+    columns = rows(b, mat1, vectors, bias, quant)
+    columns = reshape(b, columns, (shape_of(vectors)[0], mat1.shape[0]))
+    return b.op("TRANSPOSE", columns, perms=(1, 0))

@@ -1,0 +1,58 @@
+"""Pools, as TOSA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tosajax.builder import Builder
+from tosajax.graph import Tensor
+from tosajax.hifi import kernels
+from tosajax.hifi.kernels._geometry import geometry_of
+from tosajax.hifi.to_tosa._nodes import check, check_has_form, crop, image_of, reshape, shape_of
+from tosajax.report import UnsupportedError
+
+
+def maxpool(
+    b: Builder,
+    inp: Tensor,
+    *,
+    precision: str = "8",
+    kernel: Sequence[int],
+    strides: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    out_size: Sequence[int],
+    data_format: str = "DWH",
+) -> Tensor:
+    """xa_nn_maxpool_8 and _16, by MAX_POOL2D.
+
+    Args:
+      b: what nodes are added to.
+      inp: INT8 or INT16, as `precision` says; [height, width, channels], or as `data_format` says.
+      precision: "8" or "16".
+      kernel: height and width of the window.
+      strides: y, x; elements.
+      padding: top, left; elements. There, and at the bottom and the right, less than `kernel`.
+      out_size: height and width of the output.
+      data_format: of the image and of the output.
+
+    Returns:
+      The type of `inp`, [out_height, out_width, channels], or as `data_format` says.
+
+    Raises:
+      NNLibParamError: a parameter that the library rejects.
+      UnsupportedError: one that TOSA has no form for.
+    """
+    check_has_form("maxpool", precision, ("8", "16"))
+    window = {"strides": strides, "padding": padding, "out_size": out_size}
+    common = {"precision": precision, "data_format": data_format}
+    check(kernels.maxpool, inp, kernel=kernel, **window, **common)
+    # Planes are images of one channel.
+    image = image_of(b, inp) if data_format == "DWH" else reshape(b, inp, (*shape_of(inp), 1))
+    geometry = geometry_of(shape_of(image)[1:3], kernel, **window)
+    pad = geometry.pad
+    if max(pad[:2]) >= kernel[0] or max(pad[2:]) >= kernel[1]:
+        raise UnsupportedError(f"maxpool {precision}: a window is outside the image")
+    cropped, pad = crop(b, image, pad)
+    out = b.op("MAX_POOL2D", cropped, kernel=tuple(kernel), stride=geometry.strides, pad=pad)
+    shape = shape_of(out)
+    return reshape(b, out, shape[1:] if data_format == "DWH" else shape[:3])
