@@ -70,6 +70,46 @@ def test_open_batch_for_several_platforms(data, tmp_path):
         np.testing.assert_array_equal(again(images[:count])[0], expected[:count])
 
 
+def sizes_of_calls(run, monkeypatch):
+    """Has a loaded executable note how many examples each call takes."""
+    sizes, call = [], run._call
+
+    def note(constants, state, x):
+        sizes.append(len(x))
+        return call(constants, state, x)
+
+    monkeypatch.setattr(run, "_call", note)
+    return sizes
+
+
+def test_calls_take_a_micro_batch(data, tmp_path, monkeypatch):
+    graph, images = digits(data)
+    (expected,) = tosajax.compile(graph, batch=12)(images[:12])
+    run = tosajax.compile(graph, batch=12, micro_batch=5)
+    run.save(tmp_path / "fixed.tjx")
+    run.save(tmp_path / "open.tjx", open_batch=True)
+    for name, calls in (("fixed", {12: [4, 4, 4]}), ("open", {12: [5, 5, 5], 5: [5], 3: [3]})):
+        again = tosajax.load_executable(tmp_path / f"{name}.tjx")
+        sizes = sizes_of_calls(again, monkeypatch)
+        for count, wanted in calls.items():
+            np.testing.assert_array_equal(again(images[:count])[0], expected[:count])
+            if name == "fixed" or jax.default_backend() == "cpu":
+                assert sizes == wanted
+            sizes.clear()
+
+
+def test_open_batches_take_what_the_cache_holds(tmp_path, monkeypatch):
+    b = Builder()
+    x = b.input("x", DType.FP32, (1, 2**18))  # 2 MiB with the output, of 16
+    run = tosajax.compile(b.graph([b.op("TANH", x)]), batch=1)
+    run.save(tmp_path / "a.tjx", open_batch=True)
+    again = tosajax.load_executable(tmp_path / "a.tjx")
+    sizes = sizes_of_calls(again, monkeypatch)
+    images = np.linspace(-3, 3, 19 * 2**18, dtype=np.float32).reshape(19, -1)
+    np.testing.assert_allclose(again(images)[0], np.tanh(images), rtol=1e-5)
+    assert sizes == ([8, 8, 8] if jax.default_backend() == "cpu" else [19])
+
+
 def test_an_open_batch_of_several_inputs(tmp_path):
     """Those of one example more than once, and one of rank 0 for all."""
     b = Builder()
@@ -118,6 +158,26 @@ def test_variables_go_on_where_they_were(tmp_path):
     assert [int(again(np.ones(1, np.float32))[0][0]) for _ in range(3)] == [7, 8, 9]
     assert int(run.state["total"].value[0]) == 6
     assert int(again.state["total"].value[0]) == 9
+
+
+def test_variables_of_a_batch_in_micro_batches(tmp_path):
+    run = tosajax.compile(counter(), batch=5, micro_batch=2)
+    run.save(tmp_path / "a.tjx")
+    again = tosajax.load_executable(tmp_path / "a.tjx")
+    for _ in range(2):
+        run(np.arange(5, dtype=np.float32))
+        (total,) = again(np.arange(5, dtype=np.float32))
+    assert np.asarray(total).tolist() == [5, 7, 9, 11, 13]
+    assert np.asarray(again.state["total"].value).tolist() == [[5], [7], [9], [11], [13]]
+
+
+def test_int48_of_a_batch_in_micro_batches(tmp_path):
+    b = Builder()
+    x = b.input("x", DType.INT48, (1, 2))
+    tosajax.compile(b.graph([b.op("IDENTITY", x)]), batch=3, micro_batch=2).save(tmp_path / "a.tjx")
+    values = np.array([[2**47 - 1, -(2**47)], [2**40, 1], [-1, -(2**33)]])
+    (y,) = tosajax.load_executable(tmp_path / "a.tjx")(values)
+    np.testing.assert_array_equal(np.asarray(y), values)
 
 
 def test_flags(tmp_path):
@@ -198,6 +258,13 @@ def test_truncated_and_changed_files(saved):
         ({"arrays": 5}, FormatError),
         ({"variables": 5}, FormatError),
         ({"flags": None, "variables": ["x"] * 1000}, FormatError),
+        ({"parts": {"carries": [], "examples": 4, "at_once": 4}}, FormatError),
+        ({"parts": {"carries": [True], "examples": 5, "at_once": 4}}, FormatError),
+        ({"parts": {"carries": [True], "examples": 4, "at_once": 5}}, FormatError),
+        ({"parts": {"carries": [True], "examples": 4, "at_once": 0}}, FormatError),
+        ({"parts": {"carries": [True], "examples": 4, "at_once": 2.0}}, FormatError),
+        ({"parts": {"carries": [False], "examples": -1, "at_once": 4}}, FormatError),
+        ({"parts": {"examples": 4}}, FormatError),
     ],
 )
 def test_a_manifest_that_does_not_fit(saved, change, error):

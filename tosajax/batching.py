@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,28 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tosajax.graph import Graph, Tensor
+from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.lower import Params, Program
 from tosajax.variables import State
 
 Devices = Sequence[Any]  # of jax.Device, which type checkers do not know
+
+
+class Parts(NamedTuple):
+    """How calls share the examples of a batch."""
+
+    carries: tuple[bool, ...]  # by input, whether it holds examples; all share the others
+    examples: int = 1  # or DYNAMIC
+    at_once: int = 1  # examples of a call; at most so many, where `examples` are not known
+
+
+def in_calls(graph: Graph, examples: int | None, micro_batch: int | None) -> Parts:
+    """Calls of equal size, of at most a micro-batch each."""
+    carries = tuple(map(carries_batch, graph.input_tensors))
+    if examples is None:
+        return Parts(carries)
+    calls = -(-examples // (micro_batch or examples))
+    return Parts(carries, examples, -(-examples // calls))
 
 
 def carries_batch(tensor: Tensor) -> bool:
@@ -77,44 +94,45 @@ def side_by_side(
 
 
 def call_in_parts(
-    function: Callable[..., Any],
-    graph: Graph,
-    size: int,
-    count: int,
-    state: State,
-    inputs: Sequence[jax.Array],
+    function: Callable[..., Any], parts: Parts, state: Any, inputs: Sequence[jax.Array]
 ) -> Any:
-    """Calls a compiled program of `side_by_side` for `size` of `count` examples at a time.
+    """Calls a compiled program of `side_by_side`, which takes the examples of a call.
 
     Unlike a loop within the program, this leaves XLA:CPU all its ways to be quick: in a loop it has
     no fast convolution of floats, and a core alone for what it fuses. The last examples of a part
-    are also the first of the next where `count` is no multiple of `size`.
+    are also the first of the next where their number is no multiple of it.
 
     Args:
-      function: (state, *inputs) -> (state, flags, outputs), of `size` examples.
-      graph: that it runs.
-      size: examples of a call, at most `count`.
-      count: examples of state and inputs.
-      state: of all of them.
+      function: (state, *inputs) -> (state, flags, outputs).
+      parts: of known examples.
+      state: of all examples, as `function` takes it.
       inputs: likewise.
     """
+    count, size = parts.examples, parts.at_once
     if size == count:
         return function(state, *inputs)
-    carries = [carries_batch(t) for t in graph.input_tensors]
-    own = state, [x for x, c in zip(inputs, carries, strict=True) if c]
-    shared = [x for x, c in zip(inputs, carries, strict=True) if not c]
     results = None
     for start in range(0, count, size):
         at = np.int32(min(start, count - size))
-        part_state, carried = _taken(own, at, size)
-        sources = {True: iter(carried), False: iter(shared)}
-        part = function(part_state, *(next(sources[c]) for c in carries))
+        part = function(*part_of(parts, state, inputs, at))
         results = _spread(part, count) if results is None else _put(results, part, at)
     return results
 
 
+def part_of(
+    parts: Parts, state: Any, inputs: Sequence[Any], start: int | np.int32 = 0
+) -> tuple[Any, ...]:
+    """State and inputs of one call, whose examples start there."""
+    if parts.examples in (parts.at_once, DYNAMIC):
+        return state, *inputs
+    own = state, [x for x, c in zip(inputs, parts.carries, strict=True) if c]
+    state, carried = _taken(own, start, parts.at_once)
+    taken = iter(carried)
+    return state, *(next(taken) if c else x for x, c in zip(inputs, parts.carries, strict=True))
+
+
 @functools.partial(jax.jit, static_argnames="size")
-def _taken(tree: Any, start: jax.Array, size: int) -> Any:
+def _taken(tree: Any, start: int | np.int32, size: int) -> Any:
     return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, size), tree)
 
 

@@ -13,7 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax import saved
-from tosajax.batching import Devices, call_in_parts, carries_batch, on_all, side_by_side
+from tosajax.batching import (
+    Devices,
+    Parts,
+    call_in_parts,
+    carries_batch,
+    in_calls,
+    on_all,
+    part_of,
+    side_by_side,
+)
 from tosajax.bind import bind
 from tosajax.compiled import compiler_options, persistent_cache, trace
 from tosajax.cost import Cost, cost, peak_bytes
@@ -65,17 +74,11 @@ class Executable:
         self.target = target or Target.everything()
         self.graph, self.examples = with_batch(graph, self.target, batch)
         self.devices = tuple(devices)
-        parts = functools.partial(
-            micro_batch_of, self.graph, self.examples, micro_batch, self.devices
-        )
-        self.micro_batch = parts(in_loop=bool(devices))
-        # A program of several devices loops over the micro-batches of each by itself, as a saved
-        # one does.
-        self._in_loop = parts(in_loop=True)
-        self._at_once = self.examples
-        if self.micro_batch and self.examples and not self.devices:
-            calls = -(-self.examples // self.micro_batch)
-            self._at_once = -(-self.examples // calls)
+        self.micro_batch = micro_batch_of(self.graph, self.examples, micro_batch, self.devices)
+        self._wanted_micro_batch = micro_batch
+        # A program of several devices loops over the micro-batches of each by itself.
+        of_a_call = self.examples if devices else self.micro_batch
+        self._parts = in_calls(self.graph, self.examples, of_a_call)
         self.state: MutableMapping[str, Variable] = {} if state is None else state
         self._custom_ops, self._reports = custom_ops, report_unpredictable
         self._cache_dir = cache_dir
@@ -83,7 +86,7 @@ class Executable:
         platform = at_hand(self.devices[0].platform if devices else jax.default_backend())
         self._platform = platform._replace(
             onednn=platform.onednn and onednn and cache_dir is None,
-            examples=min(self.micro_batch or 1, self._at_once or 1),
+            examples=min(self.micro_batch or 1, self._parts.at_once),
         )
         self._programs: dict[tuple, tuple[Program, Params]] = {}
         self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
@@ -108,10 +111,7 @@ class Executable:
         compiled, constants = self._compile(arrays)
         with persistent_cache(self._cache_dir) if is_new else contextlib.nullcontext():
             run = functools.partial(compiled, constants)
-            at_once, examples = self._at_once or 1, self.examples or 1
-            state, flags, outputs = call_in_parts(
-                run, self.graph, at_once, examples, self._own_state(), arrays
-            )
+            state, flags, outputs = call_in_parts(run, self._parts, self._own_state(), arrays)
         self.state.update(state)
         return (outputs, flags) if self._reports else outputs
 
@@ -123,7 +123,7 @@ class Executable:
         """
         zeros = self._zeros()
         compiled, constants = self._compile(zeros)
-        state, *inputs = self._part_of((self._own_state(), *zeros))
+        state, *inputs = part_of(self._parts, self._own_state(), zeros)
         return compiled.lower(constants, state, *inputs).compile().as_text()
 
     def cost(self) -> Cost:
@@ -156,7 +156,8 @@ class Executable:
 
         Args:
           path: of the file; it appears when it is complete.
-          open_batch: leave open how many examples a call takes; they then run all at once.
+          open_batch: leave open how many examples a call takes. On CPU they run in micro-batches,
+            elsewhere all at once.
           platforms: where it is to run: "cpu", "cuda", "rocm", "tpu"; by default, this one.
 
         Raises:
@@ -166,9 +167,12 @@ class Executable:
             count, inputs = self._symbolic_inputs()
             program, params = self._build(self.graph, ANY)
             program = side_by_side(program, self.graph, count, count)
+            at_once = self._wanted_micro_batch or cached_examples(self.graph)
+            parts = self._parts._replace(examples=DYNAMIC, at_once=at_once)
         else:
             inputs = self._zeros()
-            program, params = self._batched(_shapes(inputs), ANY, self.examples)
+            parts = in_calls(self.graph, self.examples, self.micro_batch)
+            program, params = self._batched(_shapes(inputs), ANY, parts)
         saved.write(
             path,
             program,
@@ -177,6 +181,7 @@ class Executable:
             self.graph.output_tensors,
             self._own_state(),
             inputs,
+            parts,
             platforms=platforms,
             reports=self._reports,
         )
@@ -224,8 +229,8 @@ class Executable:
         """The jitted (constants, state, *inputs) for inputs like these, and its constants."""
         shapes = _shapes(inputs)
         if shapes not in self._compiled:
-            program, params = self._batched(shapes, self._platform, self._at_once, self.devices)
-            arguments = self._part_of((self._own_state(), *inputs))
+            program, params = self._batched(shapes, self._platform, self._parts, self.devices)
+            arguments = part_of(self._parts, self._own_state(), inputs)
             function, constants = trace(program, params, *arguments)
             constants = on_all(constants, self.devices) if self.devices else constants
             options = compiler_options(self._platform.name)
@@ -233,28 +238,14 @@ class Executable:
         return self._compiled[shapes]
 
     def _batched(
-        self, shapes: Shapes, platform: Platform, count: int | None, devices: Devices = ()
+        self, shapes: Shapes, platform: Platform, parts: Parts, devices: Devices = ()
     ) -> tuple[Program, Params]:
-        """The program of `count` examples, and its parameters, for these input shapes."""
+        """The program of one call, and its parameters, for these input shapes."""
         program, params = self._program(shapes, platform)
-        if count is None:
+        if self.examples is None:
             return program, params
-        return side_by_side(program, self.graph, count, self._in_loop or count, devices), params
-
-    def _part_of(self, arguments: tuple[State, *tuple[jax.Array, ...]]) -> tuple[Any, ...]:
-        """State and inputs like those of a call of the compiled program."""
-        if self._at_once == self.examples:
-            return arguments
-        state, *inputs = arguments
-
-        def part(x: jax.Array) -> jax.Array:
-            return x[: self._at_once]
-
-        carried = [
-            part(x) if carries_batch(t) else x
-            for t, x in zip(self.graph.input_tensors, inputs, strict=True)
-        ]
-        return jax.tree.map(part, state), *carried
+        count = parts.at_once
+        return side_by_side(program, self.graph, count, self.micro_batch or count, devices), params
 
     def _program(self, shapes: Shapes, platform: Platform) -> tuple[Program, Params]:
         """The program of the graph and its parameters for these input shapes."""
@@ -324,9 +315,8 @@ def compile(
         Without it, the shapes are the graph's own, and each -1 takes its size from the inputs.
       micro_batch: how many examples run at a time, where they do not depend on each other; by
         default, on CPU, as many as the cache holds. Of float graphs it may change last bits. A call
-        runs one micro-batch after another; a program that is saved, or that has devices, loops
-        over them, but by default not over floats: XLA:CPU has no fast convolution of floats inside
-        a loop.
+        runs one micro-batch after another. A program of devices loops over them, but by default
+        not over floats: XLA:CPU has no fast convolution of floats inside a loop.
       devices: share the examples among these, such as `jax.devices()`.
       state: variables by name, shared with other executables: give them one dictionary, such as
         the `state` of another. New variables are added to it, and each call updates it. Examples
@@ -389,9 +379,9 @@ def with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, 
 
 
 def micro_batch_of(
-    graph: Graph, examples: int | None, wanted: int | None, devices: Devices, *, in_loop: bool
+    graph: Graph, examples: int | None, wanted: int | None, devices: Devices
 ) -> int | None:
-    """How many examples run at a time, in a call each or in a loop of the program."""
+    """How many examples run at a time."""
     if examples is None:
         if wanted is not None or devices:
             raise ValueError(
@@ -403,12 +393,16 @@ def micro_batch_of(
         if wanted < 1:
             raise ValueError(f"micro_batch is {wanted}, expected at least 1")
         return min(wanted, examples)
-    if graph.is_dynamic or jax.default_backend() != "cpu":
+    # Devices loop, and XLA:CPU has no fast convolution of floats inside a loop.
+    floats = any(t.dtype.is_float for part in graph.walk() for t in part.tensors.values())
+    if jax.default_backend() != "cpu" or (devices and floats):
         return examples
-    # XLA:CPU has no fast convolution of floats inside a loop.
-    if in_loop and any(t.dtype.is_float for part in graph.walk() for t in part.tensors.values()):
-        return examples
-    return min(examples, max(1, _CACHE_BYTES // max(1, peak_bytes(graph))))
+    return min(examples, cached_examples(graph) or examples)
+
+
+def cached_examples(graph: Graph) -> int | None:
+    """How many examples the cache of a CPU holds, if their sizes are known."""
+    return None if graph.is_dynamic else max(1, _CACHE_BYTES // max(1, peak_bytes(graph)))
 
 
 def _described(x: jax.Array) -> str:

@@ -6,6 +6,7 @@ A file is a ZIP archive of `manifest.json` (names, types and shapes), `program.b
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -19,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax.batching import Parts, call_in_parts, part_of
 from tosajax.compiled import compiler_options, trace
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
@@ -50,6 +52,7 @@ class SavedExecutable:
         self.outputs = tuple(_tensor(**entry) for entry in manifest["outputs"])
         self.state = dict(state)
         self._flags = manifest["flags"]
+        self._parts = _parts(manifest["parts"], self.inputs)
         self._constants = list(constants)
         options = compiler_options(jax.default_backend())
         self._call = jax.jit(program.call, compiler_options=options)
@@ -57,16 +60,19 @@ class SavedExecutable:
     def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
         """Runs it; results and errors are those of `Executable`."""
         arrays = accept(self.inputs, [t.shape for t in self.inputs], inputs)
-        self._check_examples(arrays)
-        state, flags, outputs = self._call(self._constants, _leaves(self.state), *arrays)
+        call = functools.partial(self._call, self._constants)
+        parts = self._parts_of(arrays)
+        state, flags, outputs = call_in_parts(call, parts, _leaves(self.state), arrays)
         self.state = _variables(list(self.state), state)
         if self._flags is None:
             return tuple(outputs)
         names = [tuple(name) for name in self._flags]
         return tuple(outputs), dict(zip(names, flags, strict=True))
 
-    def _check_examples(self, arrays: Sequence[jax.Array]) -> None:
-        """In an open batch all inputs hold as many examples."""
+    def _parts_of(self, arrays: Sequence[jax.Array]) -> Parts:
+        """How to call for these inputs. In an open batch all hold as many examples."""
+        if self._parts.examples != DYNAMIC:
+            return self._parts
         open_inputs = [
             (t, x.shape[0])
             for t, x in zip(self.inputs, arrays, strict=True)
@@ -79,6 +85,9 @@ class SavedExecutable:
                     f"input {tensor.name!r} holds {count} examples, expected {wanted} as in "
                     f"input {first.name!r}"
                 )
+        _, examples = open_inputs[0]
+        limit = self._parts.at_once if jax.default_backend() == "cpu" else examples
+        return self._parts._replace(examples=examples, at_once=min(examples, limit))
 
     def __repr__(self) -> str:
         ins, outs = (", ".join(f"{t.name}: {t}" for t in ts) for ts in (self.inputs, self.outputs))
@@ -93,6 +102,7 @@ def write(
     outputs: Sequence[Tensor],
     state: State,
     examples: Sequence[jax.Array | jax.ShapeDtypeStruct],
+    parts: Parts,
     *,
     platforms: Sequence[str] | None,
     reports: bool,
@@ -101,16 +111,18 @@ def write(
 
     Args:
       path: of the file.
-      program: (params, state, *inputs) -> (state, flags, outputs).
+      program: (params, state, *inputs) -> (state, flags, outputs), of one call.
       params: its first argument.
       inputs: what the graph calls them.
       outputs: likewise.
       state: the variables as they are.
-      examples: inputs to trace with.
+      examples: inputs of the whole batch, to trace with.
+      parts: how calls share it.
       platforms: as for `jax.export`; None for the one at hand.
       reports: whether the caller is given the flags.
     """
-    function, constants = trace(program, params, state, *examples)
+    part_state, *part = part_of(parts, state, examples)
+    function, constants = trace(program, params, part_state, *part)
     names: list[tuple[str, str]] = []
 
     def flat(constants: list[jax.Array], state: list[jax.Array], *inputs: jax.Array):
@@ -120,18 +132,17 @@ def write(
 
     variables = dict(state)
     jitted = jax.jit(flat)
-    exported = jax.export.export(jitted, platforms=platforms)(
-        constants, _leaves(variables), *examples
-    )
+    exported = jax.export.export(jitted, platforms=platforms)(constants, _leaves(part_state), *part)
     arrays = [*constants, *_leaves(variables)]
     manifest = {
         "kind": _KIND,
         "version": _VERSION,
         "inputs": [_entry(t, x.shape) for t, x in zip(inputs, examples, strict=True)],
         "outputs": [
-            _entry(t, x.shape)
+            _entry(t, _whole(x.shape, parts))
             for t, x in zip(outputs, exported.out_avals[-len(outputs) :], strict=True)
         ],
+        "parts": parts._asdict(),
         "variables": list(variables),
         "arrays": [[str(x.dtype), list(x.shape)] for x in arrays],
         "flags": [list(name) for name in names] if reports else None,
@@ -178,6 +189,22 @@ def _leaves(state: State) -> list[jax.Array]:
 def _variables(names: Sequence[str], leaves: Sequence[jax.Array]) -> dict[str, Variable]:
     pairs = zip(leaves[::2], leaves[1::2], strict=True)
     return {name: Variable(*pair) for name, pair in zip(names, pairs, strict=True)}
+
+
+def _parts(entry: Mapping[str, Any], inputs: Sequence[Tensor]) -> Parts:
+    parts = Parts(**entry)._replace(carries=tuple(entry["carries"]))
+    carried = [t for t, c in zip(inputs, parts.carries, strict=True) if c]
+    most = parts.at_once if parts.examples == DYNAMIC and carried else parts.examples
+    is_sound = isinstance(parts.examples, int) and isinstance(parts.at_once, int)
+    fit = all((t.shape or ())[:1] == (parts.examples,) for t in carried)
+    if not (is_sound and fit and 1 <= parts.at_once <= most):
+        raise ValueError(f"parts are {entry}")
+    return parts
+
+
+def _whole(shape: Sequence[Any], parts: Parts) -> Sequence[Any]:
+    """The shape of what calls of this shape give together."""
+    return (parts.examples, *shape[1:]) if parts.at_once < parts.examples else shape
 
 
 def _entry(tensor: Tensor, shape: Sequence[Any]) -> dict[str, Any]:
