@@ -74,7 +74,14 @@ class Executable:
         self.target = target or Target.everything()
         self.graph, self.examples = with_batch(graph, self.target, batch)
         self.devices = tuple(devices)
-        self.micro_batch = micro_batch_of(self.graph, self.examples, micro_batch, self.devices)
+        if self.examples is None and (micro_batch is not None or devices):
+            raise ValueError(
+                f"graph {graph.name!r} runs as a whole: micro_batch and devices need `batch` and "
+                "a graph of examples that do not depend on each other"
+            )
+        self.micro_batch = self.examples and micro_batch_of(
+            self.graph, self.examples, micro_batch, in_loop=bool(devices)
+        )
         self._wanted_micro_batch = micro_batch
         # A program of several devices loops over the micro-batches of each by itself.
         of_a_call = self.examples if devices else self.micro_batch
@@ -378,24 +385,15 @@ def with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, 
     return one, batch
 
 
-def micro_batch_of(
-    graph: Graph, examples: int | None, wanted: int | None, devices: Devices
-) -> int | None:
-    """How many examples run at a time."""
-    if examples is None:
-        if wanted is not None or devices:
-            raise ValueError(
-                f"graph {graph.name!r} runs as a whole: micro_batch and devices need `batch` and "
-                "a graph of examples that do not depend on each other"
-            )
-        return None
+def micro_batch_of(graph: Graph, examples: int, wanted: int | None = None, *, in_loop: bool) -> int:
+    """How many examples run at a time, in calls of a program or in a loop of one."""
     if wanted is not None:
         if wanted < 1:
             raise ValueError(f"micro_batch is {wanted}, expected at least 1")
         return min(wanted, examples)
-    # Devices loop, and XLA:CPU has no fast convolution of floats inside a loop.
+    # XLA:CPU has no fast convolution of floats inside a loop.
     floats = any(t.dtype.is_float for part in graph.walk() for t in part.tensors.values())
-    if jax.default_backend() != "cpu" or (devices and floats):
+    if jax.default_backend() != "cpu" or (in_loop and floats):
         return examples
     return min(examples, cached_examples(graph) or examples)
 

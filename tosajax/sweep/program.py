@@ -37,7 +37,7 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
     attributes = [key for keys in traced.values() for key in keys.values()]
     names = [n for n in _constants(one) if n not in fixed]
     known = {name: fixed[name] for name in _constants(one) if name in fixed}
-    micro = micro_batch_of(one, batch, None, ()) or batch
+    micro = micro_batch_of(one, batch, in_loop=True)
     run, rest = build(
         fold(_with_inputs(one, names, known)),
         prepare=True,
