@@ -122,6 +122,20 @@ def test_no_batch_no_micro_batch(data):
         tosajax.compile(digits(data)[0], micro_batch=2)
 
 
+def with_shared_rows():
+    b = Builder()
+    x, rows = b.input("x", DType.INT32, (1, 4)), b.input("rows", DType.INT32, (2, 4))
+    graph = b.graph([b.op("ADD", x, rows)])
+    return graph, [np.arange(36, dtype=np.int32).reshape(9, 4), np.eye(2, 4, dtype=np.int32)]
+
+
+def test_inputs_that_examples_share():
+    graph, (x, rows) = with_shared_rows()
+    for micro_batch in (2, 4, None):
+        (y,) = tosajax.compile(graph, batch=9, micro_batch=micro_batch)(x, rows)
+        np.testing.assert_array_equal(np.asarray(y), x[:, None] + rows)
+
+
 _ON_DEVICES = """
 import sys
 import tempfile
@@ -131,14 +145,15 @@ sys.path.insert(0, "tests")
 import numpy as np
 import tosajax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from test_batching import digits
+from test_batching import digits, with_shared_rows
 from test_examples import APART, inputs_of
 
 devices = jax.devices()
 assert len(devices) == 2
 graph, images = digits(__import__("pathlib").Path("tests/data"))
 some = [APART[name] for name in ("a row for all", "convolution", "rows of examples", "two outputs")]
-for run_graph, inputs in [(graph, [images[:9]]), *((g, inputs_of(g, 9)) for g in some)]:
+runs = [(graph, [images[:9]]), *((g, inputs_of(g, 9)) for g in some), with_shared_rows()]
+for run_graph, inputs in runs:
     expected = tosajax.compile(run_graph, batch=9)(*inputs)
     for micro_batch in (1, 2, None):
         run = tosajax.compile(run_graph, batch=9, micro_batch=micro_batch, devices=devices)
@@ -171,7 +186,7 @@ print("all equal")
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="makes two devices of a CPU")
 def test_two_devices():
     """In a process of its own: the number of CPU devices is fixed when JAX starts."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, "-c", _ON_DEVICES],
         cwd=ROOT,

@@ -3,6 +3,61 @@
 from __future__ import annotations
 
 MUTANTS: dict[str, list[tuple[str, str]]] = {
+    "batching.py": [
+        ("calls = -(-examples // (micro_batch or examples))", "calls = 1"),
+        (
+            "return Parts(carries, examples, -(-examples // calls))",
+            "return Parts(carries, examples, micro_batch or examples)",
+        ),
+        ("tensor.shape[0] == 1", "tensor.shape[0] != 0"),
+        (
+            "results = _spread(part, count) if results is None else _put(results, part, at)",
+            "results = _spread(part, count)",
+        ),
+        (
+            "    if parts.examples in (parts.at_once, DYNAMIC):",
+            "    if parts.examples == parts.at_once:",
+        ),
+        ("if size == count:", "if size >= count - 1:"),
+        ("lax.dynamic_slice_in_dim(x, start, size)", "lax.dynamic_slice_in_dim(x, 0, size)"),
+        ("return state, *(next(taken) if c else x", "return state, *(next(taken) if not c else x"),
+        (
+            "lax.dynamic_update_slice_in_dim(x, y, start, 0)",
+            "lax.dynamic_update_slice_in_dim(x, y, 0, 0)",
+        ),
+        (
+            "lambda y: y.reshape(-1, *y.shape[2:])[:count]",
+            "lambda y: y.reshape(-1, *y.shape[2:])[-count:]",
+        ),
+        (
+            "in_specs=(everything, everything, examples)",
+            "in_specs=(everything, examples, examples)",
+        ),
+        ("lambda y: y[:count], results", "lambda y: y[-count:], results"),
+    ],
+    "saved.py": [
+        ("os.replace(new, path)", "os.rename(path, path)"),
+        ("new.unlink(missing_ok=True)", "pass"),
+        ("min(examples, limit)", "limit"),
+        (
+            'limit = self._parts.at_once if jax.default_backend() == "cpu" else examples',
+            "limit = examples",
+        ),
+        ("if count != wanted:", "if False:"),
+        ("if parts.at_once < parts.examples else shape", "if False else shape"),
+        ("and 1 <= parts.at_once <= most", ""),
+        ("is_sound and ", ""),
+        ("fit and ", ""),
+        ("if parts.examples == DYNAMIC and carried else", "if parts.examples == DYNAMIC else"),
+        ("self.state = _variables(list(self.state), state)", "pass"),
+        ('if manifest.get("kind") != _KIND:', "if False:"),
+        ('if manifest.get("version") != _VERSION:', "if False:"),
+        ("isdisjoint(exported.platforms)", "isdisjoint(())"),
+        ("_x64.from_numpy(values) if values.dtype == np.int64 else", ""),
+        ("_leaves(part_state), *part", "_leaves(state), *part"),
+        ("if reports else None", ""),
+        ("allow_pickle=False", "allow_pickle=True"),
+    ],
     "fixedpoint/_x64.py": [
         ("return jax.enable_x64(True)", "return jax.enable_x64(False)"),
         ("return jax.enable_x64(True)", "return jax.enable_x64(jax.config.jax_enable_x64)"),

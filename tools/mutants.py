@@ -34,6 +34,7 @@ _VALUES = "tests/checks/test_require_values.py"
 # Which tests notice the mutants of a file, beside those that are called like it; "-k" keeps the
 # slow ones to what they are about.
 TESTS = {
+    "batching.py": ["tests/test_saved.py"],
     "checks/__init__.py": [_EVERY, "tests/test_variables.py", "tests/test_unpredictable.py"],
     "checks/_common.py": [_EVERY, "tests/checks", "-k", "not require"],
     "checks/_require.py": [
@@ -59,6 +60,20 @@ TESTS = {
     "fixedpoint/table.py": ["tests/fixedpoint/test_scale.py", "-k", "lookup"],
     "ops/_platform.py": ["tests/ops/test_onednn.py"],
 }
+
+
+_FIND_COPY = """
+import importlib.util, pathlib, sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "tosajax":
+            package = pathlib.Path(__file__).with_name(name) / "__init__.py"
+            return importlib.util.spec_from_file_location(name, package)
+
+sys.meta_path.insert(0, Finder)
+"""
 
 
 class Mutant(NamedTuple):
@@ -88,9 +103,9 @@ class Outcome(NamedTuple):
 
 def tests_of(file: str) -> list[str]:
     """What pytest is to run for a file: the tests that are called like it come first."""
-    part, name = file.split("/")
-    stem = name.removesuffix(".py").strip("_")
-    own = [f"tests/{part}/test_{stem}.py", f"tests/test_{stem}.py"]
+    *part, name = file.split("/")
+    test = f"test_{name.removesuffix('.py').strip('_')}.py"
+    own = dict.fromkeys(["/".join(["tests", *part, test]), f"tests/{test}"])
     return [*(path for path in own if (ROOT / path).exists()), *TESTS.get(file, ())]
 
 
@@ -129,6 +144,11 @@ def _test(folder: Path, tests: Sequence[str]) -> int:
     os.dup2(null, 2)
     os.chdir(ROOT)
     sys.path.insert(0, str(folder))
+    # Processes that the tests start would find the package where they are started.
+    (folder / "sitecustomize.py").write_text(_FIND_COPY)
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     sys.dont_write_bytecode = True
     import pytest
 
