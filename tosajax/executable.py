@@ -393,14 +393,14 @@ def micro_batch_of(graph: Graph, examples: int, wanted: int | None = None, *, in
         return min(wanted, examples)
     # XLA:CPU has no fast convolution of floats inside a loop.
     floats = any(t.dtype.is_float for part in graph.walk() for t in part.tensors.values())
-    if jax.default_backend() != "cpu" or (in_loop and floats):
+    if graph.is_dynamic or jax.default_backend() != "cpu" or (in_loop and floats):
         return examples
-    return min(examples, cached_examples(graph) or examples)
+    return min(examples, cached_examples(graph))
 
 
-def cached_examples(graph: Graph) -> int | None:
-    """How many examples the cache of a CPU holds, if their sizes are known."""
-    return None if graph.is_dynamic else max(1, _CACHE_BYTES // max(1, peak_bytes(graph)))
+def cached_examples(graph: Graph) -> int:
+    """How many examples the cache of a CPU holds."""
+    return max(1, _CACHE_BYTES // max(1, peak_bytes(graph)))
 
 
 def _described(x: jax.Array) -> str:
