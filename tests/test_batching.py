@@ -15,6 +15,7 @@ from test_examples import APART, inputs_of
 
 import tosajax
 from tosajax import Builder, DType
+from tosajax.sweep.program import graph_program
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -109,6 +110,14 @@ def test_devices_loop_over_floats_only_if_asked_for():
     assert tosajax.compile(floats, batch=600, devices=device).micro_batch == 600
     assert tosajax.compile(floats, batch=600, devices=device, micro_batch=50).micro_batch == 50
     assert (tosajax.compile(integers, batch=600, devices=device).micro_batch or 0) < 600
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="micro-batches are of CPUs")
+@pytest.mark.parametrize(("dtype", "loops"), [(DType.INT8, True), (DType.FP32, False)])
+def test_sweeps_do_not_loop_over_floats(dtype, loops):
+    program = graph_program(pooled(dtype), {}, {}, 600)
+    images = jax.ShapeDtypeStruct((600, 64, 64, 16), dtype.storage)
+    assert ("scan[" in str(jax.make_jaxpr(program)({}, images))) == loops
 
 
 @pytest.mark.parametrize("micro_batch", [0, -1])

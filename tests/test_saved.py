@@ -249,7 +249,7 @@ def test_truncated_and_changed_files(saved):
     ("change", "error"),
     [
         ({"kind": "something else"}, FormatError),
-        ({"version": 2}, UnsupportedError),
+        ({"version": 1}, UnsupportedError),
         ({"inputs": [{"name": "x"}]}, FormatError),
         ({"inputs": [{"name": "x", "dtype": "INT7", "shape": [1]}]}, FormatError),
         ({"arrays": [["int8", [3]]]}, FormatError),

@@ -62,6 +62,7 @@ TESTS = {
 }
 
 
+# For the processes that tests start: Python runs it there before anything else.
 _FIND_COPY = """
 import importlib.util, pathlib, sys
 
@@ -144,7 +145,6 @@ def _test(folder: Path, tests: Sequence[str]) -> int:
     os.dup2(null, 2)
     os.chdir(ROOT)
     sys.path.insert(0, str(folder))
-    # Processes that the tests start would find the package where they are started.
     (folder / "sitecustomize.py").write_text(_FIND_COPY)
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -29,7 +29,7 @@ from tosajax.inputs import accept
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.variables import State, Variable
 
-_KIND, _VERSION = "tosajax executable", 1
+_KIND, _VERSION = "tosajax executable", 2
 _MEMBERS = ("manifest.json", "program.bin", "arrays.npz")
 # What `jax.export` calls the platforms of one backend.
 _PLATFORMS = {"cpu": {"cpu"}, "gpu": {"cuda", "rocm"}, "tpu": {"tpu"}}
@@ -192,6 +192,7 @@ def _variables(names: Sequence[str], leaves: Sequence[jax.Array]) -> dict[str, V
 
 
 def _parts(entry: Mapping[str, Any], inputs: Sequence[Tensor]) -> Parts:
+    """How calls share a batch, if a manifest says so of these inputs."""
     parts = Parts(**entry)._replace(carries=tuple(entry["carries"]))
     carried = [t for t, c in zip(inputs, parts.carries, strict=True) if c]
     most = parts.at_once if parts.examples == DYNAMIC and carried else parts.examples
