@@ -144,6 +144,15 @@ def test_interpolation_ends():
     np.testing.assert_array_equal(result, [999, -1000, 4, 6])
 
 
+def test_interpolation_saturates_its_products():
+    """-1 * -1 is 0x7FFF in Q15, as each product is of 16 bits; 0x8000 would carry into the sum."""
+    factor = np.full(4, -(2**15), np.int16)
+    first = np.array([-(2**15), -(2**15), -(2**15), 1 - 2**15], np.int16)
+    second = np.array([-1, -(2**15), 0, -1], np.int16)
+    result = interpolation_q15(factor, first, second)
+    np.testing.assert_array_equal(result, [32766, 0, 32767, 32766])
+
+
 def test_dot_of_floats(rng):
     first, second = draw(rng, np.float32, (5, 100)), draw(rng, np.float32, (5, 100))
     expected = np.sum(first.astype(np.float64) * second, axis=1)

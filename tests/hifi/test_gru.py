@@ -202,6 +202,19 @@ def test_fixed_is_the_default_and_takes_coefficients(rng):
     assert (run(halved, operands) != by_default).any()
 
 
+def test_products_of_minus_one_saturate():
+    """Odd coefficients make sigmoid -1 below 0, and the reset state is -1 times -1: 0x7FFF."""
+    odd = FIXED._replace(sigmoid_scale=0, reciprocal=(-(2**31), 2**31 - 1))
+    zeros = {
+        name: np.zeros(shape, np.int16) for name, shape in oracle.shapes(oracle.GRU, 12, 8).items()
+    }
+    weights = {**zeros, "b_r": np.full(8, -1, np.int16), "u_h": np.full((8, 8), 2**14, np.int16)}
+    state = GRUState(np.full(8, -(2**15), np.int16))
+    x = np.zeros(12, np.int16)
+    _, y = gru_step(SMALL, GRUWeights(**weights), state, x, activation=odd)
+    np.testing.assert_array_equal(y, np.full(8, 4094))
+
+
 # Transforms.
 
 

@@ -242,6 +242,22 @@ def test_fixed_is_the_default_and_takes_coefficients(rng):
     assert (run(halved, operands).prev_h != by_default.prev_h).any()
 
 
+def test_products_of_minus_one_saturate():
+    """Odd coefficients make sigmoid -1 below 0; so is tanh of the candidate, and of the cell."""
+    odd = FIXED._replace(sigmoid_scale=0, reciprocal=(-(2**31), 2**31 - 1))
+    config = LSTMConfig(**SIZE, io_Qformat=15)
+    zeros = {
+        name: np.zeros(shape, np.int16) for name, shape in oracle.shapes(oracle.LSTM, 12, 8).items()
+    }
+    negative = {name: np.full(8, -1, np.int16) for name in ("b_f", "b_i", "b_o")}
+    weights = {**zeros, **negative, "w_xc": np.full((8, 12), -(2**15), np.int16)}
+    state = LSTMState(np.zeros(8, np.int16), np.full(8, 2**31 - 1, np.int32))
+    x = np.full(12, 2**15 - 1, np.int16)
+    state, y = lstm_step(config, LSTMWeights(**weights), state, x, activation=odd)
+    np.testing.assert_array_equal(state.prev_c, np.full(8, -(2**31) + 1 + (2**31 - 1 >> 6)))
+    np.testing.assert_array_equal(y, np.full(8, 2**15 - 1))
+
+
 # Transforms.
 
 

@@ -67,8 +67,9 @@ def maxpool(inp, *where):
 
 
 def interpolate(factor, first, second):
-    rest = min(32767 - factor, 32767)
-    return saturate((factor * first >> 15) + (rest * second >> 15), np.int16)
+    rest = saturate(32767 - factor, np.int16)
+    products = (saturate(a * b >> 15, np.int16) for a, b in ((factor, first), (rest, second)))
+    return saturate(sum(products), np.int16)
 
 
 def dot(first, second, bias, multiplier, shift, zero_point):

@@ -13,6 +13,7 @@ from jax.core import Tracer
 from tosajax import ops
 from tosajax.fixedpoint import _x64, qformat
 from tosajax.hifi.errors import NNLibParamError
+from tosajax.hifi.kernels import _q15
 from tosajax.hifi.kernels._check import (
     check,
     check_array,
@@ -38,8 +39,8 @@ _TYPES = {"asym8sxasym8s_asym8s": np.int8, "asym8uxasym8u_asym8u": np.uint8}
 def interpolation_q15(ifact: jax.Array, inp1: jax.Array, inp2: jax.Array) -> jax.Array:
     """ifact * inp1 + (1 - ifact) * inp2 in Q15, 1 being 0x7FFF (xa_nn_vec_interpolation_q15).
 
-    Each product is rounded down ("Interpolation Kernel", guide 3.6.1). The library also writes the
-    result over inp1.
+    Each product is rounded down and saturated to 16 bits ("Interpolation Kernel", guide 3.6.1).
+    The library also writes the result over inp1.
 
     Args:
       ifact: int16 in Q15, not negative, [num_elements], a multiple of 4. By a negative one, the
@@ -60,7 +61,7 @@ def interpolation_q15(ifact: jax.Array, inp1: jax.Array, inp2: jax.Array) -> jax
     check_array(name, "p_inp2", inp2, np.int16, ifact.shape)
     factor, first, second = (jnp.asarray(x).astype(jnp.int32) for x in (ifact, inp1, inp2))
     rest = jnp.minimum(jnp.int32(_ONE_Q15) - factor, jnp.int32(_ONE_Q15))
-    total = (factor * first >> jnp.int32(15)) + (rest * second >> jnp.int32(15))
+    total = _q15.multiply_floor(factor, first) + _q15.multiply_floor(rest, second)
     return qformat.saturate_to(total, np.int16)
 
 

@@ -15,7 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax.hifi.errors import Fault, check_config
-from tosajax.hifi.kernels import ActivationCoefficients, interpolation_q15, sigmoid, tanh
+from tosajax.hifi.kernels import (
+    ActivationCoefficients,
+    _q15,
+    interpolation_q15,
+    sigmoid,
+    tanh,
+)
 from tosajax.hifi.kernels._check import check_array, check_in
 from tosajax.hifi.kernels._precision import Array
 from tosajax.hifi.layers import _recurrent
@@ -188,7 +194,7 @@ def _step(
     h = jnp.asarray(h)
     zr = sigmoid(_recurrent.pre_activation(config, of_zr, x, h), activation=activation)
     z, r = jnp.split(zr, 2)
-    reset = (r.astype(jnp.int32) * h.astype(jnp.int32) >> 15).astype(jnp.int16)
+    reset = _q15.multiply_floor(r, h).astype(jnp.int16)
     g = tanh(_recurrent.pre_activation(config, of_g, x, reset), activation=activation)
     g = g >> jnp.int16(15 - config.io_Qformat)
     return interpolation_q15(z, *mixed(update, h, g))

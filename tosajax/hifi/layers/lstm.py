@@ -18,7 +18,7 @@ from jax import lax
 
 from tosajax.fixedpoint import qformat
 from tosajax.hifi.errors import Fault, check_config
-from tosajax.hifi.kernels import ActivationCoefficients, sigmoid, tanh
+from tosajax.hifi.kernels import ActivationCoefficients, _q15, sigmoid, tanh
 from tosajax.hifi.kernels._check import check_array
 from tosajax.hifi.kernels._precision import Array
 from tosajax.hifi.layers import _recurrent
@@ -217,10 +217,11 @@ def _step(
     candidate = tanh(total[3 * length :], activation=activation).astype(jnp.int32)
     f, i, o = jnp.split(fio, 3)
     kept = qformat.multiply_q31_half_away(c, f << 16)
-    new = (2 * i * candidate) >> (31 - config.cell_Qformat)
+    # Twice the product saturates where both are -1, which only sigmoids of odd coefficients are.
+    new = 2 * jnp.minimum(i * candidate, (1 << 30) - 1) >> (31 - config.cell_Qformat)
     c = _saturating_add(kept, new)
     squashed = tanh(c, activation=activation).astype(jnp.int32)
-    h = (o * squashed >> 15) >> (15 - config.io_Qformat)
+    h = _q15.multiply_floor(o, squashed) >> (15 - config.io_Qformat)
     return LSTMState(lax.convert_element_type(h, np.int16), c)
 
 

@@ -89,7 +89,7 @@ def activation_min_max(
 
 
 def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> Tensor:
-    """xa_nn_vec_interpolation_q15, by MUL and ARITHMETIC_RIGHT_SHIFT, which rounds down.
+    """xa_nn_vec_interpolation_q15, by MUL, ARITHMETIC_RIGHT_SHIFT, which rounds down, and MINIMUM.
 
     Args:
       b: what nodes are added to.
@@ -108,5 +108,7 @@ def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> 
     one, bits = filled(b, 0x7FFF, factor), filled(b, 15, factor)
     rest = b.op("MINIMUM", b.op("SUB", one, factor), one)
     products = (multiply(b, factor, first), multiply(b, rest, second))
-    terms = (b.op("ARITHMETIC_RIGHT_SHIFT", x, bits, round=False) for x in products)
-    return rescale(b, b.op("ADD", *terms), HALF_Q31, 1, DType.INT16)
+    first, second = (b.op("ARITHMETIC_RIGHT_SHIFT", x, bits, round=False) for x in products)
+    # The product of -1 and -1; the second factor of the other one is not negative.
+    first = b.op("MINIMUM", first, one)
+    return rescale(b, b.op("ADD", first, second), HALF_Q31, 1, DType.INT16)
