@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import pickle
+import re
 
 import jax
 import numpy as np
 import pytest
 
 from tosajax.hifi import NNLibParamError, kernels
-from tosajax.hifi.kernels import Quant, SigmoidQuant, SoftmaxQuant
+from tosajax.hifi.kernels import Quant, SigmoidQuant, SoftmaxQuant, activations
 
 # Written down from the guide's lists of variants, section by section.
 LIBRARY = {
@@ -237,6 +240,143 @@ def test_other_names_are_no_attributes():
         kernels.xa_nn_matXvec_4x4_4  # noqa: B018
     with pytest.raises(KeyError):
         kernels.library_function("matXvec")
+
+
+# What help, pickle and callers see of a function.
+
+
+@pytest.mark.parametrize("name", sorted(SECTIONS))
+def test_functions_describe_themselves(name):
+    function, row = getattr(kernels, name), kernels.NAMES[name]
+    assert inspect.isfunction(function)
+    assert (function.__name__, function.__qualname__, function.__module__) == (
+        name,
+        name,
+        "tosajax.hifi.kernels",
+    )
+    assert pickle.loads(pickle.dumps(function)) is function is kernels.library_function(name)
+    whole = inspect.signature(row.function).parameters
+    assert list(inspect.signature(function).parameters) == [k for k in whole if k not in row.fixed]
+    doc = inspect.getdoc(function) or ""
+    assert doc.startswith(f"{name} of the library (guide {row.section}): `{row.function.__name__}`")
+    described = {line.split(":")[0].strip() for line in doc.splitlines() if ": " in line}
+    assert described >= set(inspect.signature(function).parameters)
+    assert not described & row.fixed.keys()
+
+
+def test_what_a_name_fixes_cannot_be_given():
+    with pytest.raises(TypeError, match="precision"):
+        kernels.xa_nn_elm_floor_f32_f32(np.zeros(1, np.float32), precision="f32_f32")
+
+
+# Arguments of other types: each is an error that names it.
+
+# As the library names them.
+IN_C = {
+    "x": "p_vec",
+    "out_format": "out_data_format",
+    "inp_format": "inp_data_format",
+    "data_format": "inp_data_format",
+    "input2_zero_bias": "vec2_zero_bias",
+    "weight2_zero_bias": "mat2_zero_bias",
+}
+ARRAYS = {"mat1", "mat2", "vec1", "vec2", "bias", "weight", "inp", "ker", "inp1", "inp2", "x"}
+ARRAYS |= {"ifact"}
+
+
+def concrete(name):
+    """All parameters of a function: those of `example`, arrays as zeros, and defaults."""
+    if name in SIZES:
+        return inspect.signature(getattr(kernels, name)).bind(*SIZE_ARGUMENTS[name]).arguments
+    vector = (of(np.int16, 4),) * 3
+    arguments, keywords = (vector, {}) if "interpolation" in name else example(name)
+    bound = inspect.signature(getattr(kernels, name)).bind(*arguments, **keywords)
+    bound.apply_defaults()
+    return {
+        argument: np.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
+        for argument, x in bound.arguments.items()
+    }
+
+
+def wrong_values(argument, value, takes_floats):
+    """What an argument must not be, beside a legal value of it."""
+    if argument in ARRAYS:
+        # Some functions do without a bias; that others do not is in the tests of each family.
+        return [[1, 2], "text", 3, *([None] if argument not in ("bias", "mat2", "vec2") else [])]
+    if takes_floats:
+        return ["text", True, 1j]
+    if isinstance(value, str):
+        return [1.5, ["text"], "text"]
+    if isinstance(value, tuple):
+        return [1.5, None, (1.5, 2), (1, True), (1, 2, 3), "text"]
+    return [1.5, "text", True, np.float32(2), np.zeros((), np.float32)]
+
+
+@pytest.mark.parametrize("name", sorted(SECTIONS))
+def test_arguments_of_other_types(name):
+    function, legal = getattr(kernels, name), concrete(name)
+    limits = ("threshold", "activation_min", "activation_max")
+    for argument, value in legal.items():
+        if isinstance(value, Quant | SigmoidQuant | SoftmaxQuant):
+            cases = [
+                (field, value._replace(**{field: wrong}))
+                for field in value._fields
+                for wrong in (0.7, "text", True, None)
+            ]
+            cases += [("quant", wrong) for wrong in (tuple(value), 1.5, "text", None)]
+        elif argument == "quant":
+            cases = [("quant", (1, 2))]
+        else:
+            floats = "f32" in name and argument in limits
+            cases = [(argument, wrong) for wrong in wrong_values(argument, value, floats)]
+        for where, wrong in cases:
+            with pytest.raises((TypeError, ValueError)) as error:
+                function(**{**legal, argument: wrong})
+            words = set(re.findall(r"\w+", str(error.value)))
+            assert words & {where, f"p_{where}", f"{where}_ptr", IN_C.get(where)}
+            assert "expected" in words
+
+
+def test_messages_of_other_types():
+    ones = np.ones((1, 4), np.int8), np.ones(4, np.int8), None, None, np.ones(1, np.int8)
+    for acc_shift, found in (
+        (-1.5, r"-1\.5"),
+        (np.float32(2), r"np\.float32\(2\.0\)"),
+        (True, "True"),
+        (np.zeros(3), r"an array of float64, shape \[3\]"),
+    ):
+        with pytest.raises(TypeError, match=rf"8x8_8: acc_shift is {found}, expected an integer"):
+            kernels.xa_nn_matXvec_8x8_8(*ones, acc_shift=acc_shift)
+    with pytest.raises(TypeError, match=r"p_mat1 is \[\[1\]\], expected an array of int8"):
+        kernels.xa_nn_matXvec_8x8_8([[1]], *ones[1:])
+    with pytest.raises(TypeError, match="strides is 1, expected 2 integers"):
+        kernels.xa_nn_maxpool_8(
+            np.zeros((2, 2, 1), np.int8), kernel=(1, 1), strides=1, out_size=(1, 1)
+        )
+
+
+def test_integers_of_any_kind_are_taken():
+    ones = np.ones((1, 4), np.int8), np.ones(4, np.int8), None, None, np.ones(1, np.int8)
+    function = kernels.xa_nn_matXvec_8x8_8
+    shifts = 1, np.int8(1), np.uint64(1), np.ones((), np.int16), jax.numpy.int32(1)
+    for acc_shift in shifts:
+        np.testing.assert_array_equal(function(*ones, acc_shift=acc_shift), [10])
+    traced = jax.jit(lambda shift: function(*ones, acc_shift=shift))
+    np.testing.assert_array_equal(traced(np.int32(1)), [10])
+    with pytest.raises(TypeError, match=r"acc_shift is .* expected an integer"):
+        traced(np.float32(1))
+
+
+def test_coefficients_are_integers():
+    x = jax.numpy.zeros(4, np.int32)
+    fixed = activations.FIXED
+    for field in fixed._fields:
+        value = getattr(fixed, field)
+        wrong = (0.5, *value[1:]) if isinstance(value, tuple) else 0.5
+        with pytest.raises(TypeError, match=f"tanh 32_16: {field} is .* expected an integer"):
+            kernels.tanh(x, activation=fixed._replace(**{field: wrong}))
+    with pytest.raises(NNLibParamError, match="sigmoid_scale is"):
+        kernels.tanh(x, activation=fixed._replace(sigmoid_scale=2**31))
 
 
 # Sizes of scratch memory.

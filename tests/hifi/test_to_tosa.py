@@ -79,12 +79,9 @@ def run(graph, *inputs):
 
 
 def check(function, kernel, inputs, *values, order=lambda inputs, values: (*inputs, *values), **p):
-    """Equality of a kernel and of its graph; `precision` is the kernel's where there is one."""
-    precision = p.pop("precision", None)
+    """Equality of a kernel and of its graph, by the same parameters."""
     graph = to_tosa.to_graph(function, *order(specs(*inputs), values), **p)
     result = run(graph, *map(jnp.asarray, inputs))
-    if precision is not None:
-        p["precision"] = precision
     expected = jax.jit(lambda *inputs: kernel(*order(inputs, values), **p))(*inputs)
     assert result.dtype == expected.dtype
     np.testing.assert_array_equal(result, expected)

@@ -49,6 +49,12 @@ def pointer(name: str, x: Any) -> Pointer:
     return x
 
 
+def check_memory(name: str, memory: Any) -> None:
+    """Raises TypeError for what is neither NULL nor a NumPy array."""
+    if memory is not None and not isinstance(memory, np.ndarray):
+        raise TypeError(f"{name} is {_kind_of(memory)}, expected a NumPy array")
+
+
 def elements(name: str, memory: Any, dtype: np.dtype | type, count: int) -> np.ndarray:
     """The first elements of memory, to be read and written.
 

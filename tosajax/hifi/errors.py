@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
+_LONGEST = 40
+
 
 class ErrorClass(enum.IntEnum):
     """What went wrong: a call, a configuration, or the processing of data."""
@@ -145,8 +147,29 @@ class NNLibConfigError(ValueError):
         super().__init__(f"{layer}: {found}, {wanted} [{fault.code.name}]")
 
 
-def check_config(layer: str, config: Any) -> None:
-    """Raises NNLibConfigError where the configuration of a layer has a fault."""
+def wrong_type(function: str, argument: str, value: object, wanted: str) -> TypeError:
+    """The TypeError for an argument that is not what a function wants."""
+    return TypeError(f"{function}: {argument} is {_described(value)}, expected {wanted}")
+
+
+def _described(value: Any) -> str:
+    """A value, if it is short and says what it is; else its type."""
+    if hasattr(value, "dtype") and hasattr(value, "shape") and value.shape:
+        return f"an array of {value.dtype}, shape {list(value.shape)}"
+    plain = isinstance(value, bool | int | float | complex | str | list | tuple | None)
+    shown = repr(value) if plain or hasattr(value, "dtype") else type(value).__name__
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}... ({type(value).__name__})"
+
+
+def check_config(layer: str, kind: type, config: Any) -> None:
+    """Checks the configuration of a layer.
+
+    Raises:
+      NNLibConfigError: one that has a fault.
+      TypeError: what is not of the class `kind`.
+    """
+    if not isinstance(config, kind):
+        raise wrong_type(layer, "config", config, kind.__name__)
     fault = config.fault()
     if fault is not None:
         raise NNLibConfigError(layer, fault)

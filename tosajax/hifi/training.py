@@ -24,8 +24,9 @@ from jax import lax
 
 from tosajax.grad.estimators import clipped_ste
 from tosajax.grad.qtensor import QTensor, follow, tie
-from tosajax.hifi.errors import check_config
+from tosajax.hifi.errors import check_config, wrong_type
 from tosajax.hifi.kernels import ActivationCoefficients
+from tosajax.hifi.kernels._check import check_type, integer
 from tosajax.hifi.layers import _float, _recurrent
 from tosajax.hifi.layers._recurrent import BIAS_FRACTION, RecurrentConfig
 from tosajax.hifi.layers.gru import GRUConfig, GRUState, GRUWeights, Update, gru_scan
@@ -53,7 +54,10 @@ def quantize(x: Any, fraction: int, dtype: type) -> QTensor:
     """
     if isinstance(x, QTensor):
         return x
-    x = jnp.asarray(x)
+    fraction = integer("quantize", "fraction", fraction)
+    if np.dtype(dtype) not in (np.int8, np.int16, np.int32):
+        raise wrong_type("quantize", "dtype", dtype, "int8, int16 or int32")
+    x = _array("quantize", "x", x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return QTensor.of(x)
     scaled = x.astype(jnp.float32) * jnp.float32(2.0**fraction)
@@ -69,7 +73,8 @@ def real(x: QTensor, fraction: int) -> jax.Array:
     Returns:
       float32, with the gradient of `x`.
     """
-    return tie(x) * jnp.float32(2.0**-fraction)
+    check_type("real", "x", x, QTensor)
+    return tie(x) * jnp.float32(2.0 ** -integer("real", "fraction", fraction))
 
 
 def with_gradient_of(exact: Any, fraction: int, value: jax.Array) -> jax.Array:
@@ -84,7 +89,8 @@ def with_gradient_of(exact: Any, fraction: int, value: jax.Array) -> jax.Array:
       float32: `exact` * 2**-fraction, with the gradient of `value`, 0 where that is beyond the
       range of the integers.
     """
-    unit = 2.0**-fraction
+    exact, value = (_array("with_gradient_of", *at) for at in (("exact", exact), ("value", value)))
+    unit = 2.0 ** -integer("with_gradient_of", "fraction", fraction)
     low, high = _range_of(exact.dtype)
     passed = clipped_ste(value, low * unit, high * unit)
     return follow(exact.astype(jnp.float32) * jnp.float32(unit), passed)
@@ -100,6 +106,9 @@ def quantize_weights(config: RecurrentConfig, weights: Weights) -> Weights:
     Returns:
       The same of integers, as `gru_scan` and `lstm_scan` take them.
     """
+    check_type("quantize_weights", "config", config, RecurrentConfig)
+    if not isinstance(weights, GRUWeights | LSTMWeights):
+        raise wrong_type("quantize_weights", "weights", weights, "GRUWeights or LSTMWeights")
     return _integers(_quantized(config, weights))
 
 
@@ -131,7 +140,9 @@ def gru_scan_trainable(
 
     Gradients: those of `gru_scan_float`.
     """
-    check_config("GRU", config)
+    check_config("GRU", GRUConfig, config)
+    check_type("gru_scan_trainable", "weights", weights, GRUWeights)
+    check_type("gru_scan_trainable", "state", state, GRUState)
     fraction = config.io_Qformat
     quantized = _quantized(config, weights)
     x = quantize(xs, fraction, np.int16)
@@ -175,7 +186,9 @@ def lstm_scan_trainable(
 
     Gradients: those of `lstm_scan_float`.
     """
-    check_config("LSTM", config)
+    check_config("LSTM", LSTMConfig, config)
+    check_type("lstm_scan_trainable", "weights", weights, LSTMWeights)
+    check_type("lstm_scan_trainable", "state", state, LSTMState)
     if config.cell_Qformat != CELL_FRACTION:
         raise ValueError(f"cell_Qformat is {config.cell_Qformat}, expected {CELL_FRACTION}")
     fraction = config.io_Qformat
@@ -229,6 +242,14 @@ def _qtensor(exact: Any, value: jax.Array, fraction: int) -> QTensor:
 
 def _integers(quantized: Any) -> Any:
     return type(quantized)(*(t.q for t in quantized))
+
+
+def _array(function: str, argument: str, x: Any) -> jax.Array:
+    """An array, or what makes one: a number or nested lists of numbers."""
+    try:
+        return jnp.asarray(x)
+    except (TypeError, ValueError):
+        raise wrong_type(function, argument, x, "an array of numbers") from None
 
 
 def _range_of(dtype: np.dtype | type) -> tuple[float, float]:

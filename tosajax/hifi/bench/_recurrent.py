@@ -80,7 +80,7 @@ def job(layer: Layer, options: SimpleNamespace) -> Job:
         io_Qformat=_IO_FRACTION,
     )
     with refusals():
-        check_config(layer.name.upper(), config)
+        check_config(layer.name.upper(), layer.config, config)
     inputs = Array("input", np.int16, (config.in_feats,))
     outputs = Array("out", np.int16, (config.out_feats,))
     frames = _FRAMES if options.input_file is None else _count_of(options.input_file, inputs)

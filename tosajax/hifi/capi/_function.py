@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import inspect
 import numbers
-import operator
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tosajax.hifi import kernels
 from tosajax.hifi.capi._plan import Plan, run
-from tosajax.hifi.errors import NNLibParamError
-
-_WORD32 = np.iinfo(np.int32)
+from tosajax.hifi.errors import NNLibParamError, wrong_type
+from tosajax.hifi.kernels._check import INT32, integer
 
 
 class Prototype(NamedTuple):
@@ -52,7 +48,7 @@ class Prototype(NamedTuple):
 
         def function(*args: Any, **kwargs: Any) -> int:
             bound = signature.bind(*args, **kwargs).arguments
-            values = {key: _value(key, x, self.floats) for key, x in bound.items()}
+            values = {key: _value(name, key, x, self.floats) for key, x in bound.items()}
             found = self.body(SimpleNamespace(**values), precision)
             if isinstance(found, int):
                 return found
@@ -76,6 +72,8 @@ class Prototype(NamedTuple):
         found = "bytes of scratch memory" if name.endswith("_getsize") else "0"
         section = kernels.NAMES[name].section
         function.__name__ = function.__qualname__ = name
+        # Where pickle finds those that return codes.
+        function.__module__ = __package__ or ""
         function.__doc__ = f"{name} of the library (guide {section}): {found}, {otherwise}."
         function.__signature__ = self._signature()  # type: ignore[attr-defined]
         return function
@@ -86,24 +84,20 @@ class Prototype(NamedTuple):
         return inspect.Signature([inspect.Parameter(argument, kind) for argument in names])
 
 
-def _value(argument: str, value: Any, floats: tuple[str, ...]) -> Any:
+def _value(function: str, argument: str, value: Any, floats: tuple[str, ...]) -> Any:
     """An argument as C would take it.
 
     Raises:
-      TypeError: what is no number.
+      TypeError: what is not a number.
       ValueError: a number that WORD32 does not hold.
     """
     if argument.startswith("p_") or argument.endswith("_ptr"):
         return value
     if argument in floats:
         if not isinstance(value, numbers.Real):
-            raise TypeError(f"{argument} is {type(value).__name__}, expected a number")
+            raise wrong_type(function, argument, value, "a number")
         return float(value)
-    try:
-        number = operator.index(value)
-    except TypeError:
-        found = type(value).__name__
-        raise TypeError(f"{argument} is {found}, expected an integer") from None
-    if not _WORD32.min <= number <= _WORD32.max:
-        raise ValueError(f"{argument} is {number}, which is no WORD32")
+    number = integer(function, argument, value)
+    if not INT32[0] <= number <= INT32[1]:
+        raise ValueError(f"{function}: {argument} is {number}, expected a WORD32")
     return number

@@ -17,7 +17,7 @@ import numpy as np
 
 from tosajax.fixedpoint import _x64
 from tosajax.hifi import kernels
-from tosajax.hifi._memory import address_of, elements
+from tosajax.hifi._memory import address_of, check_memory, elements
 from tosajax.hifi.kernels._check import check
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -53,7 +53,8 @@ class Operand:
     def check(self) -> None:
         """Finds what the library rejects in the pointer, and lengths that no array has."""
         if self.is_checked:
-            for pointer in (self.memory, *self._pointers()):
+            is_list = self.by_row and self.memory is not None
+            for pointer in self._pointers() if is_list else [self.memory]:
                 alignment = self.alignment or np.dtype(self.dtype).itemsize
                 check_pointer(self.argument, pointer, alignment)
         holds = all(length >= 1 for length in self.shape)
@@ -132,7 +133,8 @@ def given(**operands: Operand) -> dict[str, Operand]:
 
 
 def check_pointer(argument: str, memory: Any, alignment: int) -> None:
-    """Finds NULL, and an address that is no multiple of `alignment` bytes."""
+    """Finds NULL, an address that is no multiple of `alignment` bytes, and what is not memory."""
+    check_memory(argument, memory)
     address = address_of(memory)
     check(address != 0, "", argument, "NULL", "a pointer")
     found = f"{address % alignment} bytes off"

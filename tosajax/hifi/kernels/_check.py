@@ -1,16 +1,24 @@
-"""Checks of parameters: of those that are static, and of numbers that are not traced."""
+"""Checks of arguments: types of all, values of those that are not traced.
+
+What the library itself would reject is an NNLibParamError; what C has no form for, such as a shift
+that is not an integer, is a TypeError.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import operator
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tosajax.hifi.errors import NNLibParamError
+from tosajax.hifi.errors import NNLibParamError, wrong_type
 
 SHIFT = (-31, 31)
+INT32 = (-(2**31), 2**31 - 1)
 
 
 def check(holds: bool, kernel: str, argument: str, found: object, wanted: str) -> None:
@@ -21,14 +29,83 @@ def check(holds: bool, kernel: str, argument: str, found: object, wanted: str) -
 
 def check_in(kernel: str, argument: str, found: str, known: Collection[str]) -> None:
     """Checks a name, such as that of a precision."""
+    if found is not None:
+        check_type(kernel, argument, found, str)
     check(found in known, kernel, argument, repr(found), f"one of {', '.join(known)}")
 
 
+def check_type(function: str, argument: str, value: Any, kind: type) -> None:
+    """Raises TypeError for a value of another class."""
+    if not isinstance(value, kind):
+        raise wrong_type(function, argument, value, kind.__name__)
+
+
+def integer(function: str, argument: str, value: Any) -> int:
+    """An integer that is not traced; of an IntEnum it stays a member.
+
+    Raises:
+      TypeError: a bool, a float, or anything else that is not an integer.
+    """
+    if not isinstance(value, bool | np.bool_):
+        if isinstance(value, int):
+            return value
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass
+    wanted = "an integer that is not traced" if isinstance(value, Tracer) else "an integer"
+    raise wrong_type(function, argument, value, wanted)
+
+
+def integers(function: str, argument: str, values: Any, count: int) -> tuple[int, ...]:
+    """A sequence of `count` integers that are not traced.
+
+    Raises:
+      TypeError: what is not a sequence of integers.
+      ValueError: one of another length.
+    """
+    try:
+        found = tuple(integer(function, argument, value) for value in values)
+    except TypeError:
+        raise wrong_type(function, argument, values, f"{count} integers") from None
+    if len(found) != count:
+        raise ValueError(f"{function}: {argument} is {list(found)}, expected {count} integers")
+    return found
+
+
+def pairs(function: str, **values: Any) -> list[tuple[int, ...]]:
+    """Arguments of two integers each, such as strides."""
+    return [integers(function, name, value, 2) for name, value in values.items()]
+
+
+def check_integers(function: str, arguments: Mapping[str, Any]) -> None:
+    """Checks that all arguments, by their names, are integers that are not traced."""
+    for name, value in arguments.items():
+        integer(function, name, value)
+
+
+def check_number(kernel: str, argument: str, value: Any) -> None:
+    """Checks that a value, which may be traced, is a real number."""
+    dtype = value.dtype if isinstance(value, Tracer) else np.asarray(value).dtype
+    if not any(jnp.issubdtype(dtype, kind) for kind in (np.integer, np.floating)):
+        raise wrong_type(kernel, argument, value, "a number")
+
+
 def check_range(kernel: str, argument: str, value: Any, low: int, high: int) -> None:
-    """Checks that all elements of a number or an array lie in [low, high], unless traced."""
+    """Checks that a number or all of an array are integers and, unless traced, in [low, high]."""
+    if isinstance(value, list | tuple) and any(isinstance(x, jax.Array) for x in value):
+        for x in value:
+            check_range(kernel, argument, x, low, high)
+        return
     if isinstance(value, Tracer):
+        if not jnp.issubdtype(value.dtype, np.integer):
+            raise wrong_type(kernel, argument, value, "an integer")
         return
     values = np.asarray(value)
+    # Beyond 64 bits Python's integers are objects to NumPy.
+    is_long = values.dtype == object and all(type(x) is int for x in values.ravel())
+    if not (is_long or jnp.issubdtype(values.dtype, np.integer)):
+        raise wrong_type(kernel, argument, value, "an integer")
     outside = values[(values < low) | (values > high)]
     check(outside.size == 0, kernel, argument, outside[:1].tolist(), f"within [{low}, {high}]")
 
@@ -43,12 +120,32 @@ def check_shift(kernel: str, argument: str, value: Any) -> None:
     check_range(kernel, argument, value, *SHIFT)
 
 
-def check_array(kernel: str, argument: str, x: Any, dtype: type, shape: tuple[int, ...]) -> None:
-    """Checks the type and the shape of an array; -1 in `shape` is any length of at least 1."""
+def check_dtype(kernel: str, argument: str, x: Any, dtype: type) -> None:
+    """Checks that an argument is an array of a type, traced or not."""
     if x is None:
         raise NNLibParamError(kernel, argument, "missing", "an array")
+    if not isinstance(x, jax.Array | np.ndarray | np.generic):
+        raise wrong_type(kernel, argument, x, f"an array of {np.dtype(dtype)}")
     if x.dtype != dtype:
         raise TypeError(f"{kernel}: {argument} is {x.dtype}, expected {np.dtype(dtype)}")
+
+
+def check_real(function: str, argument: str, x: Any, rank: int) -> None:
+    """Checks that an argument is an array of any float type, and its rank."""
+    is_array = isinstance(x, jax.Array | np.ndarray | np.generic)
+    if not (is_array and jnp.issubdtype(x.dtype, np.floating) and x.ndim == rank):
+        raise wrong_type(function, argument, x, f"an array of floats of rank {rank}")
+
+
+def check_not_empty(kernel: str, argument: str, x: Any, dtype: type) -> None:
+    """Checks the type of an array of any shape but an empty one."""
+    check_dtype(kernel, argument, x, dtype)
+    check_array(kernel, argument, x, dtype, (-1,) * x.ndim)
+
+
+def check_array(kernel: str, argument: str, x: Any, dtype: type, shape: tuple[int, ...]) -> None:
+    """Checks the type and the shape of an array; -1 in `shape` is any length of at least 1."""
+    check_dtype(kernel, argument, x, dtype)
     fits = len(x.shape) == len(shape) and all(
         n == m or (m == -1 and n > 0) for n, m in zip(x.shape, shape, strict=True)
     )

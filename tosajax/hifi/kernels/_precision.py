@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from tosajax.hifi.kernels._check import SHIFT, check, check_range, check_shift
+from tosajax.hifi.kernels._check import SHIFT, check, check_range, check_shift, check_type
 
 # A NumPy array is a constant, which a kernel may prepare when it is traced.
 Array = jax.Array | np.ndarray
@@ -102,6 +102,7 @@ def check_parameters(
     check((quant is not None) == precision.is_quantized, kernel, "quant", quant, _wanted(precision))
     if quant is None:
         return
+    check_type(kernel, "quant", quant, Quant)
     signed = precision.input is np.int8
     low, high = (-127, 128) if signed else (-255, 0)
     info = np.iinfo(precision.out)

@@ -25,11 +25,15 @@ from tosajax.fixedpoint import _x64, qformat
 from tosajax.fixedpoint.scale import apply_scale_32
 from tosajax.hifi.kernels import _gemmlowp, _q31
 from tosajax.hifi.kernels._check import (
+    INT32,
     check,
-    check_array,
+    check_dtype,
     check_in,
+    check_not_empty,
+    check_number,
     check_range,
     check_shift,
+    check_type,
 )
 from tosajax.ops._float import sum_last
 
@@ -149,12 +153,12 @@ def sigmoid(
     """
     name = f"sigmoid {precision}"
     x = _checked(name, x, precision, SIGMOID)
-    _check_quant(name, precision, quant)
+    coefficients = _coefficients(name, activation)
+    _check_quant(name, precision, quant, SigmoidQuant)
     if quant is not None:
         return _sigmoid_asym8u(name, x, quant)
     if precision == "f32_f32":
         return ops.sigmoid(x)
-    coefficients = _coefficients(name, activation)
     if coefficients is None:
         return _ideal(lax.logistic, x, precision)
     return _from_q31(_sigmoid_q31(x, coefficients), precision)
@@ -182,9 +186,9 @@ def tanh(
     """
     name = f"tanh {precision}"
     x = _checked(name, x, precision, TANH)
+    coefficients = _coefficients(name, activation)
     if precision == "f32_f32":
         return ops.tanh(x)
-    coefficients = _coefficients(name, activation)
     if coefficients is None:
         return _ideal(lax.tanh, x, precision)
     return _from_q31(_tanh_q31(x, coefficients), precision)
@@ -218,13 +222,13 @@ def softmax(
     name = f"softmax {precision}"
     x = _checked(name, x, precision, SOFTMAX)
     check(x.ndim > 0, name, "p_vec", "a scalar", "a vector")
-    _check_quant(name, precision, quant)
+    coefficients = _coefficients(name, activation)
+    _check_quant(name, precision, quant, SoftmaxQuant)
     if quant is not None:
         return _softmax_quantized(name, x, quant, precision)
     if precision == "f32_f32":
         powers = lax.exp(x - jnp.max(x, axis=-1, keepdims=True))
         return powers / sum_last(powers)
-    coefficients = _coefficients(name, activation)
     # At most 0, so that a positive one has wrapped.
     below = x - jnp.max(x, axis=-1, keepdims=True)
     below = jnp.where(below > 0, jnp.int32(-(2**31)), below)
@@ -254,7 +258,7 @@ def relu(
     name = f"{kind} {precision}"
     check_in(name, "precision", precision, RELU[kind])
     check((threshold is not None) == (kind == "relu"), name, "threshold", threshold, "one of relu")
-    check_array(name, "p_vec", x, _INPUT[precision], x.shape)
+    check_dtype(name, "p_vec", x, _INPUT[precision])
     x = jnp.asarray(x)
     is_wide = precision == "32_32"
     if is_wide:
@@ -285,29 +289,33 @@ def activation_min_max(
     """
     name = f"activation_min_max {precision}"
     x = _checked(name, x, precision, ACTIVATION_MIN_MAX)
+    low = _as_type_of(x, name, "activation_min", activation_min)
+    high = _as_type_of(x, name, "activation_max", activation_max)
     if not isinstance(activation_min, Tracer) and not isinstance(activation_max, Tracer):
         holds = bool(np.asarray(activation_min) <= np.asarray(activation_max))
         check(holds, name, "activation_max", activation_max, f"at least {activation_min}")
-    low = _as_type_of(x, name, "activation_min", activation_min)
-    high = _as_type_of(x, name, "activation_max", activation_max)
     return ops.clamp(x, min_val=low, max_val=high)
 
 
 def _checked(name: str, x: Any, precision: str, known: tuple[str, ...]) -> jax.Array:
     check_in(name, "precision", precision, known)
-    check_array(name, "p_vec", x, _INPUT[precision], (-1,) * x.ndim)
+    check_not_empty(name, "p_vec", x, _INPUT[precision])
     return jnp.asarray(x)
 
 
-def _check_quant(name: str, precision: str, quant: Any) -> None:
+def _check_quant(name: str, precision: str, quant: Any, kind: type) -> None:
     is_quantized = precision.startswith("asym")
     wanted = "given" if is_quantized else "None, as nothing is quantized"
     check((quant is not None) == is_quantized, name, "quant", quant, wanted)
+    if is_quantized:
+        check_type(name, "quant", quant, kind)
 
 
 def _as_type_of(x: jax.Array, name: str, argument: str, value: Any) -> jax.Array:
     """A scalar in the type of `x`."""
-    if x.dtype != np.float32:
+    if x.dtype == np.float32:
+        check_number(name, argument, value)
+    else:
         info = np.iinfo(x.dtype)
         check_range(name, argument, value, info.min, info.max)
     return jnp.asarray(value).astype(x.dtype)
@@ -318,6 +326,8 @@ def _coefficients(
 ) -> ActivationCoefficients | None:
     """What integers are computed with; none for the ideal result."""
     if isinstance(activation, ActivationCoefficients):
+        for field, value in activation._asdict().items():
+            check_range(name, field, value, *INT32)
         return activation
     check_in(name, "activation", activation, ("fixed", "ideal"))
     return FIXED if activation == "fixed" else None
@@ -410,6 +420,7 @@ def _sigmoid_asym8u(name: str, x: jax.Array, quant: SigmoidQuant) -> jax.Array:
 
 
 def _softmax_quantized(name: str, x: jax.Array, quant: SoftmaxQuant, precision: str) -> jax.Array:
+    check_range(name, "diffmin", quant.diffmin, *INT32)
     check_range(name, "input_multiplier", quant.input_multiplier, 0, _MAXIMUM)
     check_shift(name, "input_left_shift", quant.input_left_shift)
     out, bits = (np.int16, 16) if precision == "asym8s_16" else (x.dtype, 8)

@@ -17,10 +17,13 @@ from tosajax.hifi.kernels import _q15
 from tosajax.hifi.kernels._check import (
     check,
     check_array,
+    check_dtype,
     check_in,
     check_multiple,
+    check_not_empty,
     check_range,
     check_shift,
+    check_type,
 )
 from tosajax.hifi.kernels._precision import Quant
 from tosajax.hifi.kernels._sums import as_int32, finish_quantized
@@ -97,6 +100,7 @@ def dot_prod(
     dtype = np.float32 if is_float else np.int16
     check_array(name, "p_inp1", inp1, dtype, (-1, -1))
     check_array(name, "p_inp2", inp2, dtype, inp1.shape)
+    check_in(name, "overflow", overflow, ("saturate", "wrap"))
     inp1, inp2 = jnp.asarray(inp1), jnp.asarray(inp2)
     if is_float:
         given = bias is not None or quant is not None
@@ -104,10 +108,10 @@ def dot_prod(
         return sum_last(inp1 * inp2)[:, 0]
     if quant is None:
         raise NNLibParamError(name, "quant", quant, "a Quant")
-    check_range(name, "input_zero_bias", quant.input_zero_bias, 0, 0)
-    check_range(name, "weight_zero_bias", quant.weight_zero_bias, 0, 0)
+    check_type(name, "quant", quant, Quant)
+    for field in ("input_zero_bias", "weight_zero_bias", "input2_zero_bias", "weight2_zero_bias"):
+        check_range(name, field, getattr(quant, field), 0, 0)
     _check_output(name, np.int8, quant)
-    check_in(name, "overflow", overflow, ("saturate", "wrap"))
     if bias is None:
         bias = jnp.zeros(inp1.shape[:1], jnp.int32)
     check_array(name, "bias_ptr", bias, np.int32, inp1.shape[:1])
@@ -147,7 +151,7 @@ def elm_quantize(
     """
     name = f"elm_quantize {precision}"
     check_in(name, "precision", precision, ELM_QUANTIZE)
-    check_array(name, "p_inp", inp, np.int16, (-1,) * inp.ndim)
+    check_not_empty(name, "p_inp", inp, np.int16)
     check_range(name, "inp_zero_bias", inp_zero_bias, -(2**15), 2**15 - 1)
     quant = Quant(0, 0, out_multiplier, out_shift, out_zero_bias)
     _check_output(name, np.int8, quant)
@@ -169,7 +173,7 @@ def elm_floor(inp: jax.Array, *, precision: str = "f32_f32") -> jax.Array:
     """
     name = f"elm_floor {precision}"
     check_in(name, "precision", precision, ELM_FLOOR)
-    check_array(name, "p_inp", inp, np.float32, inp.shape)
+    check_dtype(name, "p_inp", inp, np.float32)
     return ops.floor(jnp.asarray(inp))
 
 
@@ -301,7 +305,7 @@ def _check_operands(
     """Checks two inputs and how the result is made; the type of all."""
     check_in(name, "precision", precision, _TYPES)
     dtype = _TYPES[precision]
-    check_array(name, "p_inp1", inp1, dtype, (-1,) * inp1.ndim)
+    check_not_empty(name, "p_inp1", inp1, dtype)
     check_array(name, "p_inp2", inp2, dtype, inp1.shape)
     _check_output(name, dtype, quant)
     info = np.iinfo(dtype)

@@ -18,7 +18,14 @@ from jax import lax
 from tosajax import ops
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
-from tosajax.hifi.kernels._check import check, check_array, check_in, check_multiple
+from tosajax.hifi.kernels._check import (
+    check,
+    check_array,
+    check_in,
+    check_multiple,
+    integer,
+    pairs,
+)
 from tosajax.hifi.kernels._geometry import FORMATS, Geometry, check_window, geometry_of
 from tosajax.hifi.kernels._precision import PRECISIONS, Array, Precision, Quant, check_parameters
 from tosajax.hifi.kernels._sums import as_int8, dot, finish, zero_points
@@ -67,16 +74,17 @@ def conv2d_std(
     name = f"conv2d_std {precision}"
     check_in(name, "precision", precision, CONV2D)
     check_in(name, "out_data_format", out_format, FORMATS)
+    window = pairs(name, strides=strides, padding=padding, out_size=out_size)
     types = PRECISIONS[precision]
     check_array(name, "p_inp", inp, types.input, (-1, -1, -1))
     check_array(name, "p_ker", ker, types.weight, (-1, -1, -1, inp.shape[2]))
     out_channels, *kernel, _ = ker.shape
-    check_window(name, inp.shape[:2], kernel, strides, padding, out_size)
+    check_window(name, inp.shape[:2], kernel, *window)
     if not (types.is_quantized or types.is_float):
-        _check_stride(name, "x", strides[1], kernel[1])
+        _check_stride(name, "x", window[0][1], kernel[1])
     shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
     _check_outputs(name, types, precision, out_channels, bias, shifts, quant)
-    geometry = geometry_of(inp.shape[:2], kernel, strides, padding, out_size)
+    geometry = geometry_of(inp.shape[:2], kernel, *window)
     acc = _convolve(inp, ker, quant, geometry)
     return _to_format(finish(acc, bias, types, acc_shift, bias_shift, quant), out_format)
 
@@ -117,17 +125,22 @@ def conv1d_std(
     name = f"conv1d_std {precision}"
     check_in(name, "precision", precision, CONV1D)
     check_in(name, "out_data_format", out_format, FORMATS)
+    window = (
+        (integer(name, "stride", stride), 1),
+        (integer(name, "padding", padding), 0),
+        (integer(name, "out_height", out_height), 1),
+    )
     types = PRECISIONS[precision]
     check_array(name, "p_inp", inp, types.input, (-1, -1, -1))
     height, width, channels = inp.shape
     check_array(name, "p_ker", ker, types.weight, (-1, -1, width, channels))
     out_channels, kernel_height = ker.shape[:2]
-    kernel, strides, out_size = (kernel_height, 1), (stride, 1), (out_height, 1)
-    check_window(name, (height, 1), kernel, strides, (padding, 0), out_size)
-    _check_stride(name, "y", stride, kernel_height)
+    kernel = kernel_height, 1
+    check_window(name, (height, 1), kernel, *window)
+    _check_stride(name, "y", window[0][0], kernel_height)
     shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
     _check_outputs(name, types, precision, out_channels, bias, shifts, None)
-    geometry = geometry_of((height, 1), kernel, strides, (padding, 0), out_size)
+    geometry = geometry_of((height, 1), kernel, *window)
     rows = inp.reshape(height, 1, width * channels)
     acc = _convolve(rows, ker.reshape(out_channels, kernel_height, 1, -1), None, geometry)[:, 0]
     return _to_format(finish(acc, bias, types, acc_shift, bias_shift, None), out_format)
@@ -174,6 +187,7 @@ def conv2d_depthwise(
     name = f"conv2d_depthwise {precision}"
     check_in(name, "precision", precision, CONV2D)
     check_in(name, "inp_data_format", inp_format, FORMATS)
+    window = pairs(name, strides=strides, padding=padding, out_size=out_size)
     types = PRECISIONS[precision]
     check_array(name, "p_inp", inp, types.input, (-1, -1, -1))
     check_array(name, "p_ker", ker, types.weight, (-1, -1, -1))
@@ -181,12 +195,12 @@ def conv2d_depthwise(
         inp, ker = inp.transpose(1, 2, 0), ker.transpose(1, 2, 0)
     channels, (*kernel, out_channels) = inp.shape[2], ker.shape
     check_multiple(name, "channels of ker", out_channels, channels)
-    check_window(name, inp.shape[:2], kernel, strides, padding, out_size)
-    _check_stride(name, "y", strides[0], kernel[0])
-    _check_stride(name, "x", strides[1], kernel[1])
+    check_window(name, inp.shape[:2], kernel, *window)
+    for axis, step, length in zip("yx", window[0], kernel, strict=True):
+        _check_stride(name, axis, step, length)
     shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
     _check_outputs(name, types, precision, out_channels, bias, shifts, quant)
-    geometry = geometry_of(inp.shape[:2], kernel, strides, padding, out_size)
+    geometry = geometry_of(inp.shape[:2], kernel, *window)
     acc = _convolve_depthwise(inp, ker.reshape(*kernel, channels, -1), quant, geometry)
     return finish(acc, bias, types, acc_shift, bias_shift, quant)
 

@@ -122,13 +122,13 @@ def matXvec_fused(
     types = PRECISIONS[precision]
     rows = _check_operands(name, types, mat1, vec1, mat2, vec2)
     wide = np.int32 if types.bias is np.int8 else np.int64
-    is_wide = bias is not None and not types.is_float and bias.dtype == wide
+    is_wide = not types.is_float and getattr(bias, "dtype", None) == wide
     check_array(name, "p_bias", bias, wide if is_wide else types.bias, (rows,))
     check_parameters(name, types, rows, acc_shift=acc_shift, bias_shift=bias_shift)
     acc = _sums(mat1, vec1, mat2, vec2, None)
     if types.is_float:
         total = finish(acc, bias, types, acc_shift, bias_shift, None)[0]
-        return apply(total, precision="f32_f32")
+        return apply(total, precision="f32_f32", activation=activation)
     total = finish(acc, bias, types._replace(out=np.int32), acc_shift, bias_shift, None)[0]
     bits = np.iinfo(types.out).bits
     return apply(total, precision=f"32_{bits}", activation=activation)

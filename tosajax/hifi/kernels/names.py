@@ -1,12 +1,14 @@
 """The library's names: which function here computes what each of them does, with which arguments.
 
-`functools.partial(row.function, **row.fixed)` is a library function; it takes logical arrays
-and the keywords of the function, not the library's pointers, sizes and strides.
+A library function is its `row.function` with the keywords `row.fixed`; it takes logical arrays and
+the other keywords, not the library's pointers, sizes and strides.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -120,7 +122,35 @@ def _functions(family: Family) -> list[LibraryFunction]:
 NAMES = {row.name: row for family in FAMILIES for row in _functions(family)}
 
 
+@functools.cache
 def library_function(name: str) -> Callable[..., Any]:
     """The function of a name of the library, its precision fixed; KeyError for other names."""
     row = NAMES[name]
-    return functools.partial(row.function, **row.fixed)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return row.function(*args, **kwargs, **row.fixed)
+
+    function.__name__ = function.__qualname__ = name
+    # Where pickle finds it.
+    function.__module__ = __package__ or ""
+    function.__doc__ = _doc(row)
+    function.__signature__ = _signature(row)  # type: ignore[attr-defined]
+    return function
+
+
+def _signature(row: LibraryFunction) -> inspect.Signature:
+    """That of the family, without the keywords that the name fixes."""
+    whole = inspect.signature(row.function)
+    return whole.replace(
+        parameters=[p for p in whole.parameters.values() if p.name not in row.fixed]
+    )
+
+
+def _doc(row: LibraryFunction) -> str:
+    """That of the family, without the arguments that the name fixes."""
+    doc = inspect.getdoc(row.function) or ""
+    for argument in row.fixed:
+        doc = re.sub(rf"^  {argument}: .*\n(?:    .*\n)*", "", doc, flags=re.MULTILINE)
+    fixed = "".join(f", {key}={value!r}" for key, value in row.fixed.items())
+    family = f"`{row.function.__name__}`{fixed.replace(',', ' with', 1)}"
+    return f"{row.name} of the library (guide {row.section}): {family}.\n\n{doc}"

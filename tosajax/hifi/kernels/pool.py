@@ -17,7 +17,7 @@ from jax import lax
 
 from tosajax import ops
 from tosajax.fixedpoint import qformat
-from tosajax.hifi.kernels._check import check, check_array, check_in
+from tosajax.hifi.kernels._check import check, check_array, check_in, pairs
 from tosajax.hifi.kernels._geometry import FORMATS, check_window, geometry_of
 from tosajax.ops import _window
 from tosajax.ops.pool import sweep
@@ -63,10 +63,11 @@ def avgpool(
     """
     name = f"avgpool {precision}"
     image = _image(name, inp, precision, data_format)
+    window = pairs(name, kernel=kernel, strides=strides, padding=padding, out_size=out_size)
     longest = image.shape[1:3]
     if precision != "f32":
         longest = [min(length, _LONGEST) for length in longest]
-    shape = _window_of(name, image, longest, kernel, strides, padding, out_size)
+    shape = _window_of(name, image, longest, *window)
     rows, columns = _extents(shape, image.shape)
     if precision == "f32":
         total = sweep(image, shape, 0, lax.add, jnp.float32)
@@ -112,7 +113,8 @@ def maxpool(
     """
     name = f"maxpool {precision}"
     image = _image(name, inp, precision, data_format)
-    shape = _window_of(name, image, kernel, kernel, strides, padding, out_size)
+    window = pairs(name, kernel=kernel, strides=strides, padding=padding, out_size=out_size)
+    shape = _window_of(name, image, window[0], *window)
     pad = [length for pair in shape.pad for length in pair]
     result = ops.max_pool2d(image, kernel=shape.size, stride=shape.stride, pad=pad)
     return _cube(result, data_format)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tosajax.hifi.kernels._check import check
+from tosajax.hifi.kernels._check import check, check_integers
 
 # Bytes of an element by precision: bits, or -1 for float32, -3 for asym8u, -4 for asym8s.
 _BYTES = {8: 1, 16: 2, -1: 4, -3: 1, -4: 1}
@@ -30,8 +30,10 @@ def conv1d_std_getsize(
       Bytes, the library's number.
 
     Raises:
+      TypeError: what is not an integer.
       NNLibParamError: an unknown precision.
     """
+    check_integers("conv1d_std_getsize", locals())
     _check_precision("conv1d_std_getsize", "input_precision", input_precision, (8, 16, -1))
     row = _round_up(input_width * input_channels, 2 if input_precision == -1 else 4)
     return 19 + kernel_height * row * _BYTES[input_precision] + _ALIGNMENT
@@ -63,8 +65,10 @@ def conv2d_std_getsize(
       Bytes, a bound.
 
     Raises:
+      TypeError: what is not an integer.
       NNLibParamError: an unknown precision.
     """
+    check_integers("conv2d_std_getsize", locals())
     _check_precision("conv2d_std_getsize", "input_precision", input_precision, _BYTES)
     height = _extent(input_height, kernel_height, y_stride, y_padding, out_height)
     return _bound(height * kernel_width * _round_up(input_channels, 4))
@@ -108,8 +112,10 @@ def conv2d_depthwise_getsize(
       Bytes, a bound.
 
     Raises:
+      TypeError: what is not an integer.
       NNLibParamError: an unknown precision or format.
     """
+    check_integers("conv2d_depthwise_getsize", locals())
     name = "conv2d_depthwise_getsize"
     _check_precision(name, "circ_buf_precision", circ_buf_precision, _BYTES)
     check(inp_data_format in (0, 1), name, "inp_data_format", inp_data_format, "0 or 1")
@@ -159,8 +165,10 @@ def pool_getsize(
       Bytes, a bound.
 
     Raises:
+      TypeError: what is not an integer.
       NNLibParamError: an unknown precision or format, or two that differ.
     """
+    check_integers("pool_getsize", locals())
     name = "pool_getsize"
     _check_precision(name, "inp_precision", inp_precision, (8, 16, -1, -3))
     _check_precision(name, "out_precision", out_precision, (inp_precision,))

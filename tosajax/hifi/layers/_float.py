@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tosajax.hifi.kernels._check import check_real, check_type
 from tosajax.hifi.layers import _recurrent, gru, lstm
 from tosajax.hifi.layers._recurrent import Gates
 from tosajax.hifi.layers.gru import GRUState, GRUWeights, Update
@@ -33,6 +34,7 @@ def gru_step_float(
     Returns:
       The next state, and the output, [out_feats].
     """
+    _check("gru_step_float", (weights, GRUWeights), (state, GRUState), x=x)
     h = gru_update(gru_gates(weights), update, state.prev_h, x)
     return GRUState(h), h
 
@@ -51,6 +53,7 @@ def gru_scan_float(
     Returns:
       The last state, and the outputs, [steps, out_feats].
     """
+    _check("gru_scan_float", (weights, GRUWeights), (state, GRUState), xs=xs)
     step = functools.partial(gru_update, gru_gates(weights), update)
     h, ys = _recurrent.scan_states(step, state.prev_h, xs)
     return GRUState(h), ys
@@ -69,6 +72,7 @@ def lstm_step_float(
     Returns:
       The next state, and the output, [out_feats].
     """
+    _check("lstm_step_float", (weights, LSTMWeights), (state, LSTMState), x=x)
     h, c = lstm_update(lstm_gates(weights), (state.prev_h, state.prev_c), x)
     return LSTMState(h, c), h
 
@@ -86,6 +90,7 @@ def lstm_scan_float(
     Returns:
       The last state, and the outputs, [steps, out_feats].
     """
+    _check("lstm_scan_float", (weights, LSTMWeights), (state, LSTMState), xs=xs)
     step = functools.partial(lstm_update, lstm_gates(weights))
     start = state.prev_h, state.prev_c
     (h, c), (ys, _) = _recurrent.scan_states(step, start, xs)
@@ -127,6 +132,18 @@ def lstm_update(
     f, i, o = (lax.logistic(total) for total in sigmoids)
     c = cell(f * c + i * lax.tanh(of_candidate))
     return o * lax.tanh(c), c
+
+
+def _check(function: str, weights: Any, state: Any, **inputs: Any) -> None:
+    """Checks the classes of (weights, class) and (state, class), and all arrays of floats."""
+    for name, (value, kind) in (("weights", weights), ("state", state)):
+        check_type(function, name, value, kind)
+    for name, value in weights[0]._asdict().items():
+        check_real(function, name, value, 1 if name.startswith("b_") else 2)
+    for name, value in state[0]._asdict().items():
+        check_real(function, name, value, 1)
+    for name, value in inputs.items():
+        check_real(function, name, value, 2 if name == "xs" else 1)
 
 
 def _sums(gates: Gates, x: jax.Array, h: Any) -> jax.Array:

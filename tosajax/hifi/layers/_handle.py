@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tosajax.hifi._memory import address_of, target_of
-from tosajax.hifi.errors import ErrorCode
+from tosajax.hifi._memory import address_of, check_memory, target_of
+from tosajax.hifi.errors import ErrorCode, wrong_type
 from tosajax.hifi.kernels import ActivationCoefficients
+from tosajax.hifi.kernels._check import check_type
 
 # Bytes that the library asks of the addresses of memory, and of structures.
 BUFFER = 8
@@ -27,11 +28,17 @@ class Handle:
       memory: bytes, as many as the query asks for.
       activation: how sigmoid and tanh are computed; see `kernels.activations`.
       layer: what init functions put there.
+
+    Raises:
+      TypeError: memory that is not a NumPy array.
     """
 
     memory: np.ndarray
     activation: str | ActivationCoefficients = "fixed"
     layer: Any = None
+
+    def __post_init__(self) -> None:
+        check_memory("memory", self.memory)
 
     @property
     def address(self) -> int:
@@ -60,13 +67,15 @@ def check_config(kind: type, config: Any) -> ErrorCode:
     if config is None:
         return ErrorCode.FATAL_MEM_ALLOC
     if not isinstance(config, kind):
-        raise TypeError(f"config is {type(config).__name__}, expected {kind.__name__}")
+        raise wrong_type(kind.__name__.removesuffix("Config"), "config", config, kind.__name__)
     fault = config.fault()
     return ErrorCode.NO_ERROR if fault is None else fault.code
 
 
 def check_init(kind: type, handle: Handle | None, config: Any) -> ErrorCode:
     """Checks what an init function is given."""
+    if handle is not None:
+        check_type(kind.__name__.removesuffix("Config"), "handle", handle, Handle)
     error = check_pointers((handle, BUFFER), (config, STRUCT))
     return error or check_config(kind, config)
 
@@ -75,6 +84,7 @@ def check_process(
     handle: Any, scratch: Any, input: Any, output: Any, p_in_shape: Any, p_out_shape: Any
 ) -> ErrorCode:
     """Checks the pointers that a process function is given."""
+    check_memory("scratch", scratch)
     return check_pointers(
         (handle, BUFFER),
         (scratch, BUFFER),
@@ -87,6 +97,7 @@ def check_process(
 
 def layer_of(handle: Any, name: str) -> Any:
     """The layer of a handle, which has to be of this name."""
+    check_type(name, "handle", handle, Handle)
     found = getattr(handle.layer, "name", "nothing")
     if found != name:
         init = f"xa_nnlib_{name.lower()}_init"

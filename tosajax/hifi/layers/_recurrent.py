@@ -20,7 +20,7 @@ from jax import lax
 
 from tosajax.fixedpoint import _x64
 from tosajax.hifi.errors import ErrorCode, Fault
-from tosajax.hifi.kernels._check import check_array
+from tosajax.hifi.kernels._check import check_array, check_type, integer
 from tosajax.hifi.kernels._precision import Array
 from tosajax.hifi.kernels._sums import finish_fixed
 from tosajax.hifi.layers._precision import Precision
@@ -44,6 +44,9 @@ class RecurrentConfig:
     coeff_Qformat: int = 15
     io_Qformat: int = 12
 
+    def __post_init__(self) -> None:
+        keep_integers(self)
+
     @property
     def weight_type(self) -> type:
         """int16 or int8, by the precision."""
@@ -58,6 +61,19 @@ class RecurrentConfig:
     def bias_shift(self) -> int:
         """From a bias in Q15 to a sum of products, bits to the left."""
         return self.io_Qformat + self.coeff_Qformat - BIAS_FRACTION
+
+
+def keep_integers(config: Any) -> None:
+    """Makes the fields of a frozen dataclass that are to be integers Python's, as it begins.
+
+    Raises:
+      TypeError: a field that is not an integer.
+    """
+    name = type(config).__name__
+    for field in dataclasses.fields(config):
+        if field.type == "int":
+            value = integer(name, field.name, getattr(config, field.name))
+            object.__setattr__(config, field.name, value)
 
 
 def faults(layer: str, config: RecurrentConfig, **more: tuple[int, int]) -> Iterator[Fault]:
@@ -87,9 +103,14 @@ def faults(layer: str, config: RecurrentConfig, **more: tuple[int, int]) -> Iter
 
 
 def check_weights(
-    name: str, config: RecurrentConfig, weights: Any, gates: Sequence[tuple[str, str, str]]
+    name: str,
+    config: RecurrentConfig,
+    kind: type,
+    weights: Any,
+    gates: Sequence[tuple[str, str, str]],
 ) -> None:
-    """Checks types and shapes of the weights of gates, named as `stack` takes them."""
+    """Checks the class of weights, and types and shapes of gates, named as `stack` takes them."""
+    check_type(name, "weights", weights, kind)
     outputs = config.out_feats
     for of_x, of_h, bias in gates:
         for field, columns in ((of_x, config.in_feats), (of_h, outputs)):

@@ -12,6 +12,7 @@ import numpy as np
 
 from tosajax.hifi._memory import elements, pointer, target_of
 from tosajax.hifi.errors import ErrorCode
+from tosajax.hifi.kernels._check import check_type, integer
 from tosajax.hifi.layers import _handle
 from tosajax.hifi.layers import shape as shapes
 from tosajax.hifi.layers._handle import BUFFER, STRUCT, Handle, align16, check_pointers
@@ -128,6 +129,7 @@ def set_config(kind: Kind, handle: Handle | None, param_id: int, params: Any) ->
     if error:
         return error
     layer = _handle.layer_of(handle, kind.name)
+    param_id = integer(kind.name, "param_id", param_id)
     if param_id in kind.contexts:
         field = kind.contexts[param_id]
         now = getattr(layer.state, field)
@@ -148,6 +150,7 @@ def get_config(kind: Kind, handle: Handle | None, param_id: int, params: Any) ->
     if error:
         return error
     layer = _handle.layer_of(handle, kind.name)
+    param_id = integer(kind.name, "param_id", param_id)
     if param_id in kind.contexts:
         now = getattr(layer.state, kind.contexts[param_id])
         elements("params", params, now.dtype, now.size)[:] = now
@@ -197,16 +200,24 @@ def process(
     return ErrorCode.NO_ERROR
 
 
-def pointers(config: RecurrentConfig, structure: Any, weights: Any) -> Any:
-    """A structure of pointers to the matrices, or the biases, of some weights."""
+def pointers(kind: Kind, config: RecurrentConfig, weights: Any) -> tuple[Any, Any]:
+    """The structures of pointers to the matrices, and to the biases, of some weights."""
+    function = f"{kind.name.lower()}_pointers"
+    check_type(function, "config", config, kind.config)
+    check_type(function, "weights", weights, kind.weights)
 
     def of(x: Any) -> Coefficients:
-        if len(x.shape) == 1:
-            return Coefficients(np.array(x), shapes.vector(*x.shape))
-        padded = np.pad(np.asarray(x), [(0, 0), (0, _PADDING * config.pad)])
+        x = np.array(x)
+        if x.ndim == 1:
+            return Coefficients(x, shapes.vector(*x.shape))
+        padded = np.pad(x, [(0, 0), (0, _PADDING * config.pad)])
         return Coefficients(padded, shapes.matrix(*x.shape))
 
-    return structure(*(of(getattr(weights, name)) for name in structure._fields))
+    matrices, biases = (
+        structure(*(of(getattr(weights, name)) for name in structure._fields))
+        for structure in (kind.matrices, kind.biases)
+    )
+    return matrices, biases
 
 
 def _weights(layer: RecurrentLayer) -> Any:
@@ -233,6 +244,9 @@ def _structure(kind: type, params: Any) -> Any:
     found = target_of(params)
     if not isinstance(found, kind):
         raise TypeError(f"params is {type(found).__name__}, expected {kind.__name__}")
+    for name, coefficients in found._asdict().items():
+        check_type(kind.__name__, name, coefficients, Coefficients)
+        check_type(kind.__name__, f"shape of {name}", coefficients.shape, Shape)
     return found
 
 
@@ -269,8 +283,12 @@ def _without_shapes(given: Any) -> Any:
 def _process_shapes(layer: RecurrentLayer, p_in_shape: Any, p_out_shape: Any) -> ErrorCode:
     """Checks the lengths of vectors; sets them to what is processed."""
     config = layer.config
-    given = pointer("p_in_shape", p_in_shape), pointer("p_out_shape", p_out_shape)
-    in_shape, out_shape = (p.target or UNKNOWN for p in given)
+    names = {"p_in_shape": p_in_shape, "p_out_shape": p_out_shape}
+    given = [pointer(name, p) for name, p in names.items()]
+    targets = [UNKNOWN if p.target is None else p.target for p in given]
+    for name, target in zip(names, targets, strict=True):
+        check_type(layer.name, name, target, Shape)
+    in_shape, out_shape = targets
     if any(shape.shape_type != ShapeType.VECTOR for shape in (in_shape, out_shape)):
         return ErrorCode.FATAL_INVALID_SHAPE
     if out_shape.dim.length < config.out_feats:

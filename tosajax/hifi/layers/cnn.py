@@ -11,10 +11,11 @@ import jax
 
 from tosajax.hifi.errors import ErrorCode, Fault, check_config
 from tosajax.hifi.kernels import conv1d_std, conv2d_depthwise, conv2d_pointwise, conv2d_std
-from tosajax.hifi.kernels._check import SHIFT, check_array
+from tosajax.hifi.kernels._check import SHIFT, check_array, check_type, integer, integers, pairs
 from tosajax.hifi.kernels._precision import PRECISIONS, Array
 from tosajax.hifi.layers import shape as shapes
 from tosajax.hifi.layers._precision import Precision
+from tosajax.hifi.layers._recurrent import keep_integers
 from tosajax.hifi.layers.shape import UNKNOWN, Shape, ShapeType
 
 # Of the kernels.
@@ -93,6 +94,12 @@ class CNNConfig:
     y_stride: int = 2
     algo: int = Algo.CONV2D_STD
 
+    def __post_init__(self) -> None:
+        keep_integers(self)
+        for field in dataclasses.fields(self):
+            if field.type == "Shape":
+                check_type("CNNConfig", field.name, getattr(self, field.name), Shape)
+
     def fault(self) -> Fault | None:
         """What the library rejects first, or None."""
         return next(_faults(self), None)
@@ -143,11 +150,15 @@ def conv1d_std_config(
       bias_shift: likewise.
       output_format: 0 for channels last, 1 for channels first.
     """
-    _, width, depth = input_size
+    name = "conv1d_std_config"
+    size = integers(name, "input_size", input_size, 3)
+    kernel_height = integer(name, "kernel_height", kernel_height)
+    output_channels = integer(name, "output_channels", output_channels)
+    _, width, depth = size
     row = _padded(depth * width, precision)
     return CNNConfig(
         algo=Algo.CONV1D_STD,
-        input_shape=shapes.cube_dwh(*input_size),
+        input_shape=shapes.cube_dwh(*size),
         kernel_std_shape=shapes.cube_dwh(kernel_height, width, depth, height_offset=row),
         bias_std_shape=shapes.vector(output_channels),
         output_height=output_height,
@@ -191,21 +202,27 @@ def conv2d_std_config(
       bias_shift: likewise.
       output_format: 0 for channels last, 1 for channels first.
     """
-    depth = input_size[2]
+    name = "conv2d_std_config"
+    size = integers(name, "input_size", input_size, 3)
+    kernel, output, stride, pad = pairs(
+        name, kernel_size=kernel_size, output_size=output_size, strides=strides, padding=padding
+    )
+    output_channels = integer(name, "output_channels", output_channels)
+    depth = size[2]
     pixel = _padded(depth, precision)
     return CNNConfig(
         algo=Algo.CONV2D_STD,
-        input_shape=shapes.cube_dwh(*input_size),
-        kernel_std_shape=shapes.cube_dwh(*kernel_size, depth, width_offset=pixel),
+        input_shape=shapes.cube_dwh(*size),
+        kernel_std_shape=shapes.cube_dwh(kernel[0], kernel[1], depth, width_offset=pixel),
         bias_std_shape=shapes.vector(output_channels),
-        output_height=output_size[0],
-        output_width=output_size[1],
+        output_height=output[0],
+        output_width=output[1],
         output_channels=output_channels,
         precision=precision,
-        y_stride=strides[0],
-        x_stride=strides[1],
-        y_padding=padding[0],
-        x_padding=padding[1],
+        y_stride=stride[0],
+        x_stride=stride[1],
+        y_padding=pad[0],
+        x_padding=pad[1],
         acc_shift=acc_shift,
         bias_shift=bias_shift,
         output_format=output_format,
@@ -239,27 +256,33 @@ def conv2d_ds_config(
       acc_shift: bits, positive to the left, of both.
       bias_shift: likewise.
     """
-    between = input_size[2] * channels_multiplier
-    row = _round_up(kernel_size[1], 4)
+    name = "conv2d_ds_config"
+    size = integers(name, "input_size", input_size, 3)
+    kernel, output, stride, pad = pairs(
+        name, kernel_size=kernel_size, output_size=output_size, strides=strides, padding=padding
+    )
+    output_channels = integer(name, "output_channels", output_channels)
+    between = size[2] * integer(name, "channels_multiplier", channels_multiplier)
+    row = _round_up(kernel[1], 4)
     return CNNConfig(
         algo=Algo.CONV2D_DS,
-        input_shape=shapes.cube_whd(*input_size),
+        input_shape=shapes.cube_whd(*size),
         kernel_std_shape=UNKNOWN,
         bias_std_shape=UNKNOWN,
-        kernel_ds_depth_shape=shapes.cube_whd(*kernel_size, between, height_offset=row),
+        kernel_ds_depth_shape=shapes.cube_whd(kernel[0], kernel[1], between, height_offset=row),
         kernel_ds_point_shape=shapes.matrix(output_channels, between),
         bias_ds_depth_shape=shapes.vector(between),
         bias_ds_point_shape=shapes.vector(output_channels),
-        output_height=output_size[0],
-        output_width=output_size[1],
+        output_height=output[0],
+        output_width=output[1],
         output_channels=output_channels,
         output_format=1,
         channels_multiplier=channels_multiplier,
         precision=precision,
-        y_stride=strides[0],
-        x_stride=strides[1],
-        y_padding=padding[0],
-        x_padding=padding[1],
+        y_stride=stride[0],
+        x_stride=stride[1],
+        y_padding=pad[0],
+        x_padding=pad[1],
         acc_shift=acc_shift,
         bias_shift=bias_shift,
     )
@@ -285,7 +308,7 @@ def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
       NNLibConfigError: a configuration that the library rejects.
       NNLibParamError: an array of another shape, or what the library rejects as it convolves.
     """
-    check_config("CNN", config)
+    check_config("CNN", CNNConfig, config)
     _check_arrays(config, weights, x)
     precision = KERNEL_PRECISIONS[config.precision]
     common: dict[str, Any] = {"precision": precision}
@@ -320,6 +343,7 @@ def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
 
 def output_shape(config: CNNConfig) -> Shape:
     """The shape of what `cnn_apply` returns."""
+    check_type("output_shape", "config", config, CNNConfig)
     height, channels = config.output_height, config.output_channels
     if config.algo == Algo.CONV1D_STD:
         size = (channels, height) if config.output_format else (height, channels)
@@ -342,6 +366,7 @@ def array_shapes(config: CNNConfig) -> tuple[tuple[int, ...], tuple[tuple[int, .
 
 def _check_arrays(config: CNNConfig, weights: CNNWeights, x: Array) -> None:
     """Checks that arrays are as the configuration says."""
+    check_type("cnn", "weights", weights, CNNWeights)
     types = PRECISIONS[KERNEL_PRECISIONS[config.precision]]
     x_shape, kernels = array_shapes(config)
     check_array("cnn", "x", x, types.input, x_shape)

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from tosajax.hifi._memory import Pointer, elements, pointer, target_of
+from tosajax.hifi._memory import Pointer, check_memory, elements, pointer, target_of
 from tosajax.hifi.errors import ErrorCode, NNLibParamError
 from tosajax.hifi.kernels import (
     conv1d_std_getsize,
     conv2d_depthwise_getsize,
     conv2d_std_getsize,
 )
+from tosajax.hifi.kernels._check import check_type, integer
 from tosajax.hifi.kernels._precision import PRECISIONS
 from tosajax.hifi.layers import _handle, cnn
 from tosajax.hifi.layers._handle import BUFFER, STRUCT, Handle, check_pointers
@@ -62,6 +63,8 @@ def cnn_pointers(
     config: CNNConfig, weights: CNNWeights
 ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
     """What set_config takes for weights: kernels as they lie in memory, and biases."""
+    check_type("cnn_pointers", "config", config, CNNConfig)
+    check_type("cnn_pointers", "weights", weights, CNNWeights)
     stages = _stages(config)
     kernels = (weights.kernel, weights.point_kernel)[:stages]
     biases = (weights.bias, weights.point_bias)[:stages]
@@ -122,11 +125,14 @@ def xa_nnlib_cnn_set_config(handle: Handle | None, param_id: int, params: Any) -
     if error:
         return error
     layer = _handle.layer_of(handle, "CNN")
+    param_id = integer("CNN", "param_id", param_id)
     if param_id not in (CNNParam.KERNEL, CNNParam.BIAS):
         return ErrorCode.CNN_CONFIG_FATAL_INVALID_PARAM_ID
     given, stages = target_of(params), _stages(layer.config)
     if not isinstance(given, tuple | list) or len(given) != stages:
         raise TypeError(f"params is {type(given).__name__}, expected {stages} pointers in a tuple")
+    for memory in given:
+        check_memory("an element of params", memory)
     error = check_pointers(*((memory, BUFFER) for memory in given))
     if error:
         return error
@@ -156,7 +162,7 @@ def xa_nnlib_cnn_get_config(handle: Handle | None, param_id: int, params: Any) -
     if error:
         return error
     layer = _handle.layer_of(handle, "CNN")
-    match param_id:
+    match integer("CNN", "param_id", param_id):
         case CNNParam.KERNEL | CNNParam.BIAS:
             found = layer.kernels
         case CNNParam.INPUT_SHAPE:
@@ -203,7 +209,10 @@ def xa_nnlib_cnn_process(
     config, p_out_shape = layer.config, pointer("p_out_shape", p_out_shape)
     if any(memory is None for memory in (*layer.kernels, *layer.biases)):
         return ErrorCode.FATAL_MEM_ALLOC
-    if target_of(p_in_shape) != config.input_shape:
+    in_shape = target_of(p_in_shape)
+    if in_shape is not None:
+        check_type("CNN", "p_in_shape", in_shape, Shape)
+    if in_shape != config.input_shape:
         return ErrorCode.CNN_CONFIG_FATAL_INVALID_INPUT_SHAPE
     x, weights = _input(config, input), _weights(layer)
     try:

@@ -22,7 +22,7 @@ from tosajax.hifi.kernels import (
     sigmoid,
     tanh,
 )
-from tosajax.hifi.kernels._check import check_array, check_in
+from tosajax.hifi.kernels._check import check_array, check_in, check_type
 from tosajax.hifi.kernels._precision import Array
 from tosajax.hifi.layers import _recurrent
 from tosajax.hifi.layers._recurrent import Gates, RecurrentConfig
@@ -92,6 +92,7 @@ class GRUState(NamedTuple):
 
 def gru_init(config: GRUConfig) -> GRUState:
     """The state that a GRU starts with: zeros."""
+    check_type("gru_init", "config", config, GRUConfig)
     return GRUState(jnp.zeros(config.out_feats, jnp.int16))
 
 
@@ -172,8 +173,9 @@ def mixed(update: str, h: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array
 
 
 def _check(config: GRUConfig, weights: GRUWeights, state: GRUState) -> None:
-    check_config("GRU", config)
-    _recurrent.check_weights("gru", config, weights, ZR + G)
+    check_config("GRU", GRUConfig, config)
+    _recurrent.check_weights("gru", config, GRUWeights, weights, ZR + G)
+    check_type("gru", "state", state, GRUState)
     check_array("gru", "prev_h", state.prev_h, np.int16, (config.out_feats,))
 
 

@@ -53,10 +53,7 @@ def gru_pointers(
     config: GRUConfig, weights: GRUWeights
 ) -> tuple[GRUMatrixPointers, GRUBiasPointers]:
     """What set_config takes for weights, laid out in memory as `config` says."""
-    return (
-        api.pointers(config, GRUMatrixPointers, weights),
-        api.pointers(config, GRUBiasPointers, weights),
-    )
+    return api.pointers(_KIND, config, weights)
 
 
 def xa_nnlib_gru_get_persistent_fast(config: GRUConfig | Pointer | None) -> int:

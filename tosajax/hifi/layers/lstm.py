@@ -19,7 +19,7 @@ from jax import lax
 from tosajax.fixedpoint import qformat
 from tosajax.hifi.errors import Fault, check_config
 from tosajax.hifi.kernels import ActivationCoefficients, _q15, sigmoid, tanh
-from tosajax.hifi.kernels._check import check_array
+from tosajax.hifi.kernels._check import check_array, check_type
 from tosajax.hifi.kernels._precision import Array
 from tosajax.hifi.layers import _recurrent
 from tosajax.hifi.layers._recurrent import Gates, RecurrentConfig
@@ -54,6 +54,7 @@ class LSTMConfig(RecurrentConfig):
     cell_Qformat: int = CELL_FRACTION
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.cell_Qformat != CELL_FRACTION:
             found = f"cell_Qformat is {self.cell_Qformat}"
             warnings.warn(f"{found}, but tanh reads the cell in Q6.25 all the same", stacklevel=3)
@@ -110,6 +111,7 @@ class LSTMState(NamedTuple):
 
 def lstm_init(config: LSTMConfig) -> LSTMState:
     """The state that an LSTM starts with: zeros."""
+    check_type("lstm_init", "config", config, LSTMConfig)
     length = config.out_feats
     return LSTMState(jnp.zeros(length, jnp.int16), jnp.zeros(length, jnp.int32))
 
@@ -193,8 +195,9 @@ def gates_of(weights: LSTMWeights):
 
 
 def _check(config: LSTMConfig, weights: LSTMWeights, state: LSTMState) -> None:
-    check_config("LSTM", config)
-    _recurrent.check_weights("lstm", config, weights, GATES)
+    check_config("LSTM", LSTMConfig, config)
+    _recurrent.check_weights("lstm", config, LSTMWeights, weights, GATES)
+    check_type("lstm", "state", state, LSTMState)
     check_array("lstm", "prev_h", state.prev_h, np.int16, (config.out_feats,))
     check_array("lstm", "prev_c", state.prev_c, np.int32, (config.out_feats,))
 

@@ -58,10 +58,7 @@ def lstm_pointers(
     config: LSTMConfig, weights: LSTMWeights
 ) -> tuple[LSTMMatrixPointers, LSTMBiasPointers]:
     """What set_config takes for weights, laid out in memory as `config` says."""
-    return (
-        api.pointers(config, LSTMMatrixPointers, weights),
-        api.pointers(config, LSTMBiasPointers, weights),
-    )
+    return api.pointers(_KIND, config, weights)
 
 
 def xa_nnlib_lstm_get_persistent_fast(config: LSTMConfig | Pointer | None) -> int:

@@ -6,6 +6,8 @@ import dataclasses
 import enum
 from typing import Any, NamedTuple
 
+from tosajax.hifi.kernels._check import integer
+
 
 class ShapeType(enum.IntEnum):
     """What a shape is of; a cube by the order of its axes, innermost first."""
@@ -63,7 +65,7 @@ class Shape:
 
     Raises:
       ValueError: a type that there is not.
-      TypeError: dimensions of another type.
+      TypeError: dimensions of another type, or numbers that are not integers.
     """
 
     shape_type: int = ShapeType.UNKNOWN
@@ -72,10 +74,16 @@ class Shape:
     shape_offset: int = -1
 
     def __post_init__(self) -> None:
+        for name in ("shape_type", "n_shapes", "shape_offset"):
+            object.__setattr__(self, name, integer("Shape", name, getattr(self, name)))
         wanted = _DIMENSIONS[ShapeType(self.shape_type)]
         if not isinstance(self.dim, wanted):
             name, found = ShapeType(self.shape_type).name, type(self.dim).__name__
             raise TypeError(f"dim of {name} is {found}, expected {wanted.__name__}")
+        if self.dim is not None:
+            function, dim = type(self.dim).__name__, self.dim._asdict()
+            whole = wanted(*(integer(function, name, value) for name, value in dim.items()))
+            object.__setattr__(self, "dim", whole)
 
 
 UNKNOWN = Shape()
@@ -100,8 +108,10 @@ def cube_dwh(
     height_offset: int | None = None,
 ) -> Shape:
     """The shape of a cube [height, width, depth], without gaps where no offset says otherwise."""
+    width, depth = integer("cube_dwh", "width", width), integer("cube_dwh", "depth", depth)
     width_offset = depth if width_offset is None else width_offset
-    height_offset = width * width_offset if height_offset is None else height_offset
+    if height_offset is None:
+        height_offset = width * integer("cube_dwh", "width_offset", width_offset)
     return Shape(
         ShapeType.CUBE_DWH, Cube(height, height_offset, width, width_offset, depth, depth_offset=1)
     )
@@ -109,8 +119,7 @@ def cube_dwh(
 
 def cube_whd(height: int, width: int, depth: int, *, height_offset: int | None = None) -> Shape:
     """The shape of a cube [depth, height, width], without gaps where no offset says otherwise."""
-    height_offset = width if height_offset is None else height_offset
-    return Shape(
-        ShapeType.CUBE_WHD,
-        Cube(height, height_offset, width, 1, depth, depth_offset=height * height_offset),
-    )
+    height = integer("cube_whd", "height", height)
+    row = width if height_offset is None else height_offset
+    plane = height * integer("cube_whd", "width" if height_offset is None else "height_offset", row)
+    return Shape(ShapeType.CUBE_WHD, Cube(height, row, width, 1, depth, depth_offset=plane))

@@ -1,8 +1,10 @@
 """TOSA graphs of the kernels whose integers TOSA's operators compute exactly.
 
-A function here has the name and the parameters of one in `tosajax.hifi.kernels`. It adds nodes to
-a Builder: what a kernel reads when it runs is a Tensor, weights, biases and parameters are values,
-which become constants. `to_graph` makes the graph of one kernel; several make a network:
+A function here has the name and the parameters of one in `tosajax.hifi.kernels`, without
+`acc_shift` and `bias_shift`, which no precision here takes; other precisions are an
+UnsupportedError. It adds nodes to a Builder: what a kernel reads when it runs is a Tensor; weights
+and biases are NumPy arrays, which become constants, as parameters do. `to_graph` makes the graph
+of one kernel; several make a network:
 
 b = Builder()
 x = b.input("x", DType.INT8, (64,))

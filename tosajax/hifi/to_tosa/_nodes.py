@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,9 @@ import numpy as np
 from tosajax.builder import Builder
 from tosajax.dtypes import DType
 from tosajax.graph import Tensor
+from tosajax.hifi.errors import wrong_type
 from tosajax.hifi.kernels import Quant
+from tosajax.hifi.kernels._check import check_type
 from tosajax.hifi.kernels._geometry import Geometry
 from tosajax.report import UnsupportedError
 from tosajax.spec import RoundingMode
@@ -24,14 +27,31 @@ HALF_Q31 = 1 << 30
 
 
 def check(kernel: Callable[..., Any], /, *operands: Any, **parameters: Any) -> None:
-    """Has a kernel check its operands and parameters, without computing anything."""
-    abstract = [None if x is None else _abstract(x) for x in operands]
+    """Has a kernel check its operands and parameters, without computing anything.
+
+    Raises:
+      TypeError: an operand that is neither a Tensor nor an array.
+    """
+    names = inspect.signature(kernel).parameters
+    abstract = [_abstract(kernel.__name__, *at) for at in zip(names, operands, strict=False)]
     jax.eval_shape(functools.partial(kernel, **parameters), *abstract)
 
 
-def _abstract(x: Tensor | np.ndarray) -> jax.ShapeDtypeStruct:
-    dtype = x.dtype.storage if isinstance(x, Tensor) else x.dtype
-    return jax.ShapeDtypeStruct(x.shape or (), dtype)
+def check_tensors(function: str, b: Any, **operands: Any) -> None:
+    """Checks the Builder, and what has to be a Tensor."""
+    check_type(function, "b", b, Builder)
+    for name, x in operands.items():
+        check_type(function, name, x, Tensor)
+
+
+def _abstract(function: str, argument: str, x: Any) -> jax.ShapeDtypeStruct | None:
+    if x is None:
+        return None
+    if isinstance(x, Tensor):
+        return jax.ShapeDtypeStruct(x.shape or (), x.dtype.storage)
+    if not isinstance(x, np.ndarray | jax.Array):
+        raise wrong_type(function, argument, x, "a Tensor or a NumPy array")
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
 def check_has_form(name: str, precision: str, known: Sequence[str]) -> None:

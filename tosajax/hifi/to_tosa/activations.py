@@ -10,6 +10,7 @@ from tosajax.hifi.to_tosa._nodes import (
     HALF_Q31,
     check,
     check_has_form,
+    check_tensors,
     clamp,
     filled,
     multiply,
@@ -46,6 +47,7 @@ def relu(
       NNLibParamError: a parameter that the library rejects.
       UnsupportedError: one that TOSA has no form for.
     """
+    check_tensors("relu", b, x=x)
     check_has_form(kind, precision, ("32_32", "16_16", "8_8"))
     check(kernels.relu, x, threshold=threshold, kind=kind, precision=precision)
     if kind in ("relu1", "relu6"):
@@ -82,6 +84,7 @@ def activation_min_max(
       NNLibParamError: a parameter that the library rejects.
       UnsupportedError: one that TOSA has no form for.
     """
+    check_tensors("activation_min_max", b, x=x)
     check_has_form("activation_min_max", precision, ("16_16", "8_8"))
     bounds = {"activation_min": activation_min, "activation_max": activation_max}
     check(kernels.activation_min_max, x, **bounds, precision=precision)
@@ -103,6 +106,7 @@ def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> 
     Raises:
       NNLibParamError: a parameter that the library rejects.
     """
+    check_tensors("interpolation_q15", b, ifact=ifact, inp1=inp1, inp2=inp2)
     check(kernels.interpolation_q15, ifact, inp1, inp2)
     factor, first, second = (b.op("CAST", x, dtype=DType.INT32) for x in (ifact, inp1, inp2))
     one, bits = filled(b, 0x7FFF, factor), filled(b, 15, factor)

@@ -6,14 +6,26 @@ from tosajax.builder import Builder
 from tosajax.dtypes import DType
 from tosajax.graph import Tensor
 from tosajax.hifi import kernels
-from tosajax.hifi.to_tosa._nodes import HALF_Q31, check, clamp, filled, multiply, rescale
+from tosajax.hifi.to_tosa._nodes import (
+    HALF_Q31,
+    check,
+    check_has_form,
+    check_tensors,
+    clamp,
+    filled,
+    multiply,
+    rescale,
+)
 from tosajax.report import UnsupportedError
+
+_SIGNED = "asym8sxasym8s_asym8s"
 
 
 def elm_quantize(
     b: Builder,
     inp: Tensor,
     *,
+    precision: str = "asym16s_asym8s",
     inp_zero_bias: int,
     out_zero_bias: int,
     out_shift: int,
@@ -24,6 +36,7 @@ def elm_quantize(
     Args:
       b: what nodes are added to.
       inp: INT16, any shape.
+      precision: "asym16s_asym8s".
       inp_zero_bias: the zero point of the input; CAST and SUB take it off where it is not 0.
       out_zero_bias: the zero point of the output.
       out_shift: bits in [-31, 29], positive to the left.
@@ -38,7 +51,9 @@ def elm_quantize(
     """
     out = {"out_shift": out_shift, "out_multiplier": out_multiplier}
     zero_biases = {"inp_zero_bias": inp_zero_bias, "out_zero_bias": out_zero_bias}
-    check(kernels.elm_quantize, inp, **out, **zero_biases)
+    check_tensors("elm_quantize", b, inp=inp)
+    check_has_form("elm_quantize", precision, ("asym16s_asym8s",))
+    check(kernels.elm_quantize, inp, precision=precision, **out, **zero_biases)
     if inp_zero_bias:
         # Inputs of RESCALE that are signed and of 16 bits have no zero point.
         wide = b.op("CAST", inp, dtype=DType.INT32)
@@ -51,6 +66,7 @@ def elm_add(
     inp1: Tensor,
     inp2: Tensor,
     *,
+    precision: str = _SIGNED,
     out_zero_bias: int,
     out_shift: int,
     out_multiplier: int,
@@ -70,6 +86,7 @@ def elm_add(
       b: what nodes are added to.
       inp1: INT8, any shape.
       inp2: INT8, the shape of `inp1`.
+      precision: "asym8sxasym8s_asym8s".
       out_zero_bias: the zero point of the output.
       out_shift: bits in [-31, 29], positive to the left.
       out_multiplier: Q31, above 0.
@@ -92,10 +109,13 @@ def elm_add(
     """
     out = {"out_zero_bias": out_zero_bias, "out_shift": out_shift, "out_multiplier": out_multiplier}
     bounds = out_activation_min, out_activation_max
+    check_tensors("elm_add", b, inp1=inp1, inp2=inp2)
+    check_has_form("elm_add", precision, (_SIGNED,))
     check(
         kernels.elm_add,
         inp1,
         inp2,
+        precision=precision,
         **out,
         out_activation_min=out_activation_min,
         out_activation_max=out_activation_max,
@@ -126,6 +146,7 @@ def elm_mul(
     inp1: Tensor,
     inp2: Tensor,
     *,
+    precision: str = _SIGNED,
     out_zero_bias: int,
     out_shift: int,
     out_multiplier: int,
@@ -140,6 +161,7 @@ def elm_mul(
       b: what nodes are added to.
       inp1: INT8, any shape.
       inp2: INT8, the shape of `inp1`.
+      precision: "asym8sxasym8s_asym8s".
       out_zero_bias: the zero point of the output.
       out_shift: bits in [-31, 29], positive to the left.
       out_multiplier: Q31, above 0.
@@ -157,10 +179,13 @@ def elm_mul(
     """
     out = {"out_zero_bias": out_zero_bias, "out_shift": out_shift, "out_multiplier": out_multiplier}
     bounds = out_activation_min, out_activation_max
+    check_tensors("elm_mul", b, inp1=inp1, inp2=inp2)
+    check_has_form("elm_mul", precision, (_SIGNED,))
     check(
         kernels.elm_mul,
         inp1,
         inp2,
+        precision=precision,
         **out,
         out_activation_min=out_activation_min,
         out_activation_max=out_activation_max,

@@ -11,7 +11,17 @@ from tosajax.graph import Tensor
 from tosajax.hifi import kernels
 from tosajax.hifi.kernels import Quant
 from tosajax.hifi.kernels._geometry import Geometry, geometry_of
-from tosajax.hifi.to_tosa._nodes import check, convolve, image_of, reshape, shape_of
+from tosajax.hifi.to_tosa._nodes import (
+    check,
+    check_has_form,
+    check_tensors,
+    convolve,
+    image_of,
+    reshape,
+    shape_of,
+)
+
+_PER_CHANNEL = "per_chan_sym8sxasym8s"
 
 
 def conv2d_std(
@@ -20,6 +30,7 @@ def conv2d_std(
     ker: np.ndarray,
     bias: np.ndarray,
     *,
+    precision: str = _PER_CHANNEL,
     strides: Sequence[int] = (1, 1),
     padding: Sequence[int] = (0, 0),
     out_size: Sequence[int],
@@ -33,6 +44,7 @@ def conv2d_std(
       inp: INT8, [height, width, channels].
       ker: int8, [out_channels, kernel_height, kernel_width, channels].
       bias: int32, [out_channels].
+      precision: "per_chan_sym8sxasym8s".
       strides: y, x; elements.
       padding: top, left; elements.
       out_size: height and width of the output.
@@ -47,7 +59,9 @@ def conv2d_std(
       UnsupportedError: one that TOSA has no form for.
     """
     window = {"strides": strides, "padding": padding, "out_size": out_size}
-    common = {"precision": "per_chan_sym8sxasym8s", "quant": quant, "out_format": out_format}
+    common = {"precision": precision, "quant": quant, "out_format": out_format}
+    check_tensors("conv2d_std", b, inp=inp)
+    check_has_form("conv2d_std", precision, (_PER_CHANNEL,))
     check(kernels.conv2d_std, inp, ker, bias, **window, **common)
     geometry = geometry_of(shape_of(inp)[:2], ker.shape[1:3], **window)
     out = convolve(b, "CONV2D", image_of(b, inp), ker, bias, quant, geometry)
@@ -60,6 +74,7 @@ def conv2d_depthwise(
     ker: np.ndarray,
     bias: np.ndarray,
     *,
+    precision: str = _PER_CHANNEL,
     strides: Sequence[int] = (1, 1),
     padding: Sequence[int] = (0, 0),
     out_size: Sequence[int],
@@ -74,6 +89,7 @@ def conv2d_depthwise(
       ker: int8, [kernel_height, kernel_width, channels * M], or
         [channels * M, kernel_height, kernel_width] as WHD.
       bias: int32, [channels * M].
+      precision: "per_chan_sym8sxasym8s".
       strides: y, x; elements, at most kernel_height and kernel_width.
       padding: top, left; elements.
       out_size: height and width of the output.
@@ -88,7 +104,9 @@ def conv2d_depthwise(
       UnsupportedError: one that TOSA has no form for.
     """
     window = {"strides": strides, "padding": padding, "out_size": out_size}
-    common = {"precision": "per_chan_sym8sxasym8s", "quant": quant, "inp_format": inp_format}
+    common = {"precision": precision, "quant": quant, "inp_format": inp_format}
+    check_tensors("conv2d_depthwise", b, inp=inp)
+    check_has_form("conv2d_depthwise", precision, (_PER_CHANNEL,))
     check(kernels.conv2d_depthwise, inp, ker, bias, **window, **common)
     if inp_format == "WHD":
         inp, ker = b.op("TRANSPOSE", inp, perms=(1, 2, 0)), ker.transpose(1, 2, 0)
@@ -105,6 +123,7 @@ def conv2d_pointwise(
     ker: np.ndarray,
     bias: np.ndarray,
     *,
+    precision: str = _PER_CHANNEL,
     quant: Quant,
     out_format: str = "WHD",
 ) -> Tensor:
@@ -115,6 +134,7 @@ def conv2d_pointwise(
       inp: INT8, [height, width, channels].
       ker: int8, [out_channels, channels].
       bias: int32, [out_channels].
+      precision: "per_chan_sym8sxasym8s".
       quant: as for the kernel; out_shift is at most 29.
       out_format: of the output.
 
@@ -125,7 +145,9 @@ def conv2d_pointwise(
       NNLibParamError: a parameter that the library rejects.
       UnsupportedError: one that TOSA has no form for.
     """
-    common = {"precision": "per_chan_sym8sxasym8s", "quant": quant, "out_format": out_format}
+    common = {"precision": precision, "quant": quant, "out_format": out_format}
+    check_tensors("conv2d_pointwise", b, inp=inp)
+    check_has_form("conv2d_pointwise", precision, (_PER_CHANNEL,))
     check(kernels.conv2d_pointwise, inp, ker, bias, **common)
     geometry = Geometry((1, 1), (0, 0, 0, 0))
     weight = ker[:, None, None]

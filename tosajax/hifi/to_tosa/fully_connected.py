@@ -8,11 +8,19 @@ from tosajax.builder import Builder
 from tosajax.graph import Tensor
 from tosajax.hifi import kernels
 from tosajax.hifi.kernels import Quant
-from tosajax.hifi.to_tosa._nodes import check, reshape, rows
+from tosajax.hifi.to_tosa._nodes import check, check_has_form, check_tensors, reshape, rows
+
+_SIGNED = "sym8sxasym8s_asym8s"
 
 
 def fully_connected(
-    b: Builder, weight: np.ndarray, inp: Tensor, bias: np.ndarray, *, quant: Quant
+    b: Builder,
+    weight: np.ndarray,
+    inp: Tensor,
+    bias: np.ndarray,
+    *,
+    precision: str = _SIGNED,
+    quant: Quant,
 ) -> Tensor:
     """xa_nn_fully_connected_sym8sxasym8s_asym8s, by CONV2D and RESCALE.
 
@@ -21,6 +29,7 @@ def fully_connected(
       weight: int8, [out_depth, weight_depth].
       inp: INT8, [weight_depth].
       bias: int32, [out_depth].
+      precision: "sym8sxasym8s_asym8s".
       quant: as for the kernel; out_shift is at most 29.
 
     Returns:
@@ -30,6 +39,7 @@ def fully_connected(
       NNLibParamError: a parameter that the library rejects.
       UnsupportedError: one that TOSA has no form for.
     """
-    precision = "sym8sxasym8s_asym8s"
+    check_tensors("fully_connected", b, inp=inp)
+    check_has_form("fully_connected", precision, (_SIGNED,))
     check(kernels.fully_connected, weight, inp, bias, precision=precision, quant=quant)
     return reshape(b, rows(b, weight, inp, bias, quant), (weight.shape[0],))

@@ -8,11 +8,26 @@ from tosajax.builder import Builder
 from tosajax.graph import Tensor
 from tosajax.hifi import kernels
 from tosajax.hifi.kernels import Quant
-from tosajax.hifi.to_tosa._nodes import check, reshape, rows, shape_of
+from tosajax.hifi.to_tosa._nodes import (
+    check,
+    check_has_form,
+    check_tensors,
+    reshape,
+    rows,
+    shape_of,
+)
+
+_PER_CHANNEL = "per_chan_sym8sxasym8s_asym8s"
 
 
 def matmul(
-    b: Builder, mat1: np.ndarray, mat2: Tensor, bias: np.ndarray | None = None, *, quant: Quant
+    b: Builder,
+    mat1: np.ndarray,
+    mat2: Tensor,
+    bias: np.ndarray | None = None,
+    *,
+    precision: str = _PER_CHANNEL,
+    quant: Quant,
 ) -> Tensor:
     """xa_nn_matmul_per_chan_sym8sxasym8s_asym8s, by CONV2D and RESCALE.
 
@@ -21,6 +36,7 @@ def matmul(
       mat1: int8, [rows, cols].
       mat2: INT8, [cols, vec_count].
       bias: int32, [rows], or none.
+      precision: "per_chan_sym8sxasym8s_asym8s".
       quant: as for the kernel; out_shift is at most 29.
 
     Returns:
@@ -30,7 +46,8 @@ def matmul(
       NNLibParamError: a parameter that the library rejects.
       UnsupportedError: one that TOSA has no form for.
     """
-    precision = "per_chan_sym8sxasym8s_asym8s"
+    check_tensors("matmul", b, mat2=mat2)
+    check_has_form("matmul", precision, (_PER_CHANNEL,))
     check(kernels.matmul, mat1, mat2, bias, precision=precision, quant=quant)
     vectors = b.op("TRANSPOSE", mat2, perms=(1, 0))
     bias = np.zeros(1, np.int32) if bias is None else bias

@@ -8,7 +8,15 @@ from tosajax.builder import Builder
 from tosajax.graph import Tensor
 from tosajax.hifi import kernels
 from tosajax.hifi.kernels._geometry import geometry_of
-from tosajax.hifi.to_tosa._nodes import check, check_has_form, crop, image_of, reshape, shape_of
+from tosajax.hifi.to_tosa._nodes import (
+    check,
+    check_has_form,
+    check_tensors,
+    crop,
+    image_of,
+    reshape,
+    shape_of,
+)
 from tosajax.report import UnsupportedError
 
 
@@ -42,6 +50,7 @@ def maxpool(
       NNLibParamError: a parameter that the library rejects.
       UnsupportedError: one that TOSA has no form for.
     """
+    check_tensors("maxpool", b, inp=inp)
     check_has_form("maxpool", precision, ("8", "16"))
     window = {"strides": strides, "padding": padding, "out_size": out_size}
     common = {"precision": precision, "data_format": data_format}
