@@ -1,5 +1,8 @@
 """What the recurrent layers of `tosajax.hifi` cost: `python -m benchmarks.hifi [--check]`.
 
+With --differences nothing is timed: the outputs of "fixed" are compared with those of "ideal", as
+docs/hifi.md has it.
+
 GRU and LSTM of 256 inputs and 256 outputs, batch 64, 100 steps, under jit: beside an equal loop in
 NumPy's int64, which has no BLAS for integers, and beside the same layer in float32. That loop has
 its activations from float64, as "ideal" has; before anything is measured all outputs are compared.
@@ -36,6 +39,8 @@ from tosajax.hifi.layers import (
 )
 
 SIZE, BATCH, STEPS = 256, 64, 100
+# Of the comparison of activations.
+FEW, SEQUENCES = 64, 16
 COEFFICIENTS = {"16x16": np.int16, "8x16": np.int8}
 TAGS = {"16x16": Precision.P16bx16b, "8x16": Precision.P8bx16b}
 # Of GRU 16x16, on 2 cores.
@@ -49,7 +54,7 @@ class Layer(NamedTuple):
     Args:
       config: the class of its configurations.
       weights: the class of its weights.
-      state: zeros, by the types of its elements.
+      state: zeros, by the types of its elements and their shape.
       exact: in integers.
       real: in floats.
       loop: in NumPy, from weights, inputs and fraction bits to the outputs.
@@ -57,7 +62,7 @@ class Layer(NamedTuple):
 
     config: Any
     weights: Any
-    state: Callable[[Any], Any]
+    state: Callable[[Any, tuple[int, int]], Any]
     exact: Any
     real: Any
     loop: Callable[..., np.ndarray]
@@ -67,7 +72,12 @@ def main() -> int:
     """Prints seconds and ratios; returns 1 where --check finds a target missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--check", action="store_true", help="exit 1 where a target is missed")
-    check, found = parser.parse_args().check, {}
+    text = 'compare the outputs of "fixed" and "ideal" instead'
+    parser.add_argument("--differences", action="store_true", help=text)
+    options = parser.parse_args()
+    if options.differences:
+        return _print_differences()
+    check, found = options.check, {}
     load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
     print(f"{machine.cores()} cores, load {load}")
     print(f"{'':12}{'fixed':>9}{'ideal':>9}{'float32':>9}{'NumPy':>9} ms   ratios")
@@ -93,25 +103,12 @@ def programs(layer: Layer, precision: str) -> dict[str, Callable[[], Any]]:
     Raises:
       RuntimeError: outputs that differ from those of the loop.
     """
-    rng, dtype = np.random.default_rng(0), COEFFICIENTS[precision]
-    fraction = np.iinfo(dtype).bits - 1
-    config = layer.config(precision=TAGS[precision], coeff_Qformat=fraction)
-    values = {
-        name: rng.normal(0, 0.1, SIZE if name.startswith("b_") else (SIZE, SIZE))
-        for name in layer.weights._fields
-    }
-    weights = {
-        name: np.rint(value * 2.0**15).astype(np.int16)
-        if name.startswith("b_")
-        else np.clip(np.rint(value * 2.0**fraction), -(2**fraction), 2**fraction - 1).astype(dtype)
-        for name, value in values.items()
-    }
-    inputs = rng.normal(0, 0.8, (BATCH, STEPS, SIZE))
-    xs = np.rint(inputs * 2.0**config.io_Qformat).astype(np.int16)
+    config, values, weights, inputs, xs = _drawn(layer, precision, SIZE, BATCH)
+    fraction, shape = config.coeff_Qformat, (BATCH, SIZE)
     wide = {name: value.astype(np.int64) for name, value in weights.items()}
     real = layer.weights(**{name: value.astype(np.float32) for name, value in values.items()})
-    integers = layer.weights(**weights), layer.state((np.int16, np.int32)), xs
-    floats = real, layer.state((np.float32, np.float32)), inputs.astype(np.float32)
+    integers = layer.weights(**weights), layer.state((np.int16, np.int32), shape), xs
+    floats = real, layer.state((np.float32, np.float32), shape), inputs.astype(np.float32)
     found: dict[str, Callable[[], Any]] = {
         activation: _compiled(
             functools.partial(layer.exact, config, activation=activation), integers
@@ -123,6 +120,59 @@ def programs(layer: Layer, precision: str) -> dict[str, Callable[[], Any]]:
     if not np.array_equal(found["ideal"](), found["NumPy"]()):
         raise RuntimeError("the loop in NumPy has other outputs")
     return found
+
+
+def differences(layer: Layer, precision: str) -> tuple[float, int]:
+    """How "fixed" differs from "ideal": the share of outputs that do, and by how much at most."""
+    config, _, weights, _, xs = _drawn(layer, precision, FEW, SEQUENCES)
+    state = layer.state((np.int16, np.int32), (SEQUENCES, FEW))
+    fixed, ideal = (
+        np.asarray(
+            _compiled(
+                functools.partial(layer.exact, config, activation=activation),
+                (layer.weights(**weights), state, xs),
+            )()
+        ).astype(np.int32)
+        for activation in ("fixed", "ideal")
+    )
+    found = np.abs(fixed - ideal)
+    return float((found > 0).mean()), int(found.max())
+
+
+def _print_differences() -> int:
+    print(f"{FEW} inputs and outputs, {SEQUENCES} sequences of {STEPS} steps, random weights")
+    for name, layer in LAYERS.items():
+        for precision in COEFFICIENTS:
+            share, most = differences(layer, precision)
+            print(f"{name} {precision}: {share:.1%} of the outputs differ, by at most {most} LSB")
+    return 0
+
+
+def _drawn(layer: Layer, precision: str, size: int, batch: int) -> tuple[Any, ...]:
+    """The configuration; weights as floats and as integers, by name; inputs in either form."""
+    rng, dtype = np.random.default_rng(0), COEFFICIENTS[precision]
+    fraction = np.iinfo(dtype).bits - 1
+    config = layer.config(
+        in_feats=size, out_feats=size, precision=TAGS[precision], coeff_Qformat=fraction
+    )
+    values = {
+        name: rng.normal(0, 0.1, size if name.startswith("b_") else (size, size))
+        for name in layer.weights._fields
+    }
+    weights = {
+        name: np.rint(value * 2.0**15).astype(np.int16)
+        if name.startswith("b_")
+        else np.clip(np.rint(value * 2.0**fraction), -(2**fraction), 2**fraction - 1).astype(dtype)
+        for name, value in values.items()
+    }
+    inputs = rng.normal(0, 0.8, (batch, STEPS, size))
+    return (
+        config,
+        values,
+        weights,
+        inputs,
+        np.rint(inputs * 2.0**config.io_Qformat).astype(np.int16),
+    )
 
 
 def _measure(title: str, runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
@@ -206,15 +256,11 @@ def _rounded(x: np.ndarray) -> np.ndarray:
     return np.minimum(np.floor(x * 2.0**15 + 0.5).astype(np.int64), _ONE)
 
 
-def _zeros(dtype: Any) -> np.ndarray:
-    return np.zeros((BATCH, SIZE), dtype)
-
-
 LAYERS = {
     "GRU": Layer(
         config=GRUConfig,
         weights=GRUWeights,
-        state=lambda types: GRUState(_zeros(types[0])),
+        state=lambda types, shape: GRUState(np.zeros(shape, types[0])),
         exact=gru_scan,
         real=gru_scan_float,
         loop=_gru_loop,
@@ -222,7 +268,7 @@ LAYERS = {
     "LSTM": Layer(
         config=LSTMConfig,
         weights=LSTMWeights,
-        state=lambda types: LSTMState(_zeros(types[0]), _zeros(types[1])),
+        state=lambda types, shape: LSTMState(*(np.zeros(shape, dtype) for dtype in types)),
         exact=lstm_scan,
         real=lstm_scan_float,
         loop=_lstm_loop,

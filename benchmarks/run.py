@@ -18,6 +18,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,9 @@ _DISAGREEMENT = 3
 _STARTS = {"resnet8-b32": networks.resnet8, "mobilenet-b32": networks.mobilenet}
 _QUICK_STARTS = ("resnet8-b32",)
 _QUICK_STARTERS = (ours.FIRST, "JAX f32")
+
+# Of absolute paths, all but the last part.
+_FOLDERS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:)?/(?:[^\s/:'\"]+/)+(?=[^\s/])")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -203,8 +207,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def _line(error: Exception) -> str:
-    """An error as one short line."""
+    """An error as one short line, without the folders of this machine."""
     first = next((x for x in str(error).splitlines() if x.strip()), type(error).__name__)
+    first = _FOLDERS.sub("", first)
     return first if len(first) < 100 else f"{first[:97]}..."
 
 

@@ -445,6 +445,32 @@ def test_interrupted_run_keeps_what_it_has(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (f"{ROOT}/tests/data/a/model.tosa: region 'main': no such operator", "model.tosa: region"),
+        ("cannot read '/srv/some where/x/model.tosa'", "cannot read '"),
+        ("two: /a/b/c.npy and /d/e.npy", "two: c.npy and e.npy"),
+        (
+            "a ratio of 3/4, input/output, https://host/path/x",
+            "a ratio of 3/4, input/output, https",
+        ),
+        ("\n\nsecond line", "second line"),
+    ],
+)
+def test_reasons_name_no_folder_of_the_machine(message, line):
+    found = run._line(ValueError(message))
+    assert found.startswith(line)
+    assert str(ROOT) not in found
+    assert "/srv" not in found
+    assert ("https" not in message) or found == message
+
+
+def test_the_page_names_no_folder_of_a_machine():
+    page = (ROOT / "docs" / "performance.md").read_text()
+    assert run._FOLDERS.findall(page) == []
+
+
 def test_child_measures_a_start(tiny):
     found = child.measure(tiny["residual"], 2, [ours.FIRST])
     assert list(found) == [child.NOTHING, ours.FIRST]
