@@ -4,7 +4,7 @@ Twelve synthetic words of three sounds each, 60 frames of 16 bands; only the ord
 some words apart, so that the GRU has to remember it. The GRU runs as the library's layer with
 8-bit matrices (`gru_scan`), the scores come from `xa_nn_fully_connected_8x16_16`. Plain conversion
 loses accuracy: 8 bits are few for matrices, and the library's biases are Q15, which ends at 1.
-Fine-tuning through the very integers that the DSP computes wins most of it back.
+Fine-tuning through the very integers that `gru_scan` computes wins most of it back.
 
     pip install -e '.[train]'
     python examples/gru_hifi.py [--quick]

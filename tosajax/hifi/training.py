@@ -1,4 +1,4 @@
-"""Training through fixed point: the library's integers, the derivatives of real numbers.
+"""Training through fixed point: the integers of the layers, the derivatives of real numbers.
 
 `gru_scan_trainable` and `lstm_scan_trainable` are layers of real weights and inputs: their outputs
 are exactly those of `gru_scan` and `lstm_scan` for the quantized ones, their derivatives those of
@@ -55,7 +55,7 @@ def quantize(x: Any, fraction: int, dtype: type) -> QTensor:
     if isinstance(x, QTensor):
         return x
     fraction = integer("quantize", "fraction", fraction)
-    if np.dtype(dtype) not in (np.int8, np.int16, np.int32):
+    if not any(dtype == known for known in (np.int8, np.int16, np.int32)):
         raise wrong_type("quantize", "dtype", dtype, "int8, int16 or int32")
     x = _array("quantize", "x", x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -145,7 +145,7 @@ def gru_scan_trainable(
     check_type("gru_scan_trainable", "state", state, GRUState)
     fraction = config.io_Qformat
     quantized = _quantized(config, weights)
-    x = quantize(xs, fraction, np.int16)
+    x = quantize(_array("gru_scan_trainable", "xs", xs), fraction, np.int16)
     start = quantize(state.prev_h, fraction, np.int16)
     operands = _integers(quantized), GRUState(start.q), x.q
     exact, ys = gru_scan(config, *operands, update=update, activation=activation)
@@ -193,7 +193,7 @@ def lstm_scan_trainable(
         raise ValueError(f"cell_Qformat is {config.cell_Qformat}, expected {CELL_FRACTION}")
     fraction = config.io_Qformat
     quantized = _quantized(config, weights)
-    x = quantize(xs, fraction, np.int16)
+    x = quantize(_array("lstm_scan_trainable", "xs", xs), fraction, np.int16)
     h = quantize(state.prev_h, fraction, np.int16)
     c = quantize(state.prev_c, CELL_FRACTION, np.int32)
     operands = _integers(quantized), LSTMState(h.q, c.q), x.q
@@ -244,8 +244,10 @@ def _integers(quantized: Any) -> Any:
     return type(quantized)(*(t.q for t in quantized))
 
 
-def _array(function: str, argument: str, x: Any) -> jax.Array:
-    """An array, or what makes one: a number or nested lists of numbers."""
+def _array(function: str, argument: str, x: Any) -> Any:
+    """An array, or what makes one: a number or nested lists of numbers; QTensors as they are."""
+    if isinstance(x, QTensor):
+        return x
     try:
         return jnp.asarray(x)
     except (TypeError, ValueError):

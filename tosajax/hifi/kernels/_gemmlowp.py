@@ -1,6 +1,6 @@
 """Exponential and logistic functions of quantized kernels, as gemmlowp defines them in fixed point.
 
-TFLite's quantized SOFTMAX and LOGISTIC are built from these, and are bit-exact everywhere for that.
+TFLite's quantized SOFTMAX and LOGISTIC are built from these.
 Products are rounded half up, shifts to the right half away from zero.
 """
 

@@ -3,6 +3,7 @@
 Fixed-point sigmoid, tanh and softmax read Q6.25. The guide gives their formats but no coefficients,
 so `activation` names how they are computed: "fixed", with integers only; "ideal", the exact result
 correctly rounded, from float64; or the way of "fixed" with `ActivationCoefficients` of one's own.
+The coefficients of "fixed" are ours, so that its results may differ from the library's.
 
 By comparison of all 2**32 inputs, sigmoid and tanh in "fixed" never decrease as their input grows,
 and differ from "ideal" by one unit for at most 0.4 % of the inputs within [-12, 12], by nothing

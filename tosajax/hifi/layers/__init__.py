@@ -1,9 +1,11 @@
 """The layers GRU, LSTM and CNN: pure functions, and their C functions.
 
-`gru_step`, `gru_scan`, `lstm_step`, `lstm_scan` and `cnn_apply` compute what the library does, for
-one sequence or one image; `jax.vmap` makes batches. The same names with `_float` compute it in
-floats. The functions named xa_nnlib_* are those of C, with its codes. `tosajax.hifi.training` has
-layers with the integers of the one and the gradients of the other.
+`gru_step`, `gru_scan`, `lstm_step`, `lstm_scan` and `cnn_apply` compute the library's equations in
+integers, for one sequence or one image; `jax.vmap` makes batches. By default sigmoid and tanh have
+coefficients of our own, so that GRU and LSTM may differ from the library; see docs/hifi.md. The
+same names with `_float` compute them in floats. The functions named xa_nnlib_* are those of C, with
+its codes. `tosajax.hifi.training` has layers with the integers of the one and the gradients of the
+other.
 """
 
 from __future__ import annotations
