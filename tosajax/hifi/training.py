@@ -137,6 +137,7 @@ def gru_scan_trainable(
     Raises:
       NNLibConfigError: a configuration that the library rejects.
       NNLibParamError: an array of another shape.
+      TypeError: an argument of another type.
 
     Gradients: those of `gru_scan_float`.
     """
@@ -182,6 +183,7 @@ def lstm_scan_trainable(
     Raises:
       NNLibConfigError: a configuration that the library rejects.
       NNLibParamError: an array of another shape.
+      TypeError: an argument of another type.
       ValueError: another cell_Qformat.
 
     Gradients: those of `lstm_scan_float`.

@@ -151,6 +151,7 @@ def sigmoid(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"sigmoid {precision}"
     x = _checked(name, x, precision, SIGMOID)
@@ -184,6 +185,7 @@ def tanh(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"tanh {precision}"
     x = _checked(name, x, precision, TANH)
@@ -219,6 +221,7 @@ def softmax(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"softmax {precision}"
     x = _checked(name, x, precision, SOFTMAX)
@@ -254,6 +257,7 @@ def relu(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     check_in("relu", "kind", kind, RELU)
     name = f"{kind} {precision}"
@@ -287,6 +291,7 @@ def activation_min_max(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"activation_min_max {precision}"
     x = _checked(name, x, precision, ACTIVATION_MIN_MAX)

@@ -56,6 +56,7 @@ def interpolation_q15(ifact: jax.Array, inp1: jax.Array, inp2: jax.Array) -> jax
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = "interpolation_q15"
     check_array(name, "p_ifact", ifact, np.int16, (-1,))
@@ -93,6 +94,7 @@ def dot_prod(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"dot_prod {precision}"
     check_in(name, "precision", precision, DOT_PROD)
@@ -148,6 +150,7 @@ def elm_quantize(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"elm_quantize {precision}"
     check_in(name, "precision", precision, ELM_QUANTIZE)
@@ -170,6 +173,7 @@ def elm_floor(inp: jax.Array, *, precision: str = "f32_f32") -> jax.Array:
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"elm_floor {precision}"
     check_in(name, "precision", precision, ELM_FLOOR)
@@ -221,6 +225,7 @@ def elm_add(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"elm_add {precision}"
     quant = Quant(0, 0, out_multiplier, out_shift, out_zero_bias)
@@ -271,6 +276,7 @@ def elm_mul(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"elm_mul {precision}"
     quant = Quant(0, 0, out_multiplier, out_shift, out_zero_bias)

@@ -70,6 +70,7 @@ def conv2d_std(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"conv2d_std {precision}"
     check_in(name, "precision", precision, CONV2D)
@@ -121,6 +122,7 @@ def conv1d_std(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"conv1d_std {precision}"
     check_in(name, "precision", precision, CONV1D)
@@ -183,6 +185,7 @@ def conv2d_depthwise(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"conv2d_depthwise {precision}"
     check_in(name, "precision", precision, CONV2D)
@@ -235,6 +238,7 @@ def conv2d_pointwise(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"conv2d_pointwise {precision}"
     check_in(name, "precision", precision, CONV2D)

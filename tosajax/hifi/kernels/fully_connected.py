@@ -48,6 +48,7 @@ def fully_connected(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"fully_connected {precision}"
     check_in(name, "precision", precision, FULLY_CONNECTED)

@@ -70,6 +70,7 @@ def matXvec(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"matXvec {precision}"
     check_in(name, "precision", precision, MATXVEC)
@@ -114,6 +115,7 @@ def matXvec_fused(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"matXvec {precision} {function}"
     check_in(name, "precision", precision, FUSED)
@@ -158,6 +160,7 @@ def matXvec_batch(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"matXvec_batch {precision}"
     check_in(name, "precision", precision, BATCH)
@@ -197,6 +200,7 @@ def matmul(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"matmul {precision}"
     check_in(name, "precision", precision, MATMUL)
@@ -243,6 +247,7 @@ def matXvec_out_stride(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"matXvec_out_stride {precision}"
     check_in(name, "precision", precision, OUT_STRIDE)

@@ -60,6 +60,7 @@ def avgpool(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"avgpool {precision}"
     image = _image(name, inp, precision, data_format)
@@ -110,6 +111,7 @@ def maxpool(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     name = f"maxpool {precision}"
     image = _image(name, inp, precision, data_format)

@@ -307,6 +307,7 @@ def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
     Raises:
       NNLibConfigError: a configuration that the library rejects.
       NNLibParamError: an array of another shape, or what the library rejects as it convolves.
+      TypeError: an argument of another type.
     """
     check_config("CNN", CNNConfig, config)
     _check_arrays(config, weights, x)

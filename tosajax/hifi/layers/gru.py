@@ -121,6 +121,7 @@ def gru_step(
     Raises:
       NNLibConfigError: a configuration that the library rejects.
       NNLibParamError: an array of another shape.
+      TypeError: an argument of another type.
     """
     _check(config, weights, state)
     check_array("gru", "x", x, np.int16, (config.in_feats,))
@@ -153,6 +154,7 @@ def gru_scan(
     Raises:
       NNLibConfigError: a configuration that the library rejects.
       NNLibParamError: an array of another shape.
+      TypeError: an argument of another type.
     """
     _check(config, weights, state)
     check_array("gru", "xs", xs, np.int16, (-1, config.in_feats))

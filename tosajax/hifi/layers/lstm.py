@@ -139,6 +139,7 @@ def lstm_step(
     Raises:
       NNLibConfigError: a configuration that the library rejects.
       NNLibParamError: an array of another shape.
+      TypeError: an argument of another type.
     """
     _check(config, weights, state)
     check_array("lstm", "x", x, np.int16, (config.in_feats,))
@@ -169,6 +170,7 @@ def lstm_scan(
     Raises:
       NNLibConfigError: a configuration that the library rejects.
       NNLibParamError: an array of another shape.
+      TypeError: an argument of another type.
     """
     last, states = lstm_states(config, weights, state, xs, activation=activation)
     return last, states.prev_h

@@ -66,6 +66,7 @@ def to_graph(function: Callable[..., Tensor], *operands: Any, **parameters: Any)
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
     b = Builder()

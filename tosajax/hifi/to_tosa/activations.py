@@ -45,6 +45,7 @@ def relu(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
     check_tensors("relu", b, x=x)
@@ -82,6 +83,7 @@ def activation_min_max(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
     check_tensors("activation_min_max", b, x=x)
@@ -105,6 +107,7 @@ def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> 
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
     """
     check_tensors("interpolation_q15", b, ifact=ifact, inp1=inp1, inp2=inp2)
     check(kernels.interpolation_q15, ifact, inp1, inp2)

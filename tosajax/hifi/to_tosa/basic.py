@@ -47,6 +47,7 @@ def elm_quantize(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
     out = {"out_shift": out_shift, "out_multiplier": out_multiplier}
@@ -105,6 +106,7 @@ def elm_add(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
     out = {"out_zero_bias": out_zero_bias, "out_shift": out_shift, "out_multiplier": out_multiplier}
@@ -175,6 +177,7 @@ def elm_mul(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
     out = {"out_zero_bias": out_zero_bias, "out_shift": out_shift, "out_multiplier": out_multiplier}

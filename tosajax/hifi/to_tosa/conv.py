@@ -56,6 +56,7 @@ def conv2d_std(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
     window = {"strides": strides, "padding": padding, "out_size": out_size}
@@ -101,6 +102,7 @@ def conv2d_depthwise(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
     window = {"strides": strides, "padding": padding, "out_size": out_size}
@@ -143,6 +145,7 @@ def conv2d_pointwise(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
     common = {"precision": precision, "quant": quant, "out_format": out_format}

@@ -37,6 +37,7 @@ def fully_connected(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
     check_tensors("fully_connected", b, inp=inp)

@@ -44,6 +44,7 @@ def matmul(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
     check_tensors("matmul", b, mat2=mat2)

@@ -48,6 +48,7 @@ def maxpool(
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
     check_tensors("maxpool", b, inp=inp)
