@@ -1,0 +1,33 @@
+"""The versions of JAX that tosajax is tested with.
+
+XLA passes over an option's unknown pass names in silence, so that a version of which nothing is
+known might compute other bits. The dependencies in pyproject.toml are these bounds.
+"""
+
+from __future__ import annotations
+
+import re
+
+import jax
+
+from tosajax.report import UnsupportedError
+
+FIRST, BEYOND = "0.10.2", "0.13"
+
+
+def check_jax() -> None:
+    """Looks at the version of JAX before anything is compiled.
+
+    Raises:
+      UnsupportedError: tosajax is not tested with it.
+    """
+    if not _numbers(FIRST) <= _numbers(jax.__version__) < _numbers(BEYOND):
+        raise UnsupportedError(
+            f"jax is {jax.__version__}, and tosajax is tested with versions from {FIRST} to below "
+            f"{BEYOND} only: with others, compiled graphs might not be bit-exact; "
+            f"pip install 'jax>={FIRST},<{BEYOND}'"
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", version))
