@@ -16,6 +16,7 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,8 @@ from jax import lax
 import tosajax
 from tosajax import Builder, DType, UnsupportedError, jax_version
 from tosajax.compiled import compiler_options
+from tosajax.quant import learned_rounding
+from tosajax.sweep import Results
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("benchmarks", "docs", "examples", "tests", "tools", "tosajax")
@@ -127,6 +130,20 @@ def test_extras_that_messages_name_exist():
     }
     assert named >= {"cli", "litert", "reference", "train", "viz"}
     assert named <= set(PROJECT["optional-dependencies"])
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "use"),
+    [
+        ("optax", "train", lambda: learned_rounding(cast(Any, None), {}, [])),
+        ("pandas", "sweep", lambda: Results((), ()).to_pandas()),
+    ],
+)
+def test_package_that_is_missing_is_named_with_its_extra(module, extra, use, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    wanted = rf"^{module} is not installed: pip install 'tosajax\[{extra}\]'$"
+    with pytest.raises(ImportError, match=wanted):
+        use()
 
 
 @pytest.mark.parametrize("version", ["0.9.2", "0.13.0", "0.13.0.dev20270101", "1.0.0"])
