@@ -1,7 +1,7 @@
-"""What is installed and what is released, the versions of JAX, and what of it may change.
+"""Contents of wheel and source distribution, and the versions of JAX that tosajax accepts.
 
-JAX and XLA promise little about some of what tosajax uses. Those names are listed here, each with
-a test that fails where a new version lacks it.
+JAX and XLA promise little about some of what tosajax uses: tests here fail where a new version
+lacks it.
 """
 
 from __future__ import annotations
@@ -180,11 +180,13 @@ def _unstable_names(path: Path) -> set[tuple[str, str]]:
                 found |= {(str(node.module), f"{name}{more}") for more in _attributes(nodes, name)}
         elif isinstance(node, ast.Import):
             found |= {(alias.name, "") for alias in node.names if _is_unstable(alias.name)}
+        elif isinstance(node, ast.Attribute) and _is_unstable(ast.unparse(node)):
+            found.add((ast.unparse(node), ""))
     return found
 
 
 def _attributes(nodes: list[ast.AST], name: str) -> set[str]:
-    """What a file uses of a name that it imports: `.a` for `name.a`; nothing of it, at least."""
+    """Attributes of a name that a file reads, as ".a"; "" stands for the name itself."""
     attributes = (node for node in nodes if isinstance(node, ast.Attribute))
     owned = (a for a in attributes if isinstance(a.value, ast.Name) and a.value.id == name)
     return {"", *(f".{a.attr}" for a in owned)}
@@ -193,8 +195,9 @@ def _attributes(nodes: list[ast.AST], name: str) -> set[str]:
 def _has(module: str, name: str) -> bool:
     first, _, second = name.partition(".")
     try:
-        found = getattr(importlib.import_module(module), first, None)
-        found = found or importlib.import_module(f"{module}.{first}")
+        found = importlib.import_module(module)
+        if first:
+            found = getattr(found, first, None) or importlib.import_module(f"{module}.{first}")
     except ImportError:
         return False
     return not second or hasattr(found, second)

@@ -1,7 +1,7 @@
 """The versions of JAX that tosajax is tested with.
 
-XLA passes over an option's unknown pass names in silence, so that a version of which nothing is
-known might compute other bits. The dependencies in pyproject.toml are these bounds.
+XLA ignores the names of passes that it does not know, so a version that was not tested might
+compute other bits without a word. pyproject.toml holds the same bounds.
 """
 
 from __future__ import annotations
