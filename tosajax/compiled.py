@@ -13,6 +13,8 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.extend import core
 
+from tosajax.jax_version import check_jax
+
 # What kernels prepare from constants stays in the program up to this size.
 _SMALL = 64
 
@@ -92,7 +94,11 @@ def compiler_options(platform: str | None) -> dict[str, str] | None:
 
     XLA:CPU compiles a small loop as one function, which may not hold a barrier. It uses half of
     what registers of 512 bits hold, if not told otherwise; integer loops gain from the whole.
+
+    Raises:
+      UnsupportedError: tosajax is not tested with this version of jax.
     """
+    check_jax()
     if platform != "cpu":
         return None
     return {

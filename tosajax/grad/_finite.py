@@ -19,8 +19,9 @@ def finite(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """
 
     def call(*operands: jax.Array) -> jax.Array:
-        whole = jnp.broadcast_arrays(*operands)
-        fixed, ones = lax.stop_gradient(whole), [jnp.ones_like(x) for x in whole]
+        # A list or a tuple, by the version of jax.
+        whole = tuple(jnp.broadcast_arrays(*operands))
+        fixed, ones = lax.stop_gradient(whole), tuple(jnp.ones_like(x) for x in whole)
         _, slopes = jax.jvp(kernel, fixed, ones)
         # The operands are replaced, not the derivatives: 0 times infinity would be NaN.
         regular = [jnp.where(jnp.isfinite(slopes), x, 1) for x in whole]

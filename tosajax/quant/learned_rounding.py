@@ -42,7 +42,10 @@ def learned_rounding(
       ImportError: optax is not installed.
       ValueError: there are no examples.
     """
-    import optax
+    try:
+        import optax
+    except ImportError:
+        raise ImportError("optax is not installed: pip install 'tosajax[train]'") from None
 
     batches = [as_inputs(batch) for batch in batches]
     if not batches:

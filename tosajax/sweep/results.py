@@ -101,7 +101,10 @@ class Results(Sequence[Row]):
         Raises:
           ImportError: pandas is not installed.
         """
-        import pandas
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("pandas is not installed: pip install 'tosajax[sweep]'") from None
 
         return pandas.DataFrame(list(self.rows), columns=list(self.columns))
 
