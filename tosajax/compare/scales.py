@@ -9,7 +9,7 @@ import numpy as np
 
 from tosajax.compare.measure import Side
 from tosajax.dtypes import DType
-from tosajax.graph import Graph, Node, Tensor
+from tosajax.graph import Graph, Node, Quantization, Tensor
 from tosajax.zero_points import unsigned_tensors, zero_points
 
 # By tensor name: real = scale * (integer - zero_point).
@@ -21,19 +21,18 @@ _CLIPPED = (DType.INT4, DType.INT8, DType.INT16)
 def scales_of(model: Any, params: Any) -> dict[str, tuple[float, int]]:
     """The scale and the zero point of each tensor of a `quant.QModel` that has one scale.
 
+    A graph that `QModel.freeze` made knows them itself: `compare` takes them from there.
+
     Args:
-      model: with `owners`, for each tensor the one whose scale it has.
-      params: the model's parameters, with `qparams`.
+      model: of integers.
+      params: the model's parameters.
     """
-    found: dict[str, tuple[float, int]] = {}
-    for name, owner in model.owners.items():
-        qparams = params["qparams"][owner]
-        scale = np.asarray(qparams.scale, np.float64)
-        if scale.size == 1 and not qparams.dtype.is_float:
-            zero_point = 0 if qparams.symmetric else int(np.rint(np.asarray(qparams.zero_point)))
-            low, high = (int(end) for end in qparams.grid)
-            found[name] = scale.item(), min(max(zero_point, low), high)
-    return found
+    return scales_in(model.quantization(params))
+
+
+def scales_in(quantization: Mapping[str, Quantization]) -> dict[str, tuple[float, int]]:
+    """The scale and the zero point of each tensor that has one of each."""
+    return {name: pair for name, known in quantization.items() if (pair := known.of_all)}
 
 
 class Integers:
