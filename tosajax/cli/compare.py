@@ -42,13 +42,27 @@ def add(commands: Any) -> None:
     parser.add_argument("--tensors", metavar="REGEX", help="only names that contain this")
     parser.add_argument("--outputs", action="store_true", help="only the graph's outputs")
     parser.add_argument("--local", action="store_true", help="also what each layer does by itself")
+    parser.add_argument(
+        "--atol-lsb", type=float, default=0.0, metavar="N",
+        help="steps that integers may differ by, those compared as real numbers included (0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--min-sqnr", type=float, metavar="DB",
+        help="signal to noise that is near enough for any tensor; for floats, in place of the "
+        "specification's bounds",
+    )  # fmt: skip
+    parser.add_argument(
+        "--exact", action="store_true",
+        help="floats have to be equal; by default, they may differ by the specification's bounds, "
+        "summed over the operators before them",
+    )  # fmt: skip
     for form in _HELP:
         option = "--" + form.replace("_", "-")
         parser.add_argument(option, metavar="FILE", help=_HELP[form])
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from tosajax.compare import compare
+    from tosajax.compare import Tolerance, compare
     from tosajax.viz import check_installed
 
     paths = {form: path for form in _HELP if (path := getattr(arguments, form))}
@@ -64,6 +78,7 @@ def _compare(arguments: argparse.Namespace) -> int:
         tensors=arguments.tensors,
         outputs_only=arguments.outputs,
         local=arguments.local,
+        tolerance=Tolerance(arguments.atol_lsb, arguments.min_sqnr, floats=not arguments.exact),
         batch=arguments.batch,
         examples=arguments.random,
         seed=arguments.seed,

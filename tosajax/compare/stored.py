@@ -11,7 +11,7 @@ import numpy as np
 
 from tosajax.arrays import load_array, open_arrays
 from tosajax.compare.measure import Side
-from tosajax.compare.scales import Integers
+from tosajax.compare.scales import Integers, scales_in
 from tosajax.dataset import holds
 from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Tensor
@@ -53,7 +53,8 @@ class OfStored:
         self._count = count
         self.tensors: dict[str, Tensor] = {}
         self.inputs = graph.input_tensors
-        self._integers = Integers(graph)
+        self.integers = Integers(graph)
+        self.scales = scales_in(graph.quantization)
         located = tensors_at(graph)
         for key, array in arrays.items():
             own = [key] if key in graph.tensors else located.get(key, [])
@@ -68,7 +69,7 @@ class OfStored:
 
     def side(self, name: str, scale: tuple[float, int] | None) -> Side:
         """How to compare the tensor; see `Program.side`."""
-        return self._integers.side(self.tensors[name], name, scale)
+        return self.integers.side(self.tensors[name], name, scale)
 
     def __call__(self, rows: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
         size = len(rows[0]) if rows else 1

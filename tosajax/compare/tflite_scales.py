@@ -129,6 +129,7 @@ def _quantization(tensor: Tensor, theirs: Mapping[str, Any], unsigned: bool) -> 
         return None
     # Converters make signed integers of unsigned ones but at the ends of a graph.
     moved = 1 << (dtype.bits - 1) if is_unsigned and not unsigned else 0
+    zero_points = zero_points[:1] if len(set(zero_points)) == 1 else zero_points
     axes = (known.get("quantized_dimension") or 0,) if len(scales) > 1 else ()
     try:
         found = Quantization(tuple(scales), tuple(z - moved for z in zero_points), axes)
