@@ -45,7 +45,7 @@ LAYERS: dict[str, set[str]] = {
     "dataset": {"dtypes", "executable", "graph", "quantization", "watch", "zero_points"},
     "dump": {"atomic", "bind", "dataset", "graph", "watch"},
     "compare": {
-        *("arrays", "atomic", "bind", "compliance", "dataset", "dtypes", "graph", "io"),
+        *("arrays", "atomic", "bind", "checks", "compliance", "dataset", "dtypes", "graph", "io"),
         *("locations", "quantization", "reference_model", "report", "rewrite", "spec", "viz"),
         *("watch", "zero_points"),
     },

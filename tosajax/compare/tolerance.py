@@ -26,7 +26,7 @@ from tosajax.compare.measure import Measured, Side
 from tosajax.compliance import rule_of
 from tosajax.compliance.formats import fraction_bits
 from tosajax.dtypes import DType
-from tosajax.graph import Graph, Node, Tensor
+from tosajax.graph import Graph, Node
 
 _UNBOUNDED = {"COND_IF", "WHILE_LOOP", "CUSTOM", "VARIABLE_READ"}
 _TURNING = {"CEIL", "FLOOR"}
@@ -184,10 +184,7 @@ def _terms(call: Call) -> int:
         case "AVG_POOL2D":
             return math.prod(call.kernel)
         case "FFT2D" | "RFFT2D":
-            return 2 * math.prod((_first(call).shape or ())[1:])
+            return 2 * math.prod(call.input_real.shape[1:])
         case _:
             return call.input.shape[call.axis]
 
-
-def _first(call: Call) -> Tensor:
-    return call.tensors[call.node.inputs[0]]
