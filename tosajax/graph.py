@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -141,13 +142,20 @@ class Quantization:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", tuple(float(s) for s in np.ravel(self.scale)))
-        object.__setattr__(self, "zero_point", tuple(int(z) for z in np.ravel(self.zero_point)))
+        zeros = self.zero_point if isinstance(self.zero_point, Sequence) else (self.zero_point,)
+        object.__setattr__(self, "zero_point", tuple(operator.index(z) for z in zeros))
         object.__setattr__(self, "axes", tuple(int(a) for a in self.axes))
         if self.bounds is not None:
-            low, high = (int(end) for end in self.bounds)
+            low, high = (operator.index(end) for end in self.bounds)
+            if low >= high:
+                raise ValueError(f"bounds are {low} and {high}, expected the smaller one first")
             object.__setattr__(self, "bounds", (low, high))
-        if not self.scale or not all(0 < s < np.inf for s in self.scale):
-            raise ValueError(f"scale is {_some(self.scale)}, expected positive finite numbers")
+        with np.errstate(over="ignore"):
+            single = np.asarray(self.scale, np.float32)  # as which values are divided by them
+        if not self.scale or not ((single > 0) & np.isfinite(single)).all():
+            raise ValueError(
+                f"scale is {_some(self.scale)}, expected positive finite numbers of float32"
+            )
         if len(self.zero_point) not in (1, len(self.scale)):
             found = f"{len(self.zero_point)} zero points of {len(self.scale)} scales"
             raise ValueError(f"{found}, expected one or as many")
@@ -164,8 +172,13 @@ class Quantization:
 
     def fits(self, tensor: Tensor) -> bool:
         """Whether a tensor can have it: integers, with as many channels as there are scales."""
-        if not tensor.dtype.is_integer or tensor.shape is None:
-            return tensor.dtype.is_integer and not self.axes
+        if not tensor.dtype.is_integer:
+            return False
+        low, high = -(1 << (tensor.dtype.bits - 1)), (1 << tensor.dtype.bits) - 1
+        if not all(low <= n <= high for n in (*self.zero_point, *(self.bounds or ()))):
+            return False
+        if tensor.shape is None:
+            return not self.axes
         if not all(0 <= axis < len(tensor.shape) for axis in self.axes):
             return False
         dims = [tensor.shape[axis] for axis in self.axes]

@@ -67,8 +67,7 @@ def _one_line(error: Exception, model: str) -> str:
     text = str(error).strip().splitlines()
     message = text[0] if text else type(error).__name__
     if not isinstance(error, _TROUBLE):
-        return (
-            f"{model}: {type(error).__name__}: {message} (a defect of tosajax; --debug tells more)"
-        )
+        defect = f"{type(error).__name__}: {message}"
+        return f"{model}: {defect} (a defect of tosajax: --debug shows where)"
     is_of_a_file = isinstance(error, FormatError) or getattr(error, "filename", None) is not None
     return message if is_of_a_file or model in message else f"{model}: {message}"

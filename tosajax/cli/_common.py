@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -161,6 +162,15 @@ def _with_scales(graph: Graph, arguments: argparse.Namespace) -> Graph:
                 raise ValueError(f"--{option}-quant of {tensor.name!r}, which is {tensor}")
             found[tensor.name] = Quantization((scale,), (zero_point,))
     return graph if found == graph.quantization else dataclasses.replace(graph, quantization=found)
+
+
+def regex(text: str) -> str:
+    """A regular expression that can be one."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
+    return text
 
 
 def positive(text: str) -> int:

@@ -18,6 +18,7 @@ from tosajax.cli._common import (
     arrays,
     load,
     progress,
+    regex,
 )
 from tosajax.cli._references import HELP, reference
 
@@ -39,7 +40,9 @@ def add(commands: Any) -> None:
     add_random(parser)
     add_batch(parser)
     add_scales(parser)
-    parser.add_argument("--tensors", metavar="REGEX", help="only names that contain this")
+    parser.add_argument(
+        "--tensors", type=regex, metavar="REGEX", help="only names that contain this"
+    )
     parser.add_argument("--outputs", action="store_true", help="only the graph's outputs")
     parser.add_argument("--local", action="store_true", help="also what each layer does by itself")
     parser.add_argument(

@@ -13,6 +13,7 @@ from tosajax.cli._common import (
     arrays,
     load,
     progress,
+    regex,
 )
 
 
@@ -21,7 +22,9 @@ def add(commands: Any) -> None:
     parser = add_command(commands, "dump", _dump, "write what every tensor holds to an .npz file")
     add_input(parser, required=True)
     parser.add_argument("-o", "--output", required=True, metavar="ALL.npz", help="where it goes")
-    parser.add_argument("--tensors", metavar="REGEX", help="only names that contain this")
+    parser.add_argument(
+        "--tensors", type=regex, metavar="REGEX", help="only names that contain this"
+    )
     add_batch(parser)
     add_scales(parser)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tosajax
 from tosajax.atomic import check_folder
-from tosajax.cli._common import add_command, add_scales, load, positive
+from tosajax.cli._common import add_command, add_scales, load, positive, regex
 
 if TYPE_CHECKING:
     from tosajax.graph import Graph
@@ -29,9 +29,9 @@ def add(commands: Any) -> None:
     parser.add_argument("--table-bits", type=positive, metavar="N", help="2**N steps in each TABLE")
     parser.add_argument("--bits", type=positive, metavar="N", help="bits of activations")
     parser.add_argument("--weight-bits", type=positive, metavar="N", help="bits of weights")
-    parser.add_argument("--float", metavar="REGEX", help="layers to compute in floats")
+    parser.add_argument("--float", type=regex, metavar="REGEX", help="layers to compute in floats")
     parser.add_argument(
-        "--where", metavar="REGEX",
+        "--where", type=regex, metavar="REGEX",
         help="only nodes whose output, or place in the user's words, contains this",
     )  # fmt: skip
     add_scales(parser)

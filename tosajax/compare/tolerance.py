@@ -187,4 +187,3 @@ def _terms(call: Call) -> int:
             return 2 * math.prod(call.input_real.shape[1:])
         case _:
             return call.input.shape[call.axis]
-
