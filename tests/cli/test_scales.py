@@ -11,6 +11,7 @@ import small_networks as small
 
 import tosajax
 from tosajax import Quantization, rewrite
+from tosajax.cli import main
 
 X, OUT = Quantization((0.125,), (-3,)), Quantization((0.5,), (-7,))
 
@@ -86,9 +87,8 @@ def test_trouble(command, scaled, arguments, words):
         assert word in err
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_stale_file_is_not_used_in_silence(folder, scaled, capsys, monkeypatch):
-    from tosajax.cli import main
-
     monkeypatch.chdir(folder)
     Path("scaled.tosa").write_bytes(Path("twice.tosa").read_bytes())
     arguments = ["run", "scaled.tosa", "--input", "float.npy", "--output", "y.npy"]
