@@ -11,6 +11,7 @@ from typing import Any
 
 import tosajax
 from tosajax.cli import check, compare, dump, explain, info, rewrite, rounding, run, sweep
+from tosajax.cli._common import STDIN
 
 # They import what they need as they run, so that help and errors in arguments come at once.
 _COMMANDS = (info, check, explain, run, compare, dump, rewrite, rounding, sweep)
@@ -35,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if arguments.debug:
             raise
-        return _fail(_one_line(error, arguments.model), arguments.trouble)
+        model = "standard input" if arguments.model == STDIN else arguments.model
+        return _fail(_one_line(error, model), arguments.trouble)
 
 
 def _parser() -> argparse.ArgumentParser:

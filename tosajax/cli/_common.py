@@ -161,6 +161,11 @@ def _with_scales(graph: Graph, arguments: argparse.Namespace) -> Graph:
             if not tensor.dtype.is_integer:
                 raise ValueError(f"--{option}-quant of {tensor.name!r}, which is {tensor}")
             found[tensor.name] = Quantization((scale,), (zero_point,))
+            if not found[tensor.name].fits(tensor):
+                raise ValueError(
+                    f"--{option}-quant {scale},{zero_point}: {tensor.name!r} is {tensor}, which "
+                    "does not hold that zero point"
+                )
     return graph if found == graph.quantization else dataclasses.replace(graph, quantization=found)
 
 

@@ -12,11 +12,8 @@ from tosajax.cli._common import add_command, add_scales, load, positive, regex
 if TYPE_CHECKING:
     from tosajax.graph import Graph
 
-ROUNDINGS = (
-    "single",
-    "double",
-    "inexact",
-)  # those of `rewrite.rounding`, which help need not import
+# Those of `rewrite.rounding`, which help need not import.
+ROUNDINGS = ("single", "double", "inexact")
 
 
 def add(commands: Any) -> None:
