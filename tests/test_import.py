@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
 import json
 import subprocess
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
+
+import tosajax
 
 LIMIT = 0.3  # seconds of processor time beyond importing JAX, whatever else the machine does
 RUNS = 3
@@ -20,6 +26,8 @@ config = {name: repr(value) for name, value in jax.config.values.items()}
 start = time.process_time()
 import tosajax
 
+for name in tosajax.__all__:
+    getattr(tosajax, name)
 seconds = time.process_time() - start
 after = {name: repr(value) for name, value in jax.config.values.items()}
 loaded = {name.split(".")[0] for name in sys.modules}
@@ -53,3 +61,62 @@ def test_nothing_but_dependencies_is_loaded(runs):
     theirs = {name.split(".")[0] for name in _run(DEPENDENCIES).split()}
     added = set(runs[0]["loaded"]) - theirs - sys.stdlib_module_names
     assert added == {"tosajax"}
+
+
+COMMANDS = """
+import contextlib, io, sys
+from tosajax.cli import main
+
+def heavy():
+    return sorted({name.split(".")[0] for name in sys.modules} & set(HEAVY))
+
+HEAVY = ("jax", "jaxlib", "numpy", "ml_dtypes", "matplotlib")
+names = "info check explain run compare dump rewrite rounding sweep".split()
+wrong = [["no-such"], ["run", "m.tosa"], ["info", "m.tosa", "--batch", "0"], ["info", "nowhere"]]
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    for arguments in (["--help"], ["--version"], *([n, "--help"] for n in names), *wrong[:3]):
+        with contextlib.suppress(SystemExit):
+            main(arguments)
+print(*heavy())
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    main(wrong[3])
+    for command in ("info", "check"):
+        assert main([command, sys.argv[1]]) == 0
+print(*heavy())
+"""
+
+
+def test_commands_load_what_they_need(data):
+    model = str(data / "et_digits_cnn_a8w8" / "model.tosa")
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, model], capture_output=True, text=True, timeout=120
+    )
+    assert done.stderr == ""
+    help_loads, info_loads = done.stdout.splitlines()
+    assert help_loads == ""
+    assert info_loads.split() == ["ml_dtypes", "numpy"]
+
+
+def test_choices_of_help_are_those_of_what_it_does_not_import():
+    from tosajax.cli import rewrite as rewrite_command
+    from tosajax.cli import sweep as sweep_command
+    from tosajax.rewrite.rescale import Rounding
+    from tosajax.sweep.evaluate import STRATEGIES
+
+    assert get_args(Rounding) == rewrite_command.ROUNDINGS
+    assert ("auto", *STRATEGIES) == sweep_command.STRATEGIES
+
+
+def test_public_names():
+    """Lazy names are all there, and modules of a function's name do not take its place."""
+    tree = ast.parse(Path(tosajax.__file__).read_text())
+    (typed,) = (n for n in tree.body if isinstance(n, ast.If))
+    imported = {a.name for n in ast.walk(typed) if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert imported | {"load"} == set(tosajax.__all__)
+    assert set(tosajax.__all__) <= set(dir(tosajax))
+    for name in ("bind", "differentiable", "lower", "run_op", "validate"):
+        importlib.import_module(f"tosajax.{name}")
+        assert inspect.isfunction(getattr(tosajax, name))
+    assert inspect.ismodule(tosajax.ops)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = tosajax.nothing  # pyright: ignore[reportAttributeAccessIssue]

@@ -7,26 +7,52 @@ outputs = run(images)
 
 from __future__ import annotations
 
-import os
+import importlib
+import importlib.util
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from tosajax import grad, ops
-from tosajax import io as _io
-from tosajax.bind import bind
-from tosajax.builder import Builder
-from tosajax.differentiable import differentiable
-from tosajax.dtypes import DType
-from tosajax.executable import Executable, compile
-from tosajax.graph import Graph, Node, Source, Tensor
-from tosajax.io import save
-from tosajax.lower import lower
-from tosajax.report import Finding, FormatError, Report, TosaError, UnsupportedError, Verdict
-from tosajax.run_op import run_op
-from tosajax.saved import SavedExecutable, load_executable
-from tosajax.target import Target
-from tosajax.validate import validate
-from tosajax.variables import Variable, initial_state
+if TYPE_CHECKING:
+    import os
+
+    from tosajax import grad, ops
+    from tosajax.bind import bind
+    from tosajax.builder import Builder
+    from tosajax.differentiable import differentiable
+    from tosajax.dtypes import DType
+    from tosajax.executable import Executable, compile
+    from tosajax.graph import Graph, Node, Quantization, Source, Tensor
+    from tosajax.io import save
+    from tosajax.lower import lower
+    from tosajax.report import Finding, FormatError, Report, TosaError, UnsupportedError, Verdict
+    from tosajax.run_op import run_op
+    from tosajax.saved import SavedExecutable, load_executable
+    from tosajax.target import Target
+    from tosajax.validate import validate
+    from tosajax.variables import Variable, initial_state
 
 __version__ = "0.1.0"
+
+# Where each public name comes from. It is imported when it is first asked for: most of these load
+# JAX, which takes a second that a command such as `tosajax info` can do without.
+_SOURCES = {
+    "bind": ("bind",),
+    "builder": ("Builder",),
+    "differentiable": ("differentiable",),
+    "dtypes": ("DType",),
+    "executable": ("Executable", "compile"),
+    "graph": ("Graph", "Node", "Quantization", "Source", "Tensor"),
+    "io": ("save",),
+    "lower": ("lower",),
+    "report": ("Finding", "FormatError", "Report", "TosaError", "UnsupportedError", "Verdict"),
+    "run_op": ("run_op",),
+    "saved": ("SavedExecutable", "load_executable"),
+    "target": ("Target",),
+    "validate": ("validate",),
+    "variables": ("Variable", "initial_state"),
+}
+_SOURCE_OF = {name: module for module, names in _SOURCES.items() for name in names}
 
 
 def load(
@@ -44,9 +70,39 @@ def load(
       UnsupportedError: the file's version, or something in it, is not supported.
       FileNotFoundError: there is no such file.
     """
-    graph = _io.load(path_or_bytes)
+    from tosajax import io
+    from tosajax.bind import bind
+
+    graph = io.load(path_or_bytes)
     return graph if batch is None else bind(graph, batch=batch)
 
+
+def __getattr__(name: str) -> Any:
+    if name in _SOURCE_OF:
+        found = getattr(importlib.import_module(f"tosajax.{_SOURCE_OF[name]}"), name)
+        globals()[name] = found
+        return found
+    if not name.startswith("_") and importlib.util.find_spec(f"tosajax.{name}") is not None:
+        return importlib.import_module(f"tosajax.{name}")
+    raise AttributeError(f"module 'tosajax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """This module, in which functions keep the names that they share with modules.
+
+    Importing `tosajax.lower` sets an attribute of that name here, in whose place the function is.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _SOURCE_OF and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 __all__ = [
     "Builder",
@@ -56,6 +112,7 @@ __all__ = [
     "FormatError",
     "Graph",
     "Node",
+    "Quantization",
     "Report",
     "SavedExecutable",
     "Source",

@@ -11,7 +11,9 @@ import numpy as np
 from tosajax.dtypes import DType
 from tosajax.executable import compile
 from tosajax.graph import DYNAMIC, Graph, Tensor, declared_variables
+from tosajax.quantization import quantize
 from tosajax.watch import take
+from tosajax.zero_points import unsigned_tensors
 
 # Wraps the steps of a loop, given their number.
 Progress = Callable[[Iterable[Any], int], Iterable[Any]]
@@ -43,6 +45,9 @@ class Dataset:
     def of(cls, graph: Graph, arrays: Sequence[np.ndarray]) -> Dataset:
         """Reads arrays as examples: (count, *shape), or (count, *shape[1:]) of a batch of 1 or -1.
 
+        Real numbers for an input of integers become integers where the graph says what those
+        stand for (`Graph.quantization`).
+
         Raises:
           TypeError: an element type is wrong.
           ValueError: there are too few or too many arrays, a shape fits neither form, or the
@@ -52,7 +57,7 @@ class Dataset:
         if len(arrays) != len(tensors):
             names = ", ".join(graph.inputs)
             raise ValueError(f"{len(arrays)} inputs, the graph has {len(tensors)} ({names})")
-        typed = [_typed(t, a) for t, a in zip(tensors, arrays, strict=True)]
+        typed = [_typed(graph, t, a) for t, a in zip(tensors, arrays, strict=True)]
         ranks = [a.ndim - len(t.shape or ()) for t, a in zip(tensors, typed, strict=True)]
         stacked = bool(ranks) and all(rank == 1 for rank in ranks)
         for tensor, array in zip(tensors, typed, strict=True):
@@ -119,13 +124,17 @@ def holds(found: np.dtype, dtype: DType) -> bool:
     return found == dtype.storage or found in _SAME_BITS.get(dtype, ())
 
 
-def _typed(tensor: Tensor, array: np.ndarray) -> np.ndarray:
+def _typed(graph: Graph, tensor: Tensor, array: np.ndarray) -> np.ndarray:
     storage = tensor.dtype.storage
     if holds(array.dtype, tensor.dtype):
         return array.view(storage)
+    is_real = array.dtype.kind == "f" and tensor.dtype.is_integer
+    if is_real and (known := graph.quantization.get(tensor.name)):
+        return quantize(array, tensor, known, unsigned=tensor.name in unsigned_tensors(graph))
+    hint = ", or its scale (--input-quant, Graph.quantization)" if is_real else ""
     raise TypeError(
         f"input {tensor.name!r}: the data has type {array.dtype}, "
-        f"expected {storage} ({tensor.dtype.name})"
+        f"expected {storage} ({tensor.dtype.name}){hint}"
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -117,10 +119,90 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True)
+class Quantization:
+    """The real numbers that the integers of a tensor stand for.
+
+    real = scale * (integer - zero_point), by channel where there are several scales.
+
+    Args:
+      scale: positive and finite; one, or one for each channel.
+      zero_point: integers, one or as many; of tensors that operators read as unsigned, unsigned.
+      axes: those of the channels, ascending; scales run along them, the last one fastest. () for
+        one scale.
+      bounds: the smallest and largest integer, where they are not those of the type.
+
+    Raises:
+      ValueError: the numbers do not fit each other.
+    """
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...] = (0,)
+    axes: tuple[int, ...] = ()
+    bounds: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", tuple(float(s) for s in np.ravel(self.scale)))
+        zeros = self.zero_point if isinstance(self.zero_point, Sequence) else (self.zero_point,)
+        object.__setattr__(self, "zero_point", tuple(operator.index(z) for z in zeros))
+        object.__setattr__(self, "axes", tuple(int(a) for a in self.axes))
+        if self.bounds is not None:
+            low, high = (operator.index(end) for end in self.bounds)
+            if low >= high:
+                raise ValueError(f"bounds are {low} and {high}, expected the smaller one first")
+            object.__setattr__(self, "bounds", (low, high))
+        with np.errstate(over="ignore"):
+            single = np.asarray(self.scale, np.float32)  # as which values are divided by them
+        if not self.scale or not ((single > 0) & np.isfinite(single)).all():
+            raise ValueError(
+                f"scale is {_some(self.scale)}, expected positive finite numbers of float32"
+            )
+        if len(self.zero_point) not in (1, len(self.scale)):
+            found = f"{len(self.zero_point)} zero points of {len(self.scale)} scales"
+            raise ValueError(f"{found}, expected one or as many")
+        if len(self.scale) > 1 and not self.axes:
+            raise ValueError(f"{len(self.scale)} scales, expected the axes of their channels")
+        if list(self.axes) != sorted({*self.axes}):
+            raise ValueError(f"axes {self.axes}, expected ascending ones")
+
+    @property
+    def of_all(self) -> tuple[float, int] | None:
+        """The scale and the zero point, where there is one of each."""
+        (scale, *more), (zero_point, *others) = self.scale, self.zero_point
+        return None if more or others else (scale, zero_point)
+
+    def fits(self, tensor: Tensor) -> bool:
+        """Whether a tensor can have it: integers, with as many channels as there are scales."""
+        if not tensor.dtype.is_integer:
+            return False
+        low, high = -(1 << (tensor.dtype.bits - 1)), (1 << tensor.dtype.bits) - 1
+        if not all(low <= n <= high for n in (*self.zero_point, *(self.bounds or ()))):
+            return False
+        if tensor.shape is None:
+            return not self.axes
+        if not all(0 <= axis < len(tensor.shape) for axis in self.axes):
+            return False
+        dims = [tensor.shape[axis] for axis in self.axes]
+        return len(self.scale) == 1 or DYNAMIC in dims or len(self.scale) == math.prod(dims)
+
+    def __str__(self) -> str:
+        if found := self.of_all:
+            return f"scale {found[0]:.9g}, zero point {found[1]}"
+        low, high = min(self.scale), max(self.scale)
+        zeros = sorted({*self.zero_point})
+        zero = f"zero point {zeros[0]}" if len(zeros) == 1 else f"zero points {_some(zeros)}"
+        return f"{len(self.scale)} scales from {low:.9g} to {high:.9g}, {zero}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Graph:
     """Operators and tensors, with the subgraphs that control flow refers to by name.
 
     Nodes may stand in any order; `ordered_nodes` sorts them. `source` does not count in equality.
+
+    `quantization` says of tensors, by name, what their integers stand for. Nothing is computed
+    with it: it is for real inputs, for results in real numbers, and for comparisons. What no
+    tensor of the graph can have is left out, so that a graph made of another one keeps what is
+    true: a transformation that changes what integers of a name stand for has to say so.
     """
 
     inputs: tuple[str, ...]
@@ -130,6 +212,7 @@ class Graph:
     subgraphs: Mapping[str, Graph] = dataclasses.field(default_factory=dict)
     name: str = "main"
     source: Source = dataclasses.field(default_factory=Source, compare=False)
+    quantization: Mapping[str, Quantization] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(self.inputs))
@@ -137,6 +220,12 @@ class Graph:
         object.__setattr__(self, "nodes", tuple(self.nodes))
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
         object.__setattr__(self, "subgraphs", MappingProxyType(dict(self.subgraphs)))
+        true = {
+            name: quantization
+            for name, quantization in self.quantization.items()
+            if name in self.tensors and quantization.fits(self.tensors[name])
+        }
+        object.__setattr__(self, "quantization", MappingProxyType(true))
 
     def __hash__(self) -> int:
         return hash((self.inputs, self.outputs, self.nodes))
@@ -144,7 +233,7 @@ class Graph:
     def __reduce__(self) -> tuple[Any, ...]:
         tensors, subgraphs = dict(self.tensors), dict(self.subgraphs)
         fields = self.inputs, self.outputs, tensors, self.nodes, subgraphs, self.name, self.source
-        return Graph, fields
+        return Graph, (*fields, dict(self.quantization))
 
     @property
     def input_tensors(self) -> tuple[Tensor, ...]:
@@ -250,6 +339,12 @@ def declared_variables(graph: Graph) -> dict[str, tuple[Tensor, ...]]:
                 tensors = (part.tensors[n] for n in node.outputs if n in part.tensors)
                 found[name] = (*found.get(name, ()), *tensors)
     return found
+
+
+def _some(numbers: Sequence[Any]) -> str:
+    """A few numbers, for messages."""
+    more = ", ..." if len(numbers) > 3 else ""
+    return ", ".join(map(str, numbers[:3])) + more
 
 
 def _same_values(a: np.ndarray | None, b: np.ndarray | None) -> bool:

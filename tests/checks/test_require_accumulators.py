@@ -12,8 +12,8 @@ import pytest
 from oracle import conv_oracle
 from oracle.required import check, fits, terms, wrap
 
-from tosajax.checks import conv, matmul, pool, reduction
-from tosajax.checks._require import sum_overflows
+from tosajax.checks.require import conv, matmul, pool, reduction
+from tosajax.checks.require._common import sum_overflows
 from tosajax.dtypes import DType
 from tosajax.report import UnsupportedError
 

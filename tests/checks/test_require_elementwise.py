@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from oracle.required import any_of, check, fits
 
-from tosajax.checks import activation, elementwise_binary, elementwise_unary
+from tosajax.checks.require import activation, elementwise_binary, elementwise_unary
 from tosajax.spec import NanMode
 
 INT32 = (-(2**31), -(2**31) + 1, -(2**30), -(2**16), -2, -1, 0, 1, 2, 2**16, 2**30, 2**31 - 1)

@@ -24,7 +24,7 @@ WITH_RULES = {
 def _functions() -> dict[str, Callable]:
     found = {}
     for operator in OPERATORS.values():
-        module = f"tosajax.checks.{operator.chapter}"
+        module = f"tosajax.checks.require.{operator.chapter}"
         if importlib.util.find_spec(module) is not None:
             chapter = importlib.import_module(module)
             name = f"{operator.name.lower()}_require"

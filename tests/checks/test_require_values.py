@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from oracle.required import any_of, check, fits, wrap
 
-from tosajax.checks import scatter_gather, type_conversion
+from tosajax.checks.require import scatter_gather, type_conversion
 from tosajax.dtypes import DType
 from tosajax.spec import RoundingMode
 

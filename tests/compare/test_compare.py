@@ -212,7 +212,9 @@ def test_a_float_graph_and_its_integers():
     integers = model.freeze(params)
     scales = scales_of(model, params)
     assert model.float_graph is not None
-    found = compare(model.float_graph, integers, values, real=scales, local=True)
+    found = compare(model.float_graph, integers, values, local=True)
+    bare = dataclasses.replace(integers, quantization={})
+    assert found == compare(model.float_graph, bare, values, real=scales, local=True)
     rows = {row.tensor: row for row in found.rows}
     itself = {row.tensor: row.local for row in found.rows if row.local}
     report = quant.report(model, params, values)
@@ -223,13 +225,13 @@ def test_a_float_graph_and_its_integers():
             assert rows[row.tensor].as_real
     whole = np.asarray(jax.jit(model.input_integers)(params, values)[0].q)
     # Given the integers, the floats start from what these stand for.
-    other = compare(integers, model.float_graph, whole, real=scales)
+    other = compare(integers, model.float_graph, whole)
     assert other.rows[-1].total.sqnr == pytest.approx(itself["y"].sqnr, abs=0.3)
     with pytest.raises(ValueError, match="give the scale and zero point of the integers"):
-        compare(model.float_graph, integers, values)
+        compare(model.float_graph, bare, values)
     without = {name: scale for name, scale in scales.items() if name != "x"}
-    with pytest.raises(ValueError, match="'x' is INT8, FP32 in one program and INT8 in the other"):
-        compare(model.float_graph, integers, values, real=without)
+    with pytest.raises(ValueError, match="'x' is FP32 in one program and INT8 in the other"):
+        compare(model.float_graph, bare, values, real=without)
 
 
 def test_every_kind_of_integer_and_bool():

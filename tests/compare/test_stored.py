@@ -98,7 +98,9 @@ def test_what_does_not_fit(known, tmp_path):
     with pytest.raises(FileNotFoundError):
         rows("nowhere.npy")
     (tmp_path / "bad.npz").write_bytes(b"no zip")
-    with pytest.raises(ValueError, match=r"is no \.npz file"):
+    with pytest.raises(
+        ValueError, match=r"bad\.npz is neither \.npy nor \.npz, expected an \.npz file"
+    ):
         rows(tmp_path / "bad.npz")
     np.savez(tmp_path / "objects.npz", out=np.array([None]))
     with pytest.raises(ValueError, match="cannot be read"):

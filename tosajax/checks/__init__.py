@@ -6,7 +6,7 @@ A rule function is found by name; for CONV2D in chapter conv:
 - `conv.conv2d_errors`: ERROR_IF rules;
 - `conv.conv2d_levels`: limits of the level;
 - `conv.conv2d_undefined`: REQUIRE rules that can be judged before the graph runs;
-- `conv.conv2d_require`: REQUIRE rules on values, as traced flags that say which are broken.
+- `require.conv.conv2d_require`: REQUIRE rules on values, as traced flags that say which are broken.
 
 What holds for every operator (argument counts, types, ranks, compile-time constants) comes from
 the table and is checked in `validate`.
@@ -14,35 +14,49 @@ the table and is checked in `validate`.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
-
-import jax
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tosajax import spec
 from tosajax.checks.call import Call, Problem, Surroundings
 from tosajax.spec import Level, Operator
 
+if TYPE_CHECKING:
+    import jax
 
-class Rules(NamedTuple):
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
     """The rule functions of one operator; None where it has no rule of the kind."""
 
+    operator: Operator
     shape: Callable[[Call], tuple[tuple[int, ...], ...]] | None
     errors: Callable[[Call], Iterator[Problem]] | None
     levels: Callable[[Call, Level], Iterator[Problem]] | None
     undefined: Callable[[Call], Iterator[Problem]] | None
-    require: Callable[..., dict[str, jax.Array]] | None
+
+    @functools.cached_property
+    def require(self) -> Callable[..., dict[str, jax.Array]] | None:
+        """The rules on values. They need JAX, which nothing else here does, hence the delay."""
+        chapter = _chapter(f"tosajax.checks.require.{self.operator.chapter}")
+        return getattr(chapter, f"{self.operator.name.lower()}_require", None)
 
 
 def _rules(operator: Operator) -> Rules:
-    module = f"tosajax.checks.{operator.chapter}"
-    if importlib.util.find_spec(module) is None:
-        return Rules(*(None for _ in Rules._fields))
-    chapter = importlib.import_module(module)
-    name = operator.name.lower()
-    return Rules(*(getattr(chapter, f"{name}_{kind}", None) for kind in Rules._fields))
+    chapter = _chapter(f"tosajax.checks.{operator.chapter}")
+    kinds = ("shape", "errors", "levels", "undefined")
+    return Rules(
+        operator, *(getattr(chapter, f"{operator.name.lower()}_{kind}", None) for kind in kinds)
+    )
+
+
+def _chapter(name: str) -> ModuleType | None:
+    return None if importlib.util.find_spec(name) is None else importlib.import_module(name)
 
 
 RULES = {operator.name: _rules(operator) for operator in spec.OPERATORS.values()}

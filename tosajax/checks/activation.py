@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from tosajax.checks._common import input_shape
-from tosajax.checks._require import Flags, flags
 from tosajax.checks.call import Call, Problem
-from tosajax.spec import NanMode
 
 clamp_shape = erf_shape = sigmoid_shape = tanh_shape = input_shape
 
@@ -39,21 +34,3 @@ def _bound_errors(c: Call) -> Iterator[Problem]:
         if not isinstance(bound, int | np.integer) or not dtype.minimum <= bound <= dtype.maximum:
             wanted = f"an integer in [{dtype.minimum}, {dtype.maximum}] for {dtype.name}"
             yield c.problem("attributes", f"{name} is {bound}, expected {wanted}")
-
-
-def clamp_require(
-    input: jax.Array,
-    *,
-    min_val: ArrayLike,
-    max_val: ArrayLike,
-    nan_mode: NanMode = NanMode.PROPAGATE,
-) -> Flags:
-    """r1: `min_val` is not above `max_val`; r2, for floats: neither is NaN.
-
-    In a graph they are attributes, and the same is an error.
-    """
-    low, high = (jnp.asarray(bound, input.dtype) for bound in (min_val, max_val))
-    broken = {"r1": ~(low <= high)}
-    if jnp.issubdtype(input.dtype, jnp.floating):
-        broken["r2"] = jnp.isnan(low) | jnp.isnan(high)
-    return flags(**broken)

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import jax
-import numpy as np
-
 from tosajax.checks._common import input1_shape, zero_point_errors
-from tosajax.checks._require import Flags, add_overflows, flags, sub_overflows
 from tosajax.checks.call import Call, Problem
-
-_MINIMUM = np.iinfo(np.int32).min
 
 abs_shape = bitwise_not_shape = ceil_shape = clz_shape = cos_shape = input1_shape
 exp_shape = floor_shape = log_shape = logical_not_shape = negate_shape = input1_shape
@@ -21,24 +15,3 @@ reciprocal_shape = rsqrt_shape = sin_shape = input1_shape
 def negate_errors(c: Call) -> Iterator[Problem]:
     yield from zero_point_errors(c, "e1", "input1_zp")
     yield from zero_point_errors(c, "e2", "output_zp")
-
-
-def abs_require(input1: jax.Array) -> Flags:
-    """r1, for int32: the value is not the minimum, whose absolute value does not fit."""
-    return flags(r1=input1 == _MINIMUM) if input1.dtype == np.int32 else {}
-
-
-def negate_require(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array) -> Flags:
-    """For int32, each of them fits: r1, less `input1_zp`; r2, negated; r3, with `output_zp`.
-
-    Only r2 can be broken where the zero points are 0, as they must be.
-    """
-    if input1.dtype != np.int32:
-        return {}
-    zero_in, zero_out = input1_zp.reshape(()), output_zp.reshape(())
-    value = input1 - zero_in
-    return flags(
-        r1=sub_overflows(input1, zero_in),
-        r2=value == _MINIMUM,
-        r3=add_overflows(-value, zero_out),
-    )

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import jax
-import numpy as np
-from jax import lax
+from collections.abc import Iterator
 
 from tosajax.checks._common import (
     Shapes,
@@ -16,9 +12,7 @@ from tosajax.checks._common import (
     window_size,
     zero_point_errors,
 )
-from tosajax.checks._require import Flags, flags, reach, sum_overflows, widen
 from tosajax.checks.call import Call, Problem
-from tosajax.dtypes import DType
 from tosajax.spec import Level
 
 
@@ -58,37 +52,6 @@ def max_pool2d_levels(c: Call, level: Level) -> Iterator[Problem]:
 
 avg_pool2d_shape = max_pool2d_shape
 avg_pool2d_levels = max_pool2d_levels
-
-
-def avg_pool2d_require(
-    input: jax.Array,
-    input_zp: jax.Array,
-    output_zp: jax.Array,
-    *,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    pad: Sequence[int],
-    acc_type: DType,
-) -> Flags:
-    """r1, for integers: the sum of a window, less the zero points, fits int32.
-
-    What follows can not fail: an average of the legal sums has 17 bits at most.
-    """
-    if acc_type.is_float:
-        return {}
-    _, height, width, _ = input.shape
-    count = min(kernel[0], height) * min(kernel[1], width)
-    if count * reach(input.dtype) <= acc_type.maximum:
-        return {}
-
-    def add_up(values: jax.Array) -> jax.Array:
-        top, bottom, left, right = pad
-        sizes, steps = (1, *kernel, 1), (1, *stride, 1)
-        pads = ((0, 0), (top, bottom), (left, right), (0, 0))
-        return lax.reduce_window(values, np.int32(0), lax.add, sizes, steps, pads)
-
-    values = widen(input, input_zp, acc_type)
-    return flags(r1=sum_overflows(add_up, values, gain=count, width=16))
 
 
 def _spans(c: Call) -> tuple[int, int]:

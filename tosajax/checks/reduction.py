@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
 from tosajax.checks._common import Shapes, axis_errors, output_errors
-from tosajax.checks._require import Flags, flags, sum_overflows
 from tosajax.checks.call import Call, Problem
 
 
@@ -34,15 +29,3 @@ reduce_min_shape = reduce_product_shape = reduce_sum_shape
 
 reduce_all_errors = reduce_any_errors = reduce_max_errors = reduce_sum_errors
 reduce_min_errors = reduce_product_errors = reduce_sum_errors
-
-
-def reduce_sum_require(input: jax.Array, *, axis: int) -> Flags:
-    """r1, for int32: the sum fits."""
-    length = input.shape[axis]
-    if input.dtype != np.int32 or length == 1:
-        return {}
-
-    def add_up(values: jax.Array) -> jax.Array:
-        return jnp.sum(values, axis, dtype=jnp.int32)
-
-    return flags(r1=sum_overflows(add_up, input, gain=length, width=32))

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import tosajax
 from tosajax.cli import check, compare, dump, explain, info, rewrite, rounding, run, sweep
+from tosajax.cli._common import STDIN
 
+# They import what they need as they run, so that help and errors in arguments come at once.
 _COMMANDS = (info, check, explain, run, compare, dump, rewrite, rounding, sweep)
 
 # What bad input leads to; RuntimeError where another program crashes on it.
@@ -20,23 +24,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     arguments = _parser().parse_args(argv)
     try:
-        return arguments.command(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return arguments.command(arguments)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:
         # The reader of our output left; let Python's own flush at exit go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return arguments.trouble
-    except tosajax.TosaError as error:
+    except Exception as error:
         if arguments.debug:
             raise
-        first, *more = error.report.errors
-        rest = f" (and {len(more)} more: see `tosajax check`)" if more else ""
-        return _fail(f"{arguments.model}: {first}{rest}", arguments.trouble)
-    except _TROUBLE as error:
-        if arguments.debug:
-            raise
-        return _fail(_one_line(error, arguments.model), arguments.trouble)
+        model = "standard input" if arguments.model == STDIN else arguments.model
+        return _fail(_one_line(error, model), arguments.trouble)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,7 +54,22 @@ def _fail(message: str, status: int) -> int:
     return status
 
 
-def _one_line(error: BaseException, model: str) -> str:
+def _show_warning(message: Warning | str, *rest: Any) -> None:
+    print(f"tosajax: warning: {message}", file=sys.stderr)
+
+
+def _one_line(error: Exception, model: str) -> str:
+    """What went wrong, and where: errors of files name theirs, all others are of the model."""
+    from tosajax.report import FormatError, TosaError
+
+    if isinstance(error, TosaError):
+        first, *more = error.report.errors
+        rest = f" (and {len(more)} more: see `tosajax check`)" if more else ""
+        return f"{model}: {first}{rest}"
     text = str(error).strip().splitlines()
     message = text[0] if text else type(error).__name__
-    return message if model in message else f"{model}: {message}"
+    if not isinstance(error, _TROUBLE):
+        defect = f"{type(error).__name__}: {message}"
+        return f"{model}: {defect} (a defect of tosajax: --debug shows where)"
+    is_of_a_file = isinstance(error, FormatError) or getattr(error, "filename", None) is not None
+    return message if is_of_a_file or model in message else f"{model}: {message}"

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tosajax.graph import Graph
+
+STDIN = "-"
 
 
 def add_command(
@@ -27,7 +34,7 @@ def add_command(
       trouble: the exit status of an error; 2 where 1 is an answer.
     """
     parser = commands.add_parser(name, help=text, description=text)
-    parser.add_argument("model", help="a .tosa file or its JSON form")
+    parser.add_argument("model", help="a .tosa file or its JSON form; - for standard input")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.set_defaults(command=function, trouble=trouble)
     return parser
@@ -42,7 +49,8 @@ def add_input(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """The option of input files."""
     parser.add_argument(
         "--input", required=required, action="append", metavar="X.npy",
-        help="examples stacked on the first axis; once for each input, in the graph's order",
+        help="examples stacked on the first axis; once for each input, in the graph's order; "
+        "- for standard input",
     )  # fmt: skip
 
 
@@ -55,14 +63,127 @@ def add_random(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of random examples (0)")
 
 
+def add_scales(parser: argparse.ArgumentParser) -> None:
+    """The options that say what the integers of inputs and outputs stand for."""
+    for name in ("input", "output"):
+        parser.add_argument(
+            f"--{name}-quant", type=quantization, action="append", metavar="SCALE,ZERO_POINT",
+            help=f"what the integers of an {name} stand for; once for each, in the graph's order; "
+            "by default what the model's .quant.json says",
+        )  # fmt: skip
+    parser.add_argument(
+        "--scales", metavar="FILE",
+        help="the .tflite model that the graph was converted from, whose scales it takes",
+    )  # fmt: skip
+
+
+def load(arguments: argparse.Namespace) -> Graph:
+    """The model of a command, with the scales that its other options give.
+
+    Raises:
+      FormatError: a file is damaged.
+      ValueError: there are not as many scales as inputs or outputs, or one is of floats.
+    """
+    import tosajax
+
+    if arguments.model == STDIN:
+        try:
+            graph = tosajax.load(standard_input("the model"))
+        except (tosajax.FormatError, tosajax.UnsupportedError) as error:
+            raise type(error)(f"standard input: {error}") from None
+    else:
+        graph = tosajax.load(arguments.model)
+    return _with_scales(graph, arguments)
+
+
+def standard_input(what: str) -> bytes:
+    """All bytes of standard input, which can be read once.
+
+    Raises:
+      ValueError: they have been read already, or it is a terminal.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise ValueError(f"{what} is to come from standard input, which is a terminal")
+    content = sys.stdin.buffer.read()
+    if not content:
+        raise ValueError(f"{what} is to come from standard input, which is empty, or read already")
+    return content
+
+
 def arrays(paths: Sequence[str] | None) -> list[np.ndarray]:
     """What .npy files hold, mapped to memory; none where no path is given."""
-    return [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths or ()]
+    from tosajax.arrays import load_array
+    from tosajax.report import FormatError
+
+    found = []
+    for path in paths or ():
+        if path != STDIN:
+            found.append(load_array(path, mapped=True))
+            continue
+        try:
+            found.append(load_array(standard_input("an input")))
+        except FormatError as error:
+            raise FormatError(f"standard input: {error}") from None
+    return found
+
+
+def quantization(text: str) -> tuple[float, int]:
+    """SCALE,ZERO_POINT as numbers."""
+    try:
+        scale, zero_point = text.split(",")
+        pair = float(scale), int(zero_point)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not SCALE,ZERO_POINT") from None
+    if not 0 < pair[0] < float("inf"):
+        raise argparse.ArgumentTypeError(f"the scale {pair[0]} is not positive and finite")
+    return pair
+
+
+def _with_scales(graph: Graph, arguments: argparse.Namespace) -> Graph:
+    import dataclasses
+
+    from tosajax.graph import Quantization
+
+    found = dict(graph.quantization)
+    if path := getattr(arguments, "scales", None):
+        from tosajax.compare.tflite_scales import scales_of_tflite
+
+        found |= scales_of_tflite(path, graph)
+    for option, tensors in (("input", graph.input_tensors), ("output", graph.output_tensors)):
+        given = getattr(arguments, f"{option}_quant", None) or ()
+        given = [given] if isinstance(given, tuple) and given else given
+        if given and len(given) != len(tensors):
+            names = ", ".join(t.name for t in tensors)
+            raise ValueError(
+                f"{len(given)} --{option}-quant, the graph has {len(tensors)} {option}s ({names})"
+            )
+        for tensor, (scale, zero_point) in zip(tensors, given, strict=False):
+            if not tensor.dtype.is_integer:
+                raise ValueError(f"--{option}-quant of {tensor.name!r}, which is {tensor}")
+            found[tensor.name] = Quantization((scale,), (zero_point,))
+            if not found[tensor.name].fits(tensor):
+                raise ValueError(
+                    f"--{option}-quant {scale},{zero_point}: {tensor.name!r} is {tensor}, which "
+                    "does not hold that zero point"
+                )
+    return graph if found == graph.quantization else dataclasses.replace(graph, quantization=found)
+
+
+def regex(text: str) -> str:
+    """A regular expression that can be one."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
+    return text
 
 
 def positive(text: str) -> int:
     """A whole number of at least 1."""
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number") from None
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not at least 1")
     return value

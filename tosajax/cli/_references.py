@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import tosajax
-from tosajax.compare import tflite
-from tosajax.compare.litert import Kernels
-from tosajax.compare.run import REFERENCE_MODEL, Other
+
+if TYPE_CHECKING:
+    from tosajax.compare.litert import Kernels
+    from tosajax.compare.run import Other
 
 HELP = (
     "ref (Arm's reference model), a .tosa file, tflite:MODEL.tflite[,reference|builtin|default], "
@@ -25,6 +26,8 @@ def reference(texts: Sequence[str]) -> Other:
     Raises:
       ValueError: a text is none of these.
     """
+    from tosajax.compare.run import REFERENCE_MODEL
+
     if all(text.endswith(".npy") for text in texts):
         return list(texts)
     if len(texts) > 1:
@@ -42,5 +45,7 @@ def reference(texts: Sequence[str]) -> Other:
 
 
 def _tflite(text: str) -> Other:
+    from tosajax.compare import tflite
+
     path, comma, kernels = text.rpartition(",")
-    return tflite(path, cast(Kernels, kernels)) if comma else tflite(text)
+    return tflite(path, cast("Kernels", kernels)) if comma else tflite(text)

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 import tosajax
-from tosajax.cli._common import add_command, positive
+from tosajax.cli._common import add_command, load, positive
 
 
 def add(commands: Any) -> None:
@@ -29,7 +29,7 @@ def _target(text: str) -> tosajax.Target:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    graph = tosajax.bind(tosajax.load(arguments.model), batch=arguments.batch)
+    graph = tosajax.bind(load(arguments), batch=arguments.batch)
     report = tosajax.validate(graph, arguments.target)
     for finding in report.findings:
         print(f"{finding.verdict.name}: {finding}")

@@ -1,28 +1,28 @@
 """`tosajax compare`: every tensor of a graph beside that of another program.
 
-A writer of another form of the result goes into `_WRITERS`.
+A writer of another form of the result goes into `_HELP`.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
-import tosajax
 from tosajax.atomic import check_folder
-from tosajax.cli._common import add_batch, add_command, add_input, add_random, arrays, progress
+from tosajax.cli._common import (
+    add_batch,
+    add_command,
+    add_input,
+    add_random,
+    add_scales,
+    arrays,
+    load,
+    progress,
+    regex,
+)
 from tosajax.cli._references import HELP, reference
-from tosajax.compare import Comparison, compare
-from tosajax.viz import check_installed
 
-# By the name of an option: what writes a comparison to the path that is given with it.
-_WRITERS: dict[str, Callable[..., None]] = {
-    "csv": Comparison.to_csv,
-    "json": Comparison.to_json,
-    "html": Comparison.to_html,
-    "model_explorer": Comparison.to_model_explorer,
-}
+# By the name of an option, what the method `to_...` of a comparison writes to its path.
 _HELP = {
     "csv": "write the rows as CSV",
     "json": "write the rows as JSON",
@@ -39,21 +39,41 @@ def add(commands: Any) -> None:
     add_input(parser, required=False)
     add_random(parser)
     add_batch(parser)
-    parser.add_argument("--tensors", metavar="REGEX", help="only names that contain this")
+    add_scales(parser)
+    parser.add_argument(
+        "--tensors", type=regex, metavar="REGEX", help="only names that contain this"
+    )
     parser.add_argument("--outputs", action="store_true", help="only the graph's outputs")
     parser.add_argument("--local", action="store_true", help="also what each layer does by itself")
-    for form in _WRITERS:
+    parser.add_argument(
+        "--atol-lsb", type=float, default=0.0, metavar="N",
+        help="steps that integers may differ by, those compared as real numbers included (0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--min-sqnr", type=float, metavar="DB",
+        help="signal to noise that is near enough for any tensor; for floats, in place of the "
+        "specification's bounds",
+    )  # fmt: skip
+    parser.add_argument(
+        "--exact", action="store_true",
+        help="floats have to be equal; by default, they may differ by the specification's bounds, "
+        "summed over the operators before them",
+    )  # fmt: skip
+    for form in _HELP:
         option = "--" + form.replace("_", "-")
         parser.add_argument(option, metavar="FILE", help=_HELP[form])
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    paths = {form: path for form in _WRITERS if (path := getattr(arguments, form))}
+    from tosajax.compare import Tolerance, compare
+    from tosajax.viz import check_installed
+
+    paths = {form: path for form in _HELP if (path := getattr(arguments, form))}
     for path in paths.values():
         check_folder(path)
     if "html" in paths:
         check_installed()
-    graph = tosajax.load(arguments.model)
+    graph = load(arguments)
     found = compare(
         graph,
         reference(arguments.against),
@@ -61,6 +81,7 @@ def _compare(arguments: argparse.Namespace) -> int:
         tensors=arguments.tensors,
         outputs_only=arguments.outputs,
         local=arguments.local,
+        tolerance=Tolerance(arguments.atol_lsb, arguments.min_sqnr, floats=not arguments.exact),
         batch=arguments.batch,
         examples=arguments.random,
         seed=arguments.seed,
@@ -68,6 +89,6 @@ def _compare(arguments: argparse.Namespace) -> int:
     )
     for form, path in paths.items():
         more = {"graph": graph} if form == "model_explorer" else {}
-        _WRITERS[form](found, path, **more)
+        getattr(found, f"to_{form}")(path, **more)
     print(found)
     return 0 if found else 1

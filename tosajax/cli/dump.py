@@ -5,9 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import tosajax
-from tosajax.cli._common import add_batch, add_command, add_input, arrays, progress
-from tosajax.dump import dump_npz
+from tosajax.cli._common import (
+    add_batch,
+    add_command,
+    add_input,
+    add_scales,
+    arrays,
+    load,
+    progress,
+    regex,
+)
 
 
 def add(commands: Any) -> None:
@@ -15,14 +22,19 @@ def add(commands: Any) -> None:
     parser = add_command(commands, "dump", _dump, "write what every tensor holds to an .npz file")
     add_input(parser, required=True)
     parser.add_argument("-o", "--output", required=True, metavar="ALL.npz", help="where it goes")
-    parser.add_argument("--tensors", metavar="REGEX", help="only names that contain this")
+    parser.add_argument(
+        "--tensors", type=regex, metavar="REGEX", help="only names that contain this"
+    )
     add_batch(parser)
+    add_scales(parser)
 
 
 def _dump(arguments: argparse.Namespace) -> int:
     if not arguments.output.endswith(".npz"):
         raise ValueError(f"--output is {arguments.output}, expected a name that ends in .npz")
-    graph = tosajax.load(arguments.model)
+    from tosajax.dump import dump_npz
+
+    graph = load(arguments)
     shapes = dump_npz(
         arguments.output,
         graph,

@@ -6,8 +6,7 @@ import argparse
 from typing import Any
 
 import tosajax
-from tosajax.batching import carries_batch
-from tosajax.cli._common import add_batch, add_command
+from tosajax.cli._common import add_batch, add_command, load
 
 
 def add(commands: Any) -> None:
@@ -16,8 +15,13 @@ def add(commands: Any) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    graph = tosajax.load(arguments.model)
+    from tosajax.batching import carries_batch
+
+    graph = load(arguments)
     fits = graph.is_dynamic or any(carries_batch(t) for t in graph.input_tensors)
     executable = tosajax.compile(graph, batch=arguments.batch if fits else None)
+    for tensor in (*graph.input_tensors, *graph.output_tensors):
+        if known := graph.quantization.get(tensor.name):
+            print(f"{tensor.name}: {tensor}, {known}")
     print(executable.explain())
     return 0

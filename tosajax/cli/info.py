@@ -5,33 +5,39 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tosajax
-from tosajax.cli._common import add_command, bytes_in_words, positive
-from tosajax.graph import Graph, declared_variables
-from tosajax.summary import summarize
+from tosajax.cli._common import STDIN, add_command, add_scales, bytes_in_words, load, positive
+
+if TYPE_CHECKING:
+    from tosajax.graph import Graph, Tensor
 
 
 def add(commands: Any) -> None:
     """Adds the command."""
     parser = add_command(commands, "info", _info, "show what a graph consists of")
     parser.add_argument("--batch", type=positive, default=1, help="size of open dimensions (1)")
+    add_scales(parser)
 
 
 def _info(arguments: argparse.Namespace) -> int:
-    loaded = tosajax.load(arguments.model)
+    from tosajax.graph import declared_variables
+
+    loaded = load(arguments)
     graph = tosajax.bind(loaded, batch=arguments.batch)
     report = tosajax.validate(graph)
     rows = [
-        ("file", f"{arguments.model} ({bytes_in_words(Path(arguments.model).stat().st_size)})"),
+        ("file", _file(arguments.model)),
         ("format", f"{loaded.source.format} {loaded.source.version}".strip()),
         ("producer", loaded.source.producer or "not stated"),
     ]
-    rows += [("input", f"{t.name}: {t}") for t in loaded.input_tensors]
-    rows += [("output", f"{t.name}: {t}") for t in loaded.output_tensors]
+    rows += [("input", _described(t, loaded)) for t in loaded.input_tensors]
+    rows += [("output", _described(t, loaded)) for t in loaded.output_tensors]
     variables = declared_variables(loaded)
     rows += [("variable", f"{name}: {t}") for name, found in variables.items() for t in found]
+    if loaded.quantization:
+        rows.append(("scales", f"of {len(loaded.quantization)} tensors"))
     if report.errors:
         rows.append(("illegal", f"{len(report.errors)} errors: see `tosajax check`"))
     else:
@@ -41,7 +47,20 @@ def _info(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _file(model: str) -> str:
+    if model == STDIN:
+        return "standard input"
+    return f"{model} ({bytes_in_words(Path(model).stat().st_size)})"
+
+
+def _described(tensor: Tensor, graph: Graph) -> str:
+    known = graph.quantization.get(tensor.name)
+    return f"{tensor.name}: {tensor}" + (f", {known}" if known else "")
+
+
 def _figures(graph: Graph, report: tosajax.Report) -> Iterator[tuple[str, str]]:
+    from tosajax.summary import summarize
+
     figures = summarize(graph)
     yield "needs", " + ".join(report.needs or ())
     yield "nodes", f"{sum(figures.operators.values()):,}"

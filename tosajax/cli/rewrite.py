@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import tosajax
-from tosajax import rewrite
 from tosajax.atomic import check_folder
-from tosajax.cli._common import add_command, positive
-from tosajax.graph import Graph
-from tosajax.rewrite.rescale import Rounding
+from tosajax.cli._common import add_command, add_scales, load, positive, regex
+
+if TYPE_CHECKING:
+    from tosajax.graph import Graph
+
+# Those of `rewrite.rounding`, which help need not import.
+ROUNDINGS = ("single", "double", "inexact")
 
 
 def add(commands: Any) -> None:
@@ -18,21 +21,22 @@ def add(commands: Any) -> None:
     text = "write a graph with other rounding, scales, bits or tables, or with layers in floats"
     parser = add_command(commands, "rewrite", _rewrite, text)
     parser.add_argument("-o", "--output", required=True, metavar="OUT.tosa", help="where it goes")
-    parser.add_argument("--rounding", choices=get_args(Rounding), help="of RESCALE")
+    parser.add_argument("--rounding", choices=ROUNDINGS, help="of RESCALE")
     parser.add_argument("--scale", type=int, choices=(16, 32), help="bits of RESCALE's multipliers")
     parser.add_argument("--table-bits", type=positive, metavar="N", help="2**N steps in each TABLE")
     parser.add_argument("--bits", type=positive, metavar="N", help="bits of activations")
     parser.add_argument("--weight-bits", type=positive, metavar="N", help="bits of weights")
-    parser.add_argument("--float", metavar="REGEX", help="layers to compute in floats")
+    parser.add_argument("--float", type=regex, metavar="REGEX", help="layers to compute in floats")
     parser.add_argument(
-        "--where", metavar="REGEX",
+        "--where", type=regex, metavar="REGEX",
         help="only nodes whose output, or place in the user's words, contains this",
     )  # fmt: skip
+    add_scales(parser)
 
 
 def _rewrite(arguments: argparse.Namespace) -> int:
     check_folder(arguments.output)
-    before = tosajax.load(arguments.model)
+    before = load(arguments)
     after = _rewritten(before, arguments)
     if after is before:
         raise ValueError("nothing to rewrite: give --rounding, --scale, --bits or another option")
@@ -45,6 +49,8 @@ def _rewrite(arguments: argparse.Namespace) -> int:
 
 
 def _rewritten(graph: Graph, arguments: argparse.Namespace) -> Graph:
+    from tosajax import rewrite
+
     where = arguments.where
     if arguments.rounding:
         graph = rewrite.rounding(graph, arguments.rounding, where)

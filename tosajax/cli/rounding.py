@@ -5,10 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import tosajax
-from tosajax.cli._common import add_batch, add_command, add_input, add_random, arrays, progress
+from tosajax.cli._common import (
+    add_batch,
+    add_command,
+    add_input,
+    add_random,
+    add_scales,
+    arrays,
+    load,
+    progress,
+)
 from tosajax.cli._references import HELP, reference
-from tosajax.compare import which_rounding
 
 
 def add(commands: Any) -> None:
@@ -22,15 +29,18 @@ def add(commands: Any) -> None:
     add_input(parser, required=False)
     add_random(parser)
     add_batch(parser)
+    add_scales(parser)
 
 
 def _rounding(arguments: argparse.Namespace) -> int:
+    from tosajax.compare import which_rounding
+
     named: dict[str, list[str]] = {}
     for text in arguments.against:
         name, equals, what = text.partition("=")
         named.setdefault(name, []).append(what if equals else text)
     table = which_rounding(
-        tosajax.load(arguments.model),
+        load(arguments),
         {name: reference(texts) for name, texts in named.items()},
         *arrays(arguments.input),
         batch=arguments.batch,

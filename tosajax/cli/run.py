@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-import tosajax
 from tosajax.atomic import check_folder, replacing
-from tosajax.cli._common import add_batch, add_command, add_input, progress
-from tosajax.dataset import Dataset
-from tosajax.graph import Graph
+from tosajax.cli._common import (
+    add_batch,
+    add_command,
+    add_input,
+    add_scales,
+    arrays,
+    load,
+    progress,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tosajax.graph import Graph
 
 
 def add(commands: Any) -> None:
@@ -23,17 +32,29 @@ def add(commands: Any) -> None:
         "--output", required=True, action="append", metavar="Y.npy",
         help="where results go; once for each output, in the graph's order",
     )  # fmt: skip
+    parser.add_argument(
+        "--real", action="store_true",
+        help="write integer results as the real numbers they stand for (float32)",
+    )  # fmt: skip
     add_batch(parser)
+    add_scales(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    graph = tosajax.load(arguments.model)
+    import numpy as np
+
+    from tosajax.dataset import Dataset
+
+    graph = load(arguments)
     _check_paths(graph, arguments)
-    arrays = [np.load(path, allow_pickle=False) for path in arguments.input]
-    data = Dataset.of(graph, arrays)
+    if arguments.real:
+        _check_scales(graph)
+    data = Dataset.of(graph, arrays(arguments.input))
     start = time.perf_counter()
     results = data.run(graph, arguments.batch, progress=progress)
     seconds = time.perf_counter() - start
+    if arguments.real:
+        results = _real(graph, results)
     for path, result in zip(arguments.output, results, strict=True):
         with replacing(path) as file:
             np.save(file, result, allow_pickle=False)
@@ -55,3 +76,26 @@ def _check_paths(graph: Graph, arguments: argparse.Namespace) -> None:
             raise ValueError(f"{len(given)} {what}, the graph has {len(wanted)} ({names})")
     for path in arguments.output:
         check_folder(path)
+
+
+def _check_scales(graph: Graph) -> None:
+    for tensor in graph.output_tensors:
+        if tensor.dtype.is_integer and tensor.name not in graph.quantization:
+            raise ValueError(
+                f"--real: the scale of {tensor.name!r}, {tensor}, is not known: give --output-quant"
+            )
+
+
+def _real(graph: Graph, results: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Results as real numbers; floats and bool as they are."""
+    from tosajax.quantization import dequantize
+    from tosajax.zero_points import unsigned_tensors
+
+    unsigned = unsigned_tensors(graph)
+    pairs = zip(graph.output_tensors, results, strict=True)
+    return [
+        dequantize(y, t, graph.quantization[t.name], unsigned=t.name in unsigned)
+        if t.name in graph.quantization
+        else y
+        for t, y in pairs
+    ]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-import tosajax
 from tosajax.atomic import check_folder
-from tosajax.cli._common import add_command, positive
-from tosajax.sweep import Data, Results, Sweep, grid
-from tosajax.sweep.evaluate import STRATEGIES
-from tosajax.viz import check_installed
+from tosajax.cli._common import add_command, load, positive, quantization
 
-# By the name of an option: what writes results to the path that is given with it.
-_WRITERS = {"csv": Results.to_csv, "json": Results.to_json, "html": Results.to_html}
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tosajax.graph import Graph
+    from tosajax.sweep import Data
+
+STRATEGIES = ("auto", "loop", "map", "vmap", "sharded")  # those of `Sweep`, help imports none
+# What `Results.to_csv` and the like write.
 _HELP = {
     "csv": "write the rows as CSV",
     "json": "write the rows as JSON",
@@ -47,27 +47,31 @@ def add(commands: Any) -> None:
     parser.add_argument("--metrics", nargs="+", metavar="NAME", help="accuracy, top_5, sqnr, ...")
     for name in ("input", "output"):
         parser.add_argument(
-            f"--{name}-quant", type=_quant, metavar="SCALE,ZERO_POINT",
+            f"--{name}-quant", type=quantization, metavar="SCALE,ZERO_POINT",
             help=f"of the {name}: real values are {'quantized' if name == 'input' else 'measured'}",
         )  # fmt: skip
     parser.add_argument("--batch", type=positive, help="examples at a time")
-    parser.add_argument("--strategy", choices=("auto", *STRATEGIES), default="auto")
+    parser.add_argument("--strategy", choices=STRATEGIES, default="auto")
     parser.add_argument("--store", metavar="FILE", help="keeps rows: what is finished stays so")
     parser.add_argument("--plan", action="store_true", help="say what would be done, and stop")
-    for form in _WRITERS:
+    for form in _HELP:
         parser.add_argument(f"--{form}", metavar="FILE", help=_HELP[form])
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    paths = {form: path for form in _WRITERS if (path := getattr(arguments, form))}
+    from tosajax.sweep import Sweep, grid
+    from tosajax.viz import check_installed
+
+    paths = {form: path for form in _HELP if (path := getattr(arguments, form))}
     for path in paths.values():
         check_folder(path)
     if "html" in paths:
         check_installed()
     data = _data(arguments)
+    graph, input_quant = _model(arguments, data)
     axes = {name: values for name, _, _ in _AXES if (values := getattr(arguments, name))}
     sweep = Sweep(
-        tosajax.load(arguments.model),
+        graph,
         data,
         arguments.metrics or _usual_metrics(arguments, data),
         grid(**axes),
@@ -75,7 +79,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         store=arguments.store,
         reference=None if arguments.reference is None else _array(arguments.reference),
         batch=arguments.batch,
-        input_quant=arguments.input_quant,
+        input_quant=input_quant,
         output_quant=arguments.output_quant,
     )
     if arguments.plan:
@@ -83,12 +87,24 @@ def _sweep(arguments: argparse.Namespace) -> int:
         return 0
     found = sweep.run(progress=True)
     for form, path in paths.items():
-        _WRITERS[form](found, path)
+        getattr(found, f"to_{form}")(path)
     print(found)
     return 1 if len(found.errors) == len(found) else 0
 
 
+def _model(arguments: argparse.Namespace, data: Data) -> tuple[Graph, Any]:
+    """The graph, and the scale of its input where the data are real and its file says the scale."""
+    graph = load(arguments)
+    known = [graph.quantization.get(t.name) for t in graph.input_tensors]
+    is_real = any(x.dtype.kind == "f" for x in data.first().inputs)
+    if arguments.input_quant is None and is_real and any(known):
+        return graph, [q.of_all if q else None for q in known]
+    return graph, arguments.input_quant
+
+
 def _data(arguments: argparse.Namespace) -> Data:
+    from tosajax.sweep import Data
+
     if arguments.data.endswith(".npz"):
         if arguments.labels is not None:
             raise ValueError(f"{arguments.data} has its own labels: leave out --labels")
@@ -107,15 +123,9 @@ def _usual_metrics(arguments: argparse.Namespace, data: Data) -> list[str]:
 
 
 def _array(path: str) -> np.ndarray:
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    from tosajax.arrays import load_array
 
-
-def _quant(text: str) -> tuple[float, int]:
-    try:
-        scale, zero_point = text.split(",")
-        return float(scale), int(zero_point)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not SCALE,ZERO_POINT") from None
+    return load_array(path, mapped=True)
 
 
 def _option(name: str) -> str:

@@ -13,6 +13,8 @@ from tosajax.compare.measure import Histogram, Measured, edges
 from tosajax.compare.rounding import RoundingTable, which_rounding
 from tosajax.compare.run import compare
 from tosajax.compare.scales import scales_of
+from tosajax.compare.tflite_scales import scales_of_tflite
+from tosajax.compare.tolerance import Tolerance
 
 __all__ = [
     "Comparison",
@@ -21,10 +23,12 @@ __all__ = [
     "RoundingTable",
     "Row",
     "TFLite",
+    "Tolerance",
     "compare",
     "edges",
     "random_inputs",
     "scales_of",
+    "scales_of_tflite",
     "tflite",
     "which_rounding",
 ]

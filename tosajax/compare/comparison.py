@@ -11,6 +11,7 @@ from typing import Any
 
 from tosajax.atomic import replacing
 from tosajax.compare.measure import Histogram, Measured, edges
+from tosajax.compare.tolerance import EQUAL, Allowed
 from tosajax.graph import Graph
 
 _LINES = 60  # of a table
@@ -35,6 +36,8 @@ class Row:
       total: how the values differ, by all that comes before and by the operator.
       local: how they differ by what lies between this tensor and the ones of other rows before
         it: a, given b's values of those, beside b. None where that was not asked for.
+      allowed: how far `total` may be off.
+      allowed_local: how far `local` may be.
     """
 
     tensor: str
@@ -46,6 +49,18 @@ class Row:
     as_real: bool
     total: Measured
     local: Measured | None = None
+    allowed: Allowed = EQUAL
+    allowed_local: Allowed = EQUAL
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the tensor is equal, or within the tolerance."""
+        return self.allowed.holds(self.total)
+
+    @property
+    def is_local_within(self) -> bool:
+        """Whether the layer by itself is, if that is known."""
+        return self.local is None or self.allowed_local.holds(self.local)
 
     @property
     def title(self) -> str:
@@ -68,8 +83,8 @@ class Comparison:
 
     @property
     def first_divergent(self) -> Row | None:
-        """The earliest tensor that differs."""
-        return next((r for r in self.rows if r.total.mismatches), None)
+        """The earliest tensor that differs by more than the tolerance."""
+        return next((r for r in self.rows if not r.is_within), None)
 
     @property
     def worst(self) -> Row | None:
@@ -84,14 +99,13 @@ class Comparison:
         return tuple(r for r in self.rows if r.is_output)
 
     def __bool__(self) -> bool:
-        """Whether all is equal."""
+        """Whether all tensors are equal, or within the tolerance."""
         return self.first_divergent is None
 
     def __str__(self) -> str:
-        """A table of the tensors that differ, and which is the first and the worst."""
-        differ = [r for r in self.rows if r.total.mismatches or (r.local and r.local.mismatches)]
-        equal = len(self.rows) - len(differ)
-        text = f"{equal} of {len(self.rows)} tensors are equal, on {self.examples} examples"
+        """A table of tensors beyond the tolerance, and which is the first and the worst."""
+        differ = [r for r in self.rows if not (r.is_within and r.is_local_within)]
+        text = self._summary()
         if not differ:
             return text
         with_local = any(r.local for r in self.rows)
@@ -106,6 +120,14 @@ class Comparison:
             measured = self.worst.local or self.worst.total
             lines.append(f"{kind}: {self.worst.title}, {measured.sqnr:.1f} dB")
         return "\n".join([*lines, text])
+
+    def _summary(self) -> str:
+        equal = sum(not r.total.mismatches for r in self.rows)
+        within = sum(r.is_within for r in self.rows)
+        found = f"{equal} of {len(self.rows)} tensors are equal"
+        if within > equal:
+            found = f"{within} of {len(self.rows)} tensors are within tolerance, {equal} are equal"
+        return f"{found}, on {self.examples} examples"
 
     def _repr_html_(self) -> str:
         from tosajax.viz.comparison import tensor_table
@@ -202,6 +224,8 @@ def _plain(row: Row, *, histograms: bool) -> dict[str, Any]:
         "dtype": row.dtype,
         "is_output": row.is_output,
         "as_real": row.as_real,
+        "within": row.is_within,
+        "allowed_error": row.allowed.error,
     }
     plain |= _numbers(row.total, "")
     if row.local:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tosajax.compare.measure import Side
-from tosajax.compare.scales import Integers
+from tosajax.compare.scales import Integers, Scales
 from tosajax.dataset import holds
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Tensor
@@ -62,7 +62,8 @@ class OfTFLite:
         self._graph = graph
         self._interpreter = _interpreter(model, preserve=not set(names) <= set(graph.outputs))
         self.inputs = graph.input_tensors
-        self._integers = Integers(graph)
+        self.integers = Integers(graph)
+        self.scales: Scales = {}  # its tensors have the types of the graph's, and their scales
         self._entries = _paired(
             graph.input_tensors, self._interpreter.get_input_details(), "input", model.path
         )
@@ -80,7 +81,7 @@ class OfTFLite:
 
     def side(self, name: str, scale: tuple[float, int] | None) -> Side:
         """How to compare the tensor; see `Program.side`."""
-        return self._integers.side(self.tensors[name], name, scale)
+        return self.integers.side(self.tensors[name], name, scale)
 
     def __call__(self, rows: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
         examples = [self._one(row) for row in zip(*rows, strict=True)]

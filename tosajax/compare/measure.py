@@ -84,6 +84,7 @@ class Measured:
       values_a: a histogram.
       values_b: a histogram.
       errors: a histogram of a - b.
+      peak: the largest finite |b|, less its zero point.
     """
 
     elements: int
@@ -102,6 +103,7 @@ class Measured:
     values_a: Histogram
     values_b: Histogram
     errors: Histogram
+    peak: float = 0.0
 
     @property
     def share(self) -> float:
@@ -118,7 +120,7 @@ class Measure:
         self._ulps = a.dtype.is_float and a.dtype is b.dtype
         self._examples = self._elements = self._mismatches = self._max_ulp = 0
         self._max: float = 0
-        self._sum = self._sum_abs = 0.0
+        self._sum = self._sum_abs = self._peak = 0.0
         self._noise = self._signal = self._other = self._product = 0.0
         self._first: tuple[int, ...] | None = None
         self._errors = _Counts("powers")
@@ -144,6 +146,7 @@ class Measure:
         x, y = self._a.signal(x), self._b.signal(y)
         self._other += _square_sum(x)
         self._signal += _square_sum(y)
+        self._peak = max(self._peak, np.abs(y).max(initial=0.0).item())
         self._product += float(np.sum(x * y))
         self._examples += len(a)
 
@@ -167,6 +170,7 @@ class Measure:
             values_a=self._a.counts.result(),
             values_b=self._b.counts.result(),
             errors=self._errors.result(),
+            peak=self._peak,
         )
 
     def _count(self, differ: np.ndarray) -> None:

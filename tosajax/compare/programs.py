@@ -10,7 +10,7 @@ import numpy as np
 from tosajax import reference_model
 from tosajax.compare.matching import match
 from tosajax.compare.measure import Side
-from tosajax.compare.scales import Integers
+from tosajax.compare.scales import Integers, Scales, scales_in
 from tosajax.graph import Graph, Tensor
 from tosajax.watch import Watch
 
@@ -26,6 +26,16 @@ class Program(Protocol):
     @property
     def inputs(self) -> Sequence[Tensor]:
         """What it takes, in the graph's order."""
+        ...
+
+    @property
+    def integers(self) -> Integers:
+        """What is known of its integers."""
+        ...
+
+    @property
+    def scales(self) -> Scales:
+        """By the program's own names, what its integers stand for."""
         ...
 
     def side(self, name: str, scale: tuple[float, int] | None) -> Side:
@@ -45,11 +55,12 @@ class OfGraph:
         self._watch = Watch(graph, tuple(self._pairs.values()), batch)
         self.tensors = {mine: graph.tensors[theirs] for mine, theirs in self._pairs.items()}
         self.inputs = graph.input_tensors
-        self._integers = Integers(graph)
+        self.integers = Integers(graph)
+        self.scales = scales_in(graph.quantization)
 
     def side(self, name: str, scale: tuple[float, int] | None) -> Side:
         """How to compare the tensor; see `Program.side`."""
-        return self._integers.side(self.tensors[name], self._pairs[name], scale)
+        return self.integers.side(self.tensors[name], self._pairs[name], scale)
 
     def __call__(self, rows: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
         found = self._watch(rows)
@@ -64,11 +75,12 @@ class OfReference:
         self._graph = graph
         self.tensors = {name: graph.tensors[name] for name in names}
         self.inputs = graph.input_tensors
-        self._integers = Integers(graph)
+        self.integers = Integers(graph)
+        self.scales = scales_in(graph.quantization)
 
     def side(self, name: str, scale: tuple[float, int] | None) -> Side:
         """How to compare the tensor; see `Program.side`."""
-        return self._integers.side(self.tensors[name], name, scale)
+        return self.integers.side(self.tensors[name], name, scale)
 
     def __call__(self, rows: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
         found = reference_model.run(self._graph, *rows, tensors=tuple(self.tensors))

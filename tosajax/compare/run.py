@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +16,8 @@ from tosajax.compare.pairs import Arrays, Pairs
 from tosajax.compare.programs import OfGraph, OfReference, Program
 from tosajax.compare.scales import Scales
 from tosajax.compare.stored import OfStored, Stored
+from tosajax.compare.tflite_scales import scales_of_tflite
+from tosajax.compare.tolerance import Tolerance
 from tosajax.dataset import Dataset, Progress
 from tosajax.graph import Graph
 from tosajax.rewrite.cut import cut
@@ -33,6 +36,7 @@ def compare(
     outputs_only: bool = False,
     local: bool = False,
     real: Scales | None = None,
+    tolerance: Tolerance | None = None,
     batch: int = 32,
     examples: int = 16,
     seed: int = 0,
@@ -53,9 +57,12 @@ def compare(
       tensors: a regular expression that the names of compared tensors contain.
       outputs_only: compare the outputs of a only; it takes less memory and time.
       local: also say what each layer does by itself; see `Row.local`.
-      real: scale and zero point of integer tensors by name, `scales_of(model, params)` for
-        instance, for tensors that are integers in one program and floats, or other integers, in
-        the other. Those without a scale are left out.
+      real: scale and zero point of integer tensors by name, for tensors that are integers in one
+        program and floats, or other integers, in the other. By default, and where it has none,
+        what the graphs know (`Graph.quantization`). Tensors without a scale are left out.
+      tolerance: what counts as near enough; by default integers have to be equal, and floats
+        within the bounds of the specification, summed over the operators before a tensor; see
+        `Tolerance` and `tosajax.compare.tolerance`. `Tolerance(floats=False)` is for equality.
       batch: how many examples run at a time.
       examples: how many random ones.
       seed: of random ones.
@@ -67,13 +74,13 @@ def compare(
       ValueError: there is nothing to compare, or an array has the wrong shape.
       TypeError: an array has the wrong type.
     """
-    a = bind(a, batch=1)
+    a = bind(_with_scales(a, b, inputs), batch=1)
     rows = example_rows(a, inputs, examples, seed)
     count = len(rows[0]) if rows else 1
     batch = min(batch, count)
     names = _names(a, tensors, outputs_only)
     other = program(b, a, names, batch, count)
-    pairs = Pairs(a, other, names, real or {})
+    pairs = Pairs(a, other, names, real or {}, tolerance or Tolerance())
     mine = Watch(a, pairs.names, batch)
     layers = _Layers(a, pairs, batch) if local else None
     for part in progress(batches(rows, batch), -(-count // batch)):
@@ -83,6 +90,14 @@ def compare(
         if layers:
             pairs.add_local(layers(given, theirs), theirs)
     return Comparison(pairs.rows(), count)
+
+
+def _with_scales(a: Graph, b: Other, inputs: Sequence[np.ndarray]) -> Graph:
+    """The graph with the scales of the TFLite model it was made of, where real inputs need them."""
+    if not isinstance(b, TFLite) or all(x.dtype.kind != "f" for x in inputs):
+        return a
+    found = {**scales_of_tflite(b.path, a), **a.quantization}
+    return dataclasses.replace(a, quantization=found)
 
 
 def example_rows(

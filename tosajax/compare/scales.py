@@ -9,11 +9,14 @@ import numpy as np
 
 from tosajax.compare.measure import Side
 from tosajax.dtypes import DType
-from tosajax.graph import Graph, Node, Tensor
+from tosajax.graph import Graph, Node, Quantization, Tensor
+from tosajax.quantization import dequantize, quantize
 from tosajax.zero_points import unsigned_tensors, zero_points
 
 # By tensor name: real = scale * (integer - zero_point).
 Scales = Mapping[str, tuple[float, int]]
+# Scale and zero point in each of two programs, where they are known.
+Pair = tuple[tuple[float, int] | None, tuple[float, int] | None]
 
 _CLIPPED = (DType.INT4, DType.INT8, DType.INT16)
 
@@ -21,19 +24,18 @@ _CLIPPED = (DType.INT4, DType.INT8, DType.INT16)
 def scales_of(model: Any, params: Any) -> dict[str, tuple[float, int]]:
     """The scale and the zero point of each tensor of a `quant.QModel` that has one scale.
 
+    A graph that `QModel.freeze` made knows them itself: `compare` takes them from there.
+
     Args:
-      model: with `owners`, for each tensor the one whose scale it has.
-      params: the model's parameters, with `qparams`.
+      model: of integers.
+      params: the model's parameters.
     """
-    found: dict[str, tuple[float, int]] = {}
-    for name, owner in model.owners.items():
-        qparams = params["qparams"][owner]
-        scale = np.asarray(qparams.scale, np.float64)
-        if scale.size == 1 and not qparams.dtype.is_float:
-            zero_point = 0 if qparams.symmetric else int(np.rint(np.asarray(qparams.zero_point)))
-            low, high = (int(end) for end in qparams.grid)
-            found[name] = scale.item(), min(max(zero_point, low), high)
-    return found
+    return scales_in(model.quantization(params))
+
+
+def scales_in(quantization: Mapping[str, Quantization]) -> dict[str, tuple[float, int]]:
+    """The scale and the zero point of each tensor that has one of each."""
+    return {name: pair for name, known in quantization.items() if (pair := known.of_all)}
 
 
 class Integers:
@@ -70,36 +72,42 @@ class Integers:
         return _ends(self._nodes.get(name)) or (tensor.dtype.minimum, tensor.dtype.maximum)
 
 
-def comparable(a: Tensor, b: Tensor, scales: Scales) -> bool:
+def as_real(a: Tensor, b: Tensor, scales: Pair) -> bool:
+    """Whether two tensors stand for real numbers in different ways, and are compared as such."""
+    return a.dtype is not b.dtype or (None not in scales and scales[0] != scales[1])
+
+
+def comparable(a: Tensor, b: Tensor, scales: Pair) -> bool:
     """Whether two tensors can be compared: of one type, or as real numbers."""
     if a.dtype is b.dtype:
         return True
-    return all(t.dtype.is_float or (t.dtype.is_integer and t.name in scales) for t in (a, b))
+    known = zip((a, b), scales, strict=True)
+    return all(t.dtype.is_float or (t.dtype.is_integer and s is not None) for t, s in known)
 
 
-def converted(values: np.ndarray, source: Tensor, target: Tensor, scales: Scales) -> np.ndarray:
+def converted(values: np.ndarray, source: Side, target: Side) -> np.ndarray:
     """Values of one program as the other takes them: integers, or the real numbers they mean.
 
-    Raises:
-      ValueError: that needs a scale which is not there.
+    Args:
+      values: (examples, *shape).
+      source: of the program that has them.
+      target: of the other; each has its scale where the two differ by it.
     """
-    if source.dtype is target.dtype:
+    known = [(side.dtype, side.scale, side.scale and side.zero_point) for side in (source, target)]
+    if known[0] == known[1]:
         return values
-    for tensor in (source, target):
-        if not comparable(tensor, Tensor("", DType.FP32, None), scales):
-            raise ValueError(
-                f"{tensor.name!r} is {tensor.dtype.name}, {source.dtype.name} in one program and "
-                f"{target.dtype.name} in the other: give its scale and zero point in real="
-            )
-    real = values.astype(np.float64)
-    if source.dtype.is_integer:
-        scale, zero_point = scales[source.name]
-        real = (real - zero_point) * scale
-    if target.dtype.is_integer:
-        scale, zero_point = scales[target.name]
-        real = np.rint(real / scale) + zero_point
-        real = real.clip(target.dtype.minimum, target.dtype.maximum)
-    return real.astype(target.dtype.storage)
+    if source.scale is not None:
+        tensor, own = _whole(source)
+        values = dequantize(values, tensor, own, unsigned=source.unsigned)
+    if target.scale is None:
+        return values.astype(target.dtype.storage)
+    tensor, own = _whole(target)
+    return quantize(values, tensor, own, unsigned=target.unsigned)
+
+
+def _whole(side: Side) -> tuple[Tensor, Quantization]:
+    assert side.scale is not None
+    return Tensor("", side.dtype, None), Quantization((side.scale,), (side.zero_point,))
 
 
 def _ends(node: Node | None) -> tuple[float, float] | None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.lib import format as npy
 
+from tosajax.arrays import load_array, open_arrays
 from tosajax.compare.measure import Side
-from tosajax.compare.scales import Integers
+from tosajax.compare.scales import Integers, scales_in
 from tosajax.dataset import holds
 from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Tensor
@@ -55,7 +53,8 @@ class OfStored:
         self._count = count
         self.tensors: dict[str, Tensor] = {}
         self.inputs = graph.input_tensors
-        self._integers = Integers(graph)
+        self.integers = Integers(graph)
+        self.scales = scales_in(graph.quantization)
         located = tensors_at(graph)
         for key, array in arrays.items():
             own = [key] if key in graph.tensors else located.get(key, [])
@@ -70,7 +69,7 @@ class OfStored:
 
     def side(self, name: str, scale: tuple[float, int] | None) -> Side:
         """How to compare the tensor; see `Program.side`."""
-        return self._integers.side(self.tensors[name], name, scale)
+        return self.integers.side(self.tensors[name], name, scale)
 
     def __call__(self, rows: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
         size = len(rows[0]) if rows else 1
@@ -110,11 +109,11 @@ def _named(stored: Stored, graph: Graph) -> dict[str, _Array]:
         return {name: _InMemory(np.asarray(x)) for name, x in stored.items()}
     paths = [stored] if isinstance(stored, str | os.PathLike) else list(stored)
     if len(paths) == 1 and Path(paths[0]).suffix == ".npz":
-        return dict(_members(paths[0]))
+        return dict(open_arrays(paths[0]))
     if len(paths) != len(graph.outputs):
         names = ", ".join(graph.outputs)
         raise ValueError(f"{len(paths)} .npy files, the graph has {len(graph.outputs)} ({names})")
-    arrays = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
+    arrays = [load_array(path, mapped=True) for path in paths]
     return {name: _InMemory(x) for name, x in zip(graph.outputs, arrays, strict=True)}
 
 
@@ -128,29 +127,3 @@ class _InMemory:
     def read(self, count: int) -> np.ndarray:
         self._read += count
         return np.ascontiguousarray(self._array[self._read - count : self._read])
-
-
-class _Member:
-    """An array in an .npz file, of which only what is read next is in memory."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        version = npy.read_magic(file)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        self.shape, columns_first, self.dtype = read(file)
-        if self.dtype.hasobject or (columns_first and len(self.shape) > 1):
-            raise ValueError(f"an array of {self.dtype} in the order of Fortran cannot be read")
-        self._file = file
-
-    def read(self, count: int) -> np.ndarray:
-        shape = (count, *self.shape[1:])
-        content = self._file.read(math.prod(shape) * self.dtype.itemsize)
-        return np.frombuffer(content, self.dtype).reshape(shape)
-
-
-def _members(path: PathLike) -> Iterator[tuple[str, _Member]]:
-    try:
-        archive = zipfile.ZipFile(path)
-    except zipfile.BadZipFile:
-        raise ValueError(f"{os.fspath(path)} is no .npz file") from None
-    for name in archive.namelist():
-        yield name.removesuffix(".npy"), _Member(archive.open(name))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 from pathlib import Path
 from typing import Any
 
 from tosajax.graph import Graph, Source
-from tosajax.io import detect, flatbuffer, json_form, schema
+from tosajax.io import detect, flatbuffer, json_form, schema, sidecar
 from tosajax.io.interchange import read_graph, write_graph
 from tosajax.io.versions import check_features, check_version, producer
 from tosajax.report import FormatError, UnsupportedError
@@ -17,7 +18,7 @@ __all__ = ["load", "save", "to_bytes"]
 
 
 def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Graph:
-    """Reads a graph from a file, or from the bytes of one.
+    """Reads a graph from a file, with the scales beside it (see `save`), or from the bytes of one.
 
     Formats are told by content: TOSA flatbuffers and their JSON, of version 1.0 and 1.1 draft.
 
@@ -25,20 +26,28 @@ def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Gra
       source: a path, or the content of a file.
 
     Raises:
-      FormatError: the content is not a well-formed file of these formats.
+      FormatError: the content is not a well-formed file of these formats, or the scales beside it
+        do not fit.
       UnsupportedError: it has another version, or uses what TOSA 1.0 does not have.
       OSError: the file cannot be read.
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return _read(memoryview(source).cast("B"))
+    path = Path(source)
+    content = memoryview(path.read_bytes())
     try:
-        return _read(memoryview(Path(source).read_bytes()))
+        graph = _read(content)
     except (FormatError, UnsupportedError) as error:
         raise type(error)(f"{os.fspath(source)}: {error}") from None
+    scales = sidecar.read(graph, path, content)
+    return dataclasses.replace(graph, quantization=scales) if scales else graph
 
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Writes a graph as a file of version 1.0.0, whole or not at all.
+
+    What its integers stand for (`Graph.quantization`) has no place in such a file: it goes into one
+    beside it, `model.tosa.quant.json`, which `load` reads.
 
     Args:
       graph: any graph of TOSA 1.0 operators; it is not validated.
@@ -60,6 +69,7 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+    sidecar.write(graph, path, content)
 
 
 def to_bytes(graph: Graph) -> bytes:

@@ -151,8 +151,8 @@ class _Reader:
     def vector(self, at: int, kind: Vector) -> list[Any]:
         start, count = self.run(at, _width(kind.element))
         self.spend(1 + count)
-        if kind.element is Scalar.INT32:
-            return list(struct.unpack_from(f"<{count}i", self.data, start))
+        if isinstance(kind.element, Scalar):
+            return list(struct.unpack_from(f"<{count}{kind.element.value}", self.data, start))
         values: list[Any] = []
         for index in range(count):
             self.path.append(index)

@@ -27,6 +27,8 @@ class Scalar(enum.Enum):
     INT32 = "i"
     UINT32 = "I"
     UINT64 = "Q"
+    INT64 = "q"
+    FLOAT32 = "f"
 
 
 class Blob(enum.Enum):
@@ -62,7 +64,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Vector:
-    """A list of int32, text or tables."""
+    """A list of numbers, text or tables; of numbers, only int32 are written."""
 
     element: Scalar | Blob | Table
 

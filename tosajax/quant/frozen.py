@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from tosajax.graph import Graph, Node
-from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT
+from tosajax.graph import Graph, Node, Quantization
+from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams, zero_point_integer
 from tosajax.validate import validate
 
 
@@ -53,6 +53,42 @@ def with_constants(graph: Graph, made: Mapping[str, np.ndarray], clamped: Collec
     frozen = dataclasses.replace(graph, tensors=kept, nodes=tuple(nodes))
     validate(frozen).raise_errors()
     return frozen
+
+
+def quantizations(
+    owners: Mapping[str, str],
+    channel_axes: Mapping[str, tuple[int, ...]],
+    qparams: Mapping[str, QParams],
+    graph: Graph,
+) -> dict[str, Quantization]:
+    """What the integers of a model's tensors stand for, by name.
+
+    Args:
+      owners: for each tensor, the one whose QParams it has.
+      channel_axes: for each constant with a scale per channel, the axes of the channels.
+      qparams: by owner.
+      graph: of integers.
+    """
+    found: dict[str, Quantization] = {}
+    for name, owner in owners.items():
+        tensor, known = graph.tensors.get(name), qparams[owner]
+        if tensor is None or known.dtype.is_float:
+            continue
+        low, high = (int(end) for end in known.grid)
+        is_whole = low <= tensor.dtype.minimum and high >= tensor.dtype.maximum
+        found[name] = Quantization(
+            scale=tuple(np.ravel(np.asarray(known.scale))),
+            zero_point=(int(zero_point_integer(known).q),),
+            axes=channel_axes.get(owner, ()) if np.size(known.scale) > 1 else (),
+            bounds=None if is_whole else (low, high),
+        )
+    return found
+
+
+def at_ends(graph: Graph) -> dict[str, Quantization]:
+    """What is known of the inputs and outputs of a graph."""
+    ends = {*graph.inputs, *graph.outputs}
+    return {name: known for name, known in graph.quantization.items() if name in ends}
 
 
 def _bounded(node: Node, made: Mapping[str, np.ndarray], clamped: Collection[str]) -> Node:

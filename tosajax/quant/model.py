@@ -18,10 +18,10 @@ from jax import lax
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.kernels import kernels
 from tosajax.grad.qtensor import QTensor, payload
-from tosajax.graph import Graph, Tensor
+from tosajax.graph import Graph, Quantization, Tensor
 from tosajax.lower import Program, build
 from tosajax.quant.float8 import check_scales, with_float8_casts
-from tosajax.quant.frozen import with_constants
+from tosajax.quant.frozen import at_ends, quantizations, with_constants
 from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
 from tosajax.quant.recipes import Bound, Params, Recipe, Weight
 from tosajax.quant.regions import Function
@@ -174,13 +174,26 @@ class QModel:
     def freeze(self, params: Params) -> Graph:
         """The integer graph with these parameters: what `apply` computes, to save and to ship.
 
+        It knows what its integers stand for (`Graph.quantization`), and so does its file. Of a
+        lifted graph, inputs and outputs keep what it was lifted with.
+
         Raises:
           ValueError: a scale is beyond what RESCALE, or a product of FP32, can express.
           TosaError: the graph is illegal.
         """
         made = jax.tree.map(payload, jax.jit(self.constants)(params), is_leaf=_is_qtensor)
         check_scales(self.recipes, made)
-        return with_constants(self.graph, {k: np.asarray(v) for k, v in made.items()}, self.bounds)
+        constants = {k: np.asarray(v) for k, v in made.items()}
+        frozen = with_constants(self.graph, constants, self.bounds)
+        return dataclasses.replace(frozen, quantization=at_ends(frozen) | self.quantization(params))
+
+    def quantization(self, params: Params) -> dict[str, Quantization]:
+        """What the integers of each tensor of the integer graph stand for, by name.
+
+        Tensors of FP8 have none, nor those whose unit is that of a product, as biases.
+        """
+        qparams = params.get("qparams", {})
+        return quantizations(self.owners, self.channel_axes, qparams, self.graph)
 
     def with_outputs(self, *names: str) -> QModel:
         """The same model with other tensors of the integer graph as its outputs."""

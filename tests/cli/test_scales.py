@@ -1,0 +1,99 @@
+"""Scales at the command line: of the file beside the model, of options, of a TFLite model."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_networks as small
+
+import tosajax
+from tosajax import Quantization, rewrite
+from tosajax.cli import main
+
+X, OUT = Quantization((0.125,), (-3,)), Quantization((0.5,), (-7,))
+
+
+@pytest.fixture
+def scaled(folder):
+    """scaled.tosa: model.tosa with scales beside it; float.npy: real values of x.npy."""
+    graph = dataclasses.replace(small.two_layers(), quantization={"x": X, "out": OUT})
+    tosajax.save(graph, folder / "scaled.tosa")
+    np.save(folder / "float.npy", (np.load(folder / "x.npy").astype(np.float32) + 3) * 0.125)
+    return graph
+
+
+def test_real_numbers_in_and_out(command, scaled):
+    assert command("run", "model.tosa", "--input", "x.npy", "--output", "y.npy")[0] == 0
+    real = (np.load("y.npy").astype(np.float32) + 7) * 0.5
+    options = ["--input-quant", "0.125,-3", "--output-quant", "0.5,-7"]
+    for model, given in (("scaled.tosa", []), ("model.tosa", options)):
+        status, _, _ = command(
+            "run", model, "--input", "float.npy", "--output", "z.npy", "--real", *given
+        )
+        assert status == 0
+        np.testing.assert_array_equal(np.load("z.npy"), real, strict=True)
+    command("dump", "scaled.tosa", "--input", "float.npy", "-o", "all.npz", "--tensors", "out")
+    with np.load("all.npz") as file:
+        np.testing.assert_array_equal(file["out"], np.load("y.npy"))
+
+
+def test_shown(command, scaled):
+    for arguments in (["info", "scaled.tosa"], ["explain", "scaled.tosa", "--batch", "1"]):
+        out = command(*arguments)[1]
+        assert "x: INT8[1,4,4,2], scale 0.125, zero point -3\n" in out
+        assert "out: INT8[1,4,4,2], scale 0.5, zero point -7\n" in out
+    assert "scales      of 2 tensors" in command("info", "scaled.tosa")[1]
+
+
+def test_a_rewritten_model_keeps_its_scales(command, scaled):
+    assert command("rewrite", "scaled.tosa", "-o", "new.tosa", "--rounding", "double")[0] == 0
+    assert dict(tosajax.load("new.tosa").quantization) == {"x": X, "out": OUT}
+    # Written over by a graph that has none.
+    tosajax.save(rewrite.rounding(small.two_layers(), "double"), "new.tosa")
+    assert not Path("new.tosa.quant.json").exists()
+
+
+def test_sweep_takes_them(command, scaled, monkeypatch):
+    """Real data are quantized by the scale of the file, and rows are those of the integers."""
+    np.save("labels.npy", np.zeros((6,), np.int32))
+    found = []
+    for model, data in (("scaled.tosa", "float.npy"), ("model.tosa", "x.npy")):
+        command("run", model, "--input", "x.npy", "--output", "y.npy")
+        status, _, err = command(
+            "sweep", model, "--data", data, "--reference", "y.npy", "--rounding", "double",
+            "--metrics", "max_lsb", "--csv", "rows.csv",
+        )  # fmt: skip
+        assert (status, err) == (0, "")
+        found.append(Path("rows.csv").read_text().splitlines()[1].split(",")[:3])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--input", "float.npy"], ["float32", "expected int8", "--input-quant"]),
+        (["--input", "x.npy", "--real"], ["--real", "'out'", "--output-quant"]),
+        (["--input", "x.npy", *["--input-quant", "1,0"] * 2], ["2 --input-quant", "1 inputs (x)"]),
+        (["--input", "x.npy", "--input-quant", "1,999"], ["'x' is INT8[1,4,4,2]", "zero point"]),
+        (["--input", "x.npy", "--scales", "x.npy"], ["x.npy is not a TFLite model"]),
+    ],
+)
+def test_trouble(command, scaled, arguments, words):
+    status, out, err = command("run", "model.tosa", "--output", "y.npy", *arguments)
+    assert (status, out) == (1, "")
+    for word in words:
+        assert word in err
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_stale_file_is_not_used_in_silence(folder, scaled, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    Path("scaled.tosa").write_bytes(Path("twice.tosa").read_bytes())
+    arguments = ["run", "scaled.tosa", "--input", "float.npy", "--output", "y.npy"]
+    assert main(arguments) == 1
+    warning, error = capsys.readouterr().err.splitlines()
+    assert warning.startswith("tosajax: warning: scaled.tosa.quant.json is of another content")
+    assert "expected int8 (INT8), or its scale" in error

@@ -1,0 +1,31 @@
+"""Run-time rules of "Elementwise Unary Operators" (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from tosajax.checks.require._common import Flags, add_overflows, flags, sub_overflows
+
+_MINIMUM = np.iinfo(np.int32).min
+
+
+def abs_require(input1: jax.Array) -> Flags:
+    """r1, for int32: the value is not the minimum, whose absolute value does not fit."""
+    return flags(r1=input1 == _MINIMUM) if input1.dtype == np.int32 else {}
+
+
+def negate_require(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array) -> Flags:
+    """For int32, each of them fits: r1, less `input1_zp`; r2, negated; r3, with `output_zp`.
+
+    Only r2 can be broken where the zero points are 0, as they must be.
+    """
+    if input1.dtype != np.int32:
+        return {}
+    zero_in, zero_out = input1_zp.reshape(()), output_zp.reshape(())
+    value = input1 - zero_in
+    return flags(
+        r1=sub_overflows(input1, zero_in),
+        r2=value == _MINIMUM,
+        r3=add_overflows(-value, zero_out),
+    )

@@ -1,0 +1,27 @@
+"""Run-time rules of "Tensor Operators", MATMUL (TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+import jax
+from jax import lax
+
+from tosajax.checks.require._common import Flags, flags, reach, scope_of, sum_overflows, widen
+from tosajax.dtypes import DType
+
+
+def matmul_require(
+    a: jax.Array, b: jax.Array, a_zp: jax.Array, b_zp: jax.Array, *, out_type: DType
+) -> Flags:
+    """r1, for integers: the sum of products fits `out_type`."""
+    if out_type.is_float:
+        return {}
+    gain = a.shape[-1] * reach(b.dtype)
+    if gain * reach(a.dtype) <= out_type.maximum:
+        return {}
+    wide_a, wide_b = widen(a, a_zp, out_type), widen(b, b_zp, out_type)
+
+    def multiply(values: jax.Array) -> jax.Array:
+        with scope_of(values.dtype):
+            return lax.dot_general(values, wide_b, (((2,), (1,)), ((0,), (0,))))
+
+    return flags(r1=sum_overflows(multiply, wide_a, gain=gain, acc_type=out_type))

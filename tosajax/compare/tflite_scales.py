@@ -1,0 +1,146 @@
+"""Scales that a TFLite model holds, for the graph that was made of it. LiteRT is not needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Quantization, Tensor
+from tosajax.io import flatbuffer
+from tosajax.io.schema import Blob, Field, Scalar, Table, Vector
+from tosajax.locations import tensors_at
+from tosajax.report import FormatError, UnsupportedError
+from tosajax.zero_points import unsigned_tensors
+
+_IDENTIFIER = b"TFL3"
+_SKIPPED = Scalar.UINT32  # offsets to what is not read here
+# By numbers of TensorType, the types with scales and whether they are unsigned.
+_TYPES = {
+    3: (DType.INT8, True),
+    7: (DType.INT16, False),
+    9: (DType.INT8, False),
+    16: (DType.INT16, True),
+    17: (DType.INT4, False),
+}
+
+
+def _table(kind: str, /, **fields: Any) -> Table:
+    return Table(kind, tuple(Field(field, form) for field, form in fields.items()))
+
+
+# The layout of "tensorflow/compiler/mlir/lite/schema/schema.fbs", as far as the scales.
+_QUANTIZATION = _table(
+    "QuantizationParameters",
+    min=_SKIPPED, max=_SKIPPED, scale=Vector(Scalar.FLOAT32), zero_point=Vector(Scalar.INT64),
+    details_type=Scalar.UINT8, details=_SKIPPED, quantized_dimension=Scalar.INT32,
+)  # fmt: skip
+_TENSOR = _table(
+    "Tensor",
+    shape=Vector(Scalar.INT32), type=Scalar.UINT8, buffer=Scalar.UINT32, name=Blob.TEXT,
+    quantization=_QUANTIZATION, is_variable=Scalar.BOOL, sparsity=_SKIPPED,
+    shape_signature=_SKIPPED, has_rank=Scalar.BOOL, variant_tensors=_SKIPPED,
+    external_buffer=_SKIPPED,
+)  # fmt: skip
+_SUBGRAPH = _table(
+    "SubGraph",
+    tensors=Vector(_TENSOR), inputs=Vector(Scalar.INT32), outputs=Vector(Scalar.INT32),
+    operators=_SKIPPED, name=_SKIPPED, debug_metadata_index=Scalar.INT32,
+)  # fmt: skip
+_MODEL = _table(
+    "Model", version=Scalar.UINT32, operator_codes=_SKIPPED, subgraphs=Vector(_SUBGRAPH)
+)
+
+
+def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Quantization]:
+    """What the integers of a graph stand for, by the TFLite model that it was converted from.
+
+    Inputs and outputs are found by their order, other tensors by the names in the locations of
+    the graph's nodes.
+
+    Args:
+      path: of the .tflite file.
+      graph: made of it.
+
+    Returns:
+      By the graph's names, what is known of its tensors.
+
+    Raises:
+      FormatError: the file is not a TFLite model, or damaged.
+      ValueError: it has other inputs or outputs than the graph.
+      OSError: the file cannot be read.
+    """
+    main = _main(path)
+    tensors: Sequence[Mapping[str, Any]] = main["tensors"] or ()
+    unsigned = unsigned_tensors(graph)
+    found: dict[str, Quantization] = {}
+
+    def add(tensor: Tensor, theirs: Mapping[str, Any]) -> bool:
+        known = _quantization(tensor, theirs, tensor.name in unsigned)
+        if known is not None:
+            found[tensor.name] = known
+        return known is not None
+
+    at = tensors_at(graph)
+    for theirs in tensors:
+        # A TFLite operator becomes several nodes; the last of its tensor's form computes that.
+        for name in reversed(at.get(theirs["name"] or "", [])):
+            if add(graph.tensors[name], theirs):
+                break
+    for what, own in (("inputs", graph.input_tensors), ("outputs", graph.output_tensors)):
+        indices = main[what] or ()
+        if len(indices) != len(own):
+            raise ValueError(f"{path} has {len(indices)} {what}, the graph has {len(own)}")
+        for tensor, index in zip(own, indices, strict=True):
+            if not 0 <= index < len(tensors):
+                raise FormatError(f"{path}: {what} name tensor {index} of {len(tensors)}")
+            add(tensor, tensors[index])
+    return found
+
+
+def _main(path: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """The first subgraph of a model."""
+    with open(path, "rb") as file:
+        head = file.read(8)
+    if head[4:8] != _IDENTIFIER:
+        raise FormatError(f"{path} is not a TFLite model")
+    try:
+        root = flatbuffer.decode(memoryview(Path(path).read_bytes()), _MODEL, ("subgraphs",))
+    except (FormatError, UnsupportedError) as error:
+        raise FormatError(f"{path}: {error}") from None
+    if not root["subgraphs"]:
+        raise FormatError(f"{path} has no subgraph")
+    return root["subgraphs"][0]
+
+
+def _quantization(tensor: Tensor, theirs: Mapping[str, Any], unsigned: bool) -> Quantization | None:
+    """None where the tensor of the model has no scale, or cannot be the graph's."""
+    known = theirs["quantization"] or {}
+    dtype, is_unsigned = _TYPES.get(theirs["type"] or 0, (None, False))
+    scales, zero_points = known.get("scale") or (), known.get("zero_point") or (0,)
+    if (
+        dtype is None
+        or dtype is not tensor.dtype
+        or not scales
+        or not _same_size(tensor, theirs["shape"] or ())
+    ):
+        return None
+    # Converters make signed integers of unsigned ones but at the ends of a graph.
+    moved = 1 << (dtype.bits - 1) if is_unsigned and not unsigned else 0
+    zero_points = zero_points[:1] if len(set(zero_points)) == 1 else zero_points
+    axes = (known.get("quantized_dimension") or 0,) if len(scales) > 1 else ()
+    try:
+        found = Quantization(tuple(scales), tuple(z - moved for z in zero_points), axes)
+    except ValueError:
+        return None  # a scale of 0 is of a tensor that is always 0
+    return found if found.fits(tensor) else None
+
+
+def _same_size(tensor: Tensor, shape: Sequence[int]) -> bool:
+    """Whether the shapes are equal but for open dimensions, which are 1 in a model."""
+    own = tensor.shape
+    return own is None or (
+        len(own) == len(shape) and all(n in (-1, m) for n, m in zip(own, shape, strict=True))
+    )

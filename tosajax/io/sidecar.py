@@ -1,0 +1,120 @@
+"""Scales beside a model: `model.tosa.quant.json`, as a TOSA file has no place for them.
+
+{
+ "kind": "tosajax quantization", "version": 1,
+ "model": "<SHA-256 of the model's file, hexadecimal>",
+ "tensors": {"image": {"scale": [0.0039], "zero_point": [-128]}, ...}
+}
+
+A tensor with a scale for each channel has "axes" as well, and one whose integers have narrower
+ends than its type "bounds"; see `tosajax.Quantization`. The digest keeps scales from a model that
+they were not made for: another one may well have the same names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tosajax.atomic import replacing
+from tosajax.graph import Graph, Quantization
+from tosajax.report import FormatError
+
+SUFFIX = ".quant.json"
+_KIND, _VERSION = "tosajax quantization", 1
+_FIELDS = ("scale", "zero_point", "axes", "bounds")
+_LARGEST = 1 << 28  # bytes; a file of more is none of these
+
+
+def path_of(model: Path) -> Path:
+    """Where the scales of a model are."""
+    return model.with_name(model.name + SUFFIX)
+
+
+def write(graph: Graph, model: Path, content: bytes) -> None:
+    """Writes the scales of a graph beside its file, or takes away those of the file before it.
+
+    Args:
+      graph: as it was saved.
+      model: the path of its file.
+      content: of that file.
+    """
+    path = path_of(model)
+    if not graph.quantization:
+        path.unlink(missing_ok=True)
+        return
+    tensors = {name: _entry(found) for name, found in graph.quantization.items()}
+    rows = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(e)}" for name, e in tensors.items())
+    head = json.dumps({"kind": _KIND, "version": _VERSION, "model": _digest(content)})
+    with replacing(path, "w") as file:
+        file.write(f'{head[:-1]}, "tensors": {{\n  {rows}\n}}}}\n')
+
+
+def read(graph: Graph, model: Path, content: memoryview | bytes) -> Mapping[str, Quantization]:
+    """The scales that lie beside a file, where there are any.
+
+    Those of another content of the file are left out with a warning.
+
+    Args:
+      graph: what the file holds.
+      model: the path of the file.
+      content: of that file.
+
+    Raises:
+      FormatError: the file of scales is damaged, or does not fit the graph's tensors.
+    """
+    path = path_of(model)
+    if not path.is_file():
+        return {}
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError(f"it has more than {_LARGEST} bytes")
+        root = json.loads(path.read_bytes())
+        if not isinstance(root, dict) or root.get("kind") != _KIND:
+            raise ValueError(f"its kind is not {_KIND!r}")
+        if root.get("version") != _VERSION:
+            raise ValueError(f"its version is {root.get('version')!r}, expected {_VERSION}")
+        found = {str(name): _quantization(e) for name, e in dict(root["tensors"]).items()}
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        raise FormatError(
+            f"{path} holds no scales: {error}; delete it or save the model again"
+        ) from None
+    if root.get("model") != _digest(content):
+        warnings.warn(
+            f"{path} is of another content of {model.name}, and is not used: save the model with "
+            "its scales again, or delete the file",
+            stacklevel=4,
+        )
+        return {}
+    for name, quantization in found.items():
+        tensor = graph.tensors.get(name)
+        if tensor is None or not quantization.fits(tensor):
+            what = "has no such tensor" if tensor is None else f"has {tensor} there"
+            raise FormatError(f"{path}: {name!r}: {quantization}, and the model {what}")
+    return found
+
+
+def _digest(content: memoryview | bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _entry(quantization: Quantization) -> dict[str, Any]:
+    entry = {field: getattr(quantization, field) for field in _FIELDS}
+    return {field: value for field, value in entry.items() if value not in ((), None)}
+
+
+def _quantization(entry: Mapping[str, Any]) -> Quantization:
+    if unknown := set(entry) - {*_FIELDS}:
+        raise ValueError(f"{min(unknown)!r} is not one of {', '.join(_FIELDS)}")
+    return Quantization(**{field: tuple(value) for field, value in entry.items()})
