@@ -32,7 +32,7 @@ LAYERS: dict[str, set[str]] = {
     "checks": {"dtypes", "fixedpoint", "graph", "report", "spec"},
     "validate": {"checks", "dtypes", "graph", "report", "spec", "target"},
     "compliance": {"dtypes", "spec"},
-    "io": {"dtypes", "graph", "report", "spec"},
+    "io": {"atomic", "dtypes", "graph", "report", "spec"},
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},
     "hifi": {"atomic", "dtypes", "fixedpoint", "ops"},
     "atomic": set(),

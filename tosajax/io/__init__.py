@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
+from tosajax.atomic import replacing
 from tosajax.graph import Graph, Source
 from tosajax.io import detect, flatbuffer, json_form, schema
 from tosajax.io.interchange import read_graph, write_graph
@@ -53,13 +53,8 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     if path.suffix not in writers:
         raise ValueError(f"{path}: suffix is {path.suffix!r}, expected .tosa or .json")
     content = writers[path.suffix](graph)
-    # In the same folder, so that the file appears in one step.
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        draft.write_bytes(content)
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(content)
 
 
 def to_bytes(graph: Graph) -> bytes:
