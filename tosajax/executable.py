@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import MutableMapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -196,6 +196,12 @@ class Executable:
     def __repr__(self) -> str:
         batch = f", batch={self.examples}" if self.examples else ""
         return f"Executable({self.graph!r}{batch})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an Executable can be neither pickled nor copied: write it with `save` and read it "
+            "with tosajax.load_executable, or compile its graph again"
+        )
 
     @property
     def params(self) -> Params:
