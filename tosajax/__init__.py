@@ -23,6 +23,7 @@ from tosajax.report import Finding, FormatError, Report, TosaError, UnsupportedE
 from tosajax.run_op import run_op
 from tosajax.saved import SavedExecutable, load_executable
 from tosajax.target import Target
+from tosajax.typed import count
 from tosajax.validate import validate
 from tosajax.variables import Variable, initial_state
 
@@ -43,7 +44,9 @@ def load(
       FormatError: the content is not a well-formed file.
       UnsupportedError: the file's version, or something in it, is not supported.
       FileNotFoundError: there is no such file.
+      TypeError: an argument is of another type.
     """
+    batch = None if batch is None else count("batch", batch)
     graph = _io.load(path_or_bytes)
     return graph if batch is None else bind(graph, batch=batch)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tosajax.atomic import replacing
 from tosajax.graph import Graph, Source
@@ -12,8 +13,12 @@ from tosajax.io import detect, flatbuffer, json_form, schema
 from tosajax.io.interchange import read_graph, write_graph
 from tosajax.io.versions import check_features, check_version, producer
 from tosajax.report import FormatError, UnsupportedError
+from tosajax.typed import check_type
 
 __all__ = ["load", "save", "to_bytes"]
+
+_START = 2**16  # bytes by which a format is told
+_MOST_READ = 2**31  # bytes of a file that is read as a whole: the limit of flatbuffers
 
 
 def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Graph:
@@ -31,8 +36,10 @@ def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Gra
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return _read(memoryview(source).cast("B"))
+    check_type("source", source, (str, os.PathLike), "a path or the bytes of a file")
     try:
-        return _read(memoryview(Path(source).read_bytes()))
+        with open(source, "rb") as file:
+            return _read(_content(file))
     except (FormatError, UnsupportedError) as error:
         raise type(error)(f"{os.fspath(source)}: {error}") from None
 
@@ -48,6 +55,8 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
       ValueError: the suffix is another one, or the graph has something a file cannot hold.
       OSError: the file cannot be written.
     """
+    check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
+    check_type("path", path, (str, os.PathLike), "a path")
     path = Path(path)
     writers = {".tosa": to_bytes, ".json": _to_json}
     if path.suffix not in writers:
@@ -64,6 +73,19 @@ def to_bytes(graph: Graph) -> bytes:
 
 def _to_json(graph: Graph) -> bytes:
     return json_form.encode(write_graph(graph), schema.GRAPH).encode()
+
+
+def _content(file: IO[bytes]) -> memoryview:
+    """The content of a file, or its beginning where that is of another format."""
+    start = file.read(_START)
+    if not detect.is_flatbuffer(memoryview(start)) and not detect.is_json(memoryview(start)):
+        return memoryview(start)
+    if os.fstat(file.fileno()).st_size <= _MOST_READ:
+        return memoryview(start + file.read())
+    if detect.is_json(memoryview(start)):
+        raise UnsupportedError("the JSON text is larger than 2 GB")
+    # Of files this large, most is data beyond the flatbuffer, and some may be of no tensor.
+    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _read(data: memoryview) -> Graph:
