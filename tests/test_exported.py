@@ -70,7 +70,7 @@ def test_what_is_allowed_is_a_list_of_names(tmp_path):
     write(tmp_path / "a.tjx", lambda x: x)
     for allow in ("target", [1]):
         with pytest.raises(TypeError, match="expected a list of names"):
-            tosajax.load_executable(tmp_path / "a.tjx", allow=allow)
+            tosajax.load_executable(tmp_path / "a.tjx", allow=allow)  # pyright: ignore
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,8 @@ class Executable:
         It is jitted, or compiled already where a folder keeps it.
         """
         shapes = _shapes(inputs)
-        if shapes not in self._compiled:
+        key = shapes, self._placed(inputs)
+        if key not in self._compiled:
             program, params = self._batched(shapes, self._platform, self._parts, self.devices)
             arguments = part_of(self._parts, self._own_state(), inputs)
             function, constants = trace(program, params, *arguments)
@@ -263,8 +264,15 @@ class Executable:
                 lowered = compiled.lower(constants, *arguments)
                 with persistent_cache(self._cache_dir):  # nothing runs while others wait
                     compiled = lowered.compile()
-            self._compiled[shapes] = compiled, constants
-        return self._compiled[shapes]
+            self._compiled[key] = compiled, constants
+        return self._compiled[key]
+
+    def _placed(self, inputs: Sequence[jax.Array]) -> tuple[Any, ...]:
+        """Where arrays are, if a program is compiled for that; a jitted one goes where they are."""
+        if self._cache_dir is None:
+            return ()
+        arrays = *inputs, *jax.tree.leaves(self._own_state())
+        return tuple(getattr(x, "sharding", None) for x in arrays)
 
     def _batched(
         self, shapes: Shapes, platform: Platform, parts: Parts, devices: Devices = ()
