@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
 import re
 import sys
 import time
@@ -30,6 +29,7 @@ import numpy as np
 from benchmarks import child, contenders, machine, networks, ours, report, setting, targets, timing
 from benchmarks import works as all_works
 from benchmarks.work import Disagreement, DoesNotApply, Run, Work
+from tosajax.atomic import replacing
 
 _DISAGREEMENT = 3
 _STARTS = {"resnet8-b32": networks.resnet8, "mobilenet-b32": networks.mobilenet}
@@ -201,9 +201,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _write(path: Path, text: str) -> None:
     """Writes a file as a whole, or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(path.name + ".new")
-    new.write_text(text)
-    os.replace(new, path)
+    with replacing(path, "w") as file:
+        file.write(text)
 
 
 def _line(error: Exception) -> str:

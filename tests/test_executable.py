@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import chex
 import jax
@@ -14,8 +16,9 @@ import pytest
 from oracle.wide import operations_of_64_bits
 
 import tosajax
-from tosajax import Builder, DType, Graph, TosaError
+from tosajax import Builder, DType, Graph, Tensor, TosaError
 from tosajax.compiled import persistent_cache
+from tosajax.inputs import accept
 
 
 def add_graph(dtype: DType = DType.INT32, shape: tuple[int, ...] = (1, 3)) -> Graph:
@@ -123,6 +126,37 @@ def test_same_bits_in_another_type(dtype, given, hint):
     run = tosajax.compile(identity_graph(dtype, (2,)))
     with pytest.raises(TypeError, match=rf"\.view\({hint}\)"):
         run(np.zeros(2, given))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "hint"),
+    [
+        (DType.FP32, np.float64, "use .astype(float32) if its values fit"),
+        (DType.FP16, ml_dtypes.bfloat16, "use .astype(float16) if its values fit"),
+        (DType.INT8, np.int64, "use .astype(int8) if its values fit"),
+        (DType.INT32, np.uint8, "use .astype(int32) if its values fit"),
+        (DType.INT4, np.uint8, "use .astype(int8) if its values fit"),
+        (DType.FP8E5M2, np.uint8, "use .view(float8_e5m2) if it holds the same bits"),
+        (DType.BF16, "V2", "use .view(bfloat16) if it holds the same bits"),
+        (DType.FP32, np.uint32, "use .view(float32) if it holds the same bits"),
+        (DType.FP32, np.int32, None),
+        (DType.INT8, np.float32, None),
+        (DType.BOOL, np.uint8, None),
+        (DType.INT8, object, None),
+    ],
+)
+def test_the_advice_of_a_wrong_type_works(dtype, given, hint):
+    """A view is advised only where it keeps the shape."""
+    values = np.zeros(2, given)
+    tensor = Tensor("x", dtype, (2,))
+    with pytest.raises(TypeError, match="input 'x' has type") as caught:
+        accept([tensor], [(2,)], [values])
+    message = str(caught.value)
+    assert message.endswith(f"; {hint}" if hint else f"({dtype.name})")
+    if hint:
+        name = hint.split("(")[1].split(")")[0]
+        converted = getattr(values, hint[5:].split("(")[0])(np.dtype(name))
+        accept([tensor], [(2,)], [converted])
 
 
 def test_wrong_shape():
@@ -277,6 +311,48 @@ def test_programs_are_kept_in_a_folder(tmp_path, data):
         found.append(sorted(p.name for p in tmp_path.iterdir() if p.name.endswith("-cache")))
     assert len(found[0]) >= 1
     assert found[1] == found[0]
+    assert [getattr(jax.config, name) for name in OPTIONS] == before
+
+
+def test_folders_of_several_threads(tmp_path):
+    """Each has its programs, and the options are those of before when all are done."""
+    before = [getattr(jax.config, name) for name in OPTIONS]
+    x = np.ones((1, 3), np.int32)
+
+    def run(n: int) -> int:
+        b = Builder()
+        y = b.op("ADD", b.input("x", DType.INT32, (1, 3)), b.const(np.full((1, 3), n), DType.INT32))
+        run = tosajax.compile(b.graph([y]), cache_dir=tmp_path / str(n % 2))
+        assert "add" in run.hlo()
+        return int(run(x)[0][0, 0])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(run, range(6))) == [1, 2, 3, 4, 5, 6]
+    assert [getattr(jax.config, name) for name in OPTIONS] == before
+    for folder in ("0", "1"):
+        assert any(p.name.endswith("-cache") for p in (tmp_path / folder).iterdir())
+
+
+def test_threads_take_turns_with_jaxs_options(tmp_path):
+    before = [getattr(jax.config, name) for name in OPTIONS]
+    inside, seen = threading.Event(), []
+
+    def second() -> None:
+        inside.wait(timeout=60)
+        with persistent_cache(tmp_path / "b"):
+            seen.append(getattr(jax.config, OPTIONS[0]))
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with persistent_cache(tmp_path / "a"):
+        inside.set()
+        thread.join(timeout=0.2)
+        assert not seen
+        with persistent_cache(tmp_path / "c"):  # of the same thread
+            assert getattr(jax.config, OPTIONS[0]) == str(tmp_path / "c")
+        assert getattr(jax.config, OPTIONS[0]) == str(tmp_path / "a")
+    thread.join(timeout=60)
+    assert seen == [str(tmp_path / "b")]
     assert [getattr(jax.config, name) for name in OPTIONS] == before
 
 

@@ -134,7 +134,7 @@ def test_illegal(op, inputs, attrs, label):
 
 @pytest.mark.parametrize("op", ["NOISE", "add", "CONST", "CONST_SHAPE", "VARIABLE_READ"])
 def test_operators_that_do_not_run_alone(op):
-    with pytest.raises(ValueError, match=f"'{op}' is no operator that computes"):
+    with pytest.raises(ValueError, match=f"'{op}' is not an operator that computes"):
         run_op(op, [X])
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import io
+import concurrent.futures
+import copy
+import hashlib
 import json
+import pickle
 import zipfile
 
 import jax
 import numpy as np
+import programs
 import pytest
 
 import tosajax
@@ -28,21 +32,32 @@ def counter() -> tosajax.Graph:
     return b.graph([total])
 
 
-def changed(path, member: str, content: bytes) -> None:
-    """Replaces one part of a file."""
+def changed(path, member: str, content: bytes, *, sealed: bool = True) -> None:
+    """Replaces one part of a file, and the sums of all parts where the manifest is to fit them."""
     with zipfile.ZipFile(path) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
+    parts[member] = content
+    if sealed:
+        manifest = json.loads(parts["manifest.json"])
+        manifest["sha256"] = {n: hashlib.sha256(parts[n]).hexdigest() for n in manifest["sha256"]}
+        parts["manifest.json"] = json.dumps(manifest).encode()
     with zipfile.ZipFile(path, "w") as archive:
-        for name, old in parts.items():
-            archive.writestr(name, content if name == member else old)
+        for name, part in parts.items():
+            archive.writestr(name, part)
+
+
+@pytest.fixture(scope="module")
+def content(data, tmp_path_factory) -> bytes:
+    path = tmp_path_factory.mktemp("saved") / "digits.tjx"
+    tosajax.compile(digits(data)[0], batch=4).save(path)
+    return path.read_bytes()
 
 
 @pytest.fixture
-def saved(data, tmp_path):
-    graph, images = digits(data)
+def saved(content, data, tmp_path):
     path = tmp_path / "digits.tjx"
-    tosajax.compile(graph, batch=4).save(path)
-    return path, images[:4]
+    path.write_bytes(content)
+    return path, digits(data)[1][:4]
 
 
 @pytest.mark.parametrize("micro_batch", [2, None])
@@ -231,7 +246,7 @@ def test_truncated_and_changed_files(saved):
     rng = np.random.default_rng(1)
     for cut in (0, 1, 3, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:cut])
-        with pytest.raises(FormatError, match="is no tosajax executable"):
+        with pytest.raises(FormatError, match="is not a tosajax executable"):
             tosajax.load_executable(path)
     for at in rng.integers(0, len(whole), 60):
         broken = bytearray(whole)
@@ -252,8 +267,25 @@ def test_truncated_and_changed_files(saved):
         ({"version": 1}, UnsupportedError),
         ({"inputs": [{"name": "x"}]}, FormatError),
         ({"inputs": [{"name": "x", "dtype": "INT7", "shape": [1]}]}, FormatError),
-        ({"arrays": [["int8", [3]]]}, FormatError),
-        ({"arrays": 5}, FormatError),
+        ({"inputs": [{"name": "x", "dtype": ["INT8"], "shape": [1]}]}, FormatError),
+        ({"inputs": [{"name": 1, "dtype": "INT8", "shape": [4, 8, 8, 1]}]}, FormatError),
+        ({"inputs": [{"name": "x", "dtype": "INT8", "shape": [4, 8, 8, 1.0]}]}, FormatError),
+        ({"inputs": [{"name": "x", "dtype": "INT8", "shape": [4, 8, 8, True]}]}, FormatError),
+        ({"inputs": [{"name": "x", "dtype": "INT8", "shape": [-1, 8, 8, 1]}]}, FormatError),
+        ({"inputs": None}, FormatError),
+        ({"outputs": {}}, FormatError),
+        ({"version": [3]}, FormatError),
+        ({"version": "3"}, FormatError),
+        ({"version": True}, FormatError),
+        ({"sha256": {}}, FormatError),
+        ({"flags": [["ADD"]]}, FormatError),
+        ({"flags": ["ADD"]}, FormatError),
+        ({"flags": [["ADD", "add.r1"]]}, FormatError),
+        ({"variables": ["x", "x"]}, FormatError),
+        ({"variables": [1]}, FormatError),
+        ({"parts": {"carries": [1], "examples": 4, "at_once": 4}}, FormatError),
+        ({"parts": {"carries": [True], "examples": True, "at_once": True}}, FormatError),
+        ({"parts": [[True], 4, 4]}, FormatError),
         ({"variables": 5}, FormatError),
         ({"flags": None, "variables": ["x"] * 1000}, FormatError),
         ({"parts": {"carries": [], "examples": 4, "at_once": 4}}, FormatError),
@@ -274,30 +306,133 @@ def test_a_manifest_that_does_not_fit(saved, change, error):
         tosajax.load_executable(path)
 
 
+@pytest.mark.parametrize(
+    "manifest", [b"1", b"[1]", b"null", b"{}", b"[1, 2", b"\xff", b"[" * 100_000, b"9" * 10_000]
+)
+def test_a_manifest_that_is_none(saved, manifest):
+    path, _ = saved
+    changed(path, "manifest.json", manifest, sealed=False)
+    with pytest.raises(FormatError, match=r"digits.tjx is not a tosajax executable, or damaged: "):
+        tosajax.load_executable(path)
+
+
 def test_members_that_do_not_fit(saved):
     path, _ = saved
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        arrays, program = archive.read("arrays.bin"), archive.read("program.bin")
     changed(path, "program.bin", b"no program")
     with pytest.raises(FormatError, match="cannot read the program"):
         tosajax.load_executable(path)
-    changed(path, "manifest.json", b"[1, 2")
-    with pytest.raises(FormatError, match="damaged"):
+    path.write_bytes(whole)
+    changed(path, "arrays.bin", arrays[:-1])
+    with pytest.raises(FormatError, match=rf"{len(arrays) - 1} bytes .*expected {len(arrays)}"):
+        tosajax.load_executable(path)
+    path.write_bytes(whole)
+    changed(path, "program.bin", program[:-1] + bytes([program[-1] ^ 1]), sealed=False)
+    with pytest.raises(FormatError, match="the manifest is of another program or other arrays"):
+        tosajax.load_executable(path)
+    path.write_bytes(whole)
+    changed(path, "notes.txt", b"")
+    with pytest.raises(FormatError, match=r"notes\.txt, expected manifest\.json"):
         tosajax.load_executable(path)
 
 
-class Harmful:
-    """What runs a function where it is unpickled."""
-
-    def __reduce__(self):
-        return pytest.exit, ("a file was trusted",)
-
-
-def test_nothing_is_unpickled(saved):
+def test_damage_within_an_archive_that_is_whole(saved):
+    """No error of JAX's own, at load or later: its readers are not given what is damaged."""
     path, _ = saved
-    data = io.BytesIO()
-    np.savez(data, np.array([Harmful()], object))
-    changed(path, "arrays.npz", data.getvalue())
-    with pytest.raises(FormatError, match="damaged"):
+    whole = path.read_bytes()
+    for member in ("program.bin", "arrays.bin"):
+        with zipfile.ZipFile(path) as archive:
+            content = archive.read(member)
+        for at in np.random.default_rng(2).integers(0, len(content), 8):
+            damaged = content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]
+            changed(path, member, damaged, sealed=False)
+            with pytest.raises(FormatError, match="the manifest is of another program"):
+                tosajax.load_executable(path)
+            path.write_bytes(whole)
+
+
+def test_a_small_file_asks_for_little_memory(saved):
+    path, _ = saved
+    whole = path.read_bytes()
+    for kind in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2):
+        path.write_bytes(whole)
+        with zipfile.ZipFile(path) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        parts["arrays.bin"] = bytes(2**22)
+        with zipfile.ZipFile(path, "w", kind) as archive:
+            for name, part in parts.items():
+                archive.writestr(name, part, zipfile.ZIP_STORED if name[0] != "a" else kind)
+        assert path.stat().st_size < 2**17
+        with pytest.raises(FormatError, match=r"32 times as many|has compression 12"):
+            tosajax.load_executable(path)
+
+
+def test_constants_that_would_be_small_are_left_as_they_are(tmp_path):
+    b = Builder()
+    x, zeros = b.input("x", DType.INT32, (1,)), b.const(np.zeros(2**16), DType.INT32)
+    tosajax.compile(b.graph([b.op("ADD", x, zeros)])).save(tmp_path / "a.tjx")
+    assert (tmp_path / "a.tjx").stat().st_size > 4 * 2**16
+    (y,) = tosajax.load_executable(tmp_path / "a.tjx")(np.ones(1, np.int32))
+    np.testing.assert_array_equal(y, np.ones(2**16))
+
+
+def test_encrypted_and_repeated_members(saved):
+    path, _ = saved
+    whole = path.read_bytes()
+    encrypted = bytearray(whole)
+    for signature, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        at = encrypted.find(signature)
+        while at >= 0:
+            encrypted[at + flags] |= 1
+            at = encrypted.find(signature, at + 1)
+    path.write_bytes(encrypted)
+    with pytest.raises(FormatError, match=r"manifest\.json is encrypted"):
         tosajax.load_executable(path)
+    path.write_bytes(whole)
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("program.bin", b"another")
+    with pytest.raises(FormatError, match="two members of one name"):
+        tosajax.load_executable(path)
+
+
+def test_a_sparse_file_is_refused_at_once(tmp_path):
+    with open(tmp_path / "a.tjx", "wb") as file:
+        file.truncate(5 * 2**30)
+    with pytest.raises(FormatError, match="is not a tosajax executable"):
+        tosajax.load_executable(tmp_path / "a.tjx")
+
+
+def test_savers_of_one_path(tmp_path):
+    """Threads with different programs: the file is one of them, whole, and nothing is left over."""
+    path, x = tmp_path / "a.tjx", np.ones((1, 3), np.int32)
+    runs = [tosajax.compile(programs.plus(n, "main", (1, 3))) for n in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda run: run.save(path), runs * 3))
+    assert [p.name for p in tmp_path.iterdir()] == ["a.tjx"]
+    assert int(tosajax.load_executable(path)(x)[0][0, 0]) in {1, 2, 3, 4}
+
+
+def test_errors_name_the_path_and_not_a_draft(tmp_path):
+    run = tosajax.compile(programs.plus(1, "main"))
+    with pytest.raises(FileNotFoundError) as caught:
+        run.save(tmp_path / "nodir" / "x.tjx")
+    assert str(caught.value).endswith("nodir/x.tjx")
+    with pytest.raises(IsADirectoryError) as caught:
+        run.save(tmp_path)
+    assert str(caught.value).endswith(f"{str(tmp_path)!r}")
+
+
+def test_executables_are_saved_and_not_pickled(tmp_path):
+    run = tosajax.compile(programs.plus(1, "main"))
+    run.save(tmp_path / "a.tjx")
+    again = tosajax.load_executable(tmp_path / "a.tjx")
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"an Executable .*: write it with `save` and read it"):
+            copied(run)
+        with pytest.raises(TypeError, match=r"a SavedExecutable .* tosajax.load_executable, in"):
+            copied(again)
 
 
 def test_another_platform(data, tmp_path):

@@ -69,10 +69,13 @@ def load(
       FormatError: the content is not a well-formed file.
       UnsupportedError: the file's version, or something in it, is not supported.
       FileNotFoundError: there is no such file.
+      TypeError: an argument is of another type.
     """
     from tosajax import io
     from tosajax.bind import bind
+    from tosajax.typed import count
 
+    batch = None if batch is None else count("batch", batch)
     graph = io.load(path_or_bytes)
     return graph if batch is None else bind(graph, batch=batch)
 

@@ -36,6 +36,16 @@ def in_calls(graph: Graph, examples: int | None, micro_batch: int | None) -> Par
     return Parts(carries, examples, -(-examples // calls))
 
 
+def of_a_call(shape: Sequence[Any], parts: Parts) -> tuple[Any, ...]:
+    """The shape in one call of an array that holds all examples."""
+    return (parts.at_once, *shape[1:]) if parts.at_once < parts.examples else tuple(shape)
+
+
+def of_a_batch(shape: Sequence[Any], parts: Parts) -> tuple[Any, ...]:
+    """The shape of what all calls give together, where one gives this."""
+    return (parts.examples, *shape[1:]) if parts.at_once < parts.examples else tuple(shape)
+
+
 def carries_batch(tensor: Tensor) -> bool:
     """Whether the first dimension of an input or output can hold examples."""
     return bool(tensor.shape) and tensor.shape[0] == 1

@@ -18,6 +18,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments, declared_variables
 from tosajax.report import Finding, Report, TosaError, Verdict
 from tosajax.spec import Form, Kind
+from tosajax.typed import check_type, count
 from tosajax.validate import check_form
 
 
@@ -35,8 +36,8 @@ def bind(
       ValueError: an input's shape stays open, or contradicts the graph.
       TosaError: a shape does not follow from the inputs.
     """
-    if batch is not None and batch < 1:
-        raise ValueError(f"batch is {batch}, expected at least 1")
+    check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
+    batch = None if batch is None else count("batch", batch)
     if not graph.is_dynamic:
         return graph
     check_form(graph)

@@ -19,6 +19,7 @@ from tosajax import spec
 from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Node, Source, Tensor
+from tosajax.typed import check_type
 
 
 class Builder:
@@ -33,6 +34,8 @@ class Builder:
 
     def input(self, name: str, dtype: DType, shape: Sequence[int]) -> Tensor:
         """Declares the next input of the graph."""
+        check_type("name", name, str, "a name")
+        check_type("dtype", dtype, DType, "a DType")
         self._inputs.append(name)
         return self._add(Tensor(name, dtype, tuple(shape)))
 
@@ -42,6 +45,7 @@ class Builder:
         Raises:
           ValueError: a value does not fit an integer type.
         """
+        check_type("dtype", dtype, DType, "a DType")
         array = to_storage(values, dtype)
         return self._node_of(Tensor(name or self._fresh("const"), dtype, array.shape, array))
 
@@ -94,6 +98,9 @@ class Builder:
         **attributes: Any,
     ) -> tuple[Tensor, ...]:
         """Adds an operator of any number of outputs; see `op`. A shape may be None: unranked."""
+        check_type("op", op, str, 'the name of an operator, such as "ADD"')
+        for tensor in inputs:
+            check_type(f"an input of {op}", tensor, Tensor, "a Tensor of this Builder")
         dtypes = dtypes or self._output_types(op, inputs, attributes)
         names = names or self._fresh_names(op.lower(), len(dtypes))
         node = Node(op, tuple(t.name for t in inputs), tuple(names), attributes, location)
@@ -136,6 +143,9 @@ class Builder:
 
     def graph(self, outputs: Sequence[Tensor]) -> Graph:
         """The finished graph."""
+        check_type("outputs", outputs, (list, tuple), "a list of tensors")
+        for tensor in outputs:
+            check_type("an output", tensor, Tensor, "a Tensor of this Builder")
         return Graph(
             inputs=tuple(self._inputs),
             outputs=tuple(t.name for t in outputs),

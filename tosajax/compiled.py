@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from tosajax.jax_version import check_jax
 
 # What kernels prepare from constants stays in the program up to this size.
 _SMALL = 64
+# A thread that has it may take it again, as a program may compile another while it is traced.
+_CACHE_LOCK = threading.RLock()
 
 
 def trace(
@@ -65,7 +68,8 @@ def _read_variables(jaxpr: core.Jaxpr) -> set[Any]:
 def persistent_cache(folder: str | os.PathLike[str] | None) -> Iterator[None]:
     """Keeps what XLA compiles meanwhile in a folder, and takes it from there the next time.
 
-    Sets JAX's own options for as long as it lasts, for all threads. None changes nothing.
+    Sets JAX's own options for as long as it lasts, for all threads; one thread at a time does, so
+    that the options are those of before when the last is done. None changes nothing.
     """
     if folder is None:
         yield
@@ -75,12 +79,13 @@ def persistent_cache(folder: str | os.PathLike[str] | None) -> Iterator[None]:
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
-    before = {name: getattr(jax.config, name) for name in options}
-    try:
-        _set_cache(options)
-        yield
-    finally:
-        _set_cache(before)
+    with _CACHE_LOCK:
+        before = {name: getattr(jax.config, name) for name in options}
+        try:
+            _set_cache(options)
+            yield
+        finally:
+            _set_cache(before)
 
 
 def _set_cache(options: Mapping[str, Any]) -> None:

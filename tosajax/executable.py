@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 from collections.abc import MutableMapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +33,8 @@ from tosajax.inputs import accept
 from tosajax.lower import CustomOps, Params, Program, build, to_device
 from tosajax.ops._platform import ANY, Platform, at_hand
 from tosajax.report import Report, UnsupportedError
-from tosajax.target import Target
+from tosajax.target import Target, target_of
+from tosajax.typed import check_type, count, shown
 from tosajax.validate import check_form, validate
 from tosajax.variables import State, Variable, initial_state
 
@@ -58,7 +58,7 @@ class Executable:
     def __init__(
         self,
         graph: Graph,
-        target: Target | None = None,
+        target: Target | str | None = None,
         batch: int | None = None,
         *,
         micro_batch: int | None = None,
@@ -69,9 +69,16 @@ class Executable:
         cache_dir: str | os.PathLike[str] | None = None,
         onednn: bool = True,
     ):
-        if batch is not None and batch < 1:
-            raise ValueError(f"batch is {batch}, expected at least 1")
-        self.target = target or Target.everything()
+        check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
+        batch = None if batch is None else count("batch", batch)
+        micro_batch = None if micro_batch is None else count("micro_batch", micro_batch)
+        _check_devices(devices)
+        if state is not None:
+            check_type("state", state, MutableMapping, "a dict of variables by name")
+        if cache_dir is not None:
+            check_type("cache_dir", cache_dir, (str, os.PathLike), "the path of a folder")
+        check_type("onednn", onednn, bool, "True or False")
+        self.target = target_of(target)
         self.graph, self.examples = with_batch(graph, self.target, batch)
         self.devices = tuple(devices)
         if self.examples is None and (micro_batch is not None or devices):
@@ -114,11 +121,9 @@ class Executable:
           ValueError: a shape is wrong, or an int4 or int48 value is out of range.
         """
         arrays = accept(self.graph.input_tensors, self._wanted, inputs)
-        is_new = _shapes(arrays) not in self._compiled
         compiled, constants = self._compile(arrays)
-        with persistent_cache(self._cache_dir) if is_new else contextlib.nullcontext():
-            run = functools.partial(compiled, constants)
-            state, flags, outputs = call_in_parts(run, self._parts, self._own_state(), arrays)
+        run = functools.partial(compiled, constants)
+        state, flags, outputs = call_in_parts(run, self._parts, self._own_state(), arrays)
         self.state.update(state)
         return (outputs, flags) if self._reports else outputs
 
@@ -130,8 +135,10 @@ class Executable:
         """
         zeros = self._zeros()
         compiled, constants = self._compile(zeros)
-        state, *inputs = part_of(self._parts, self._own_state(), zeros)
-        return compiled.lower(constants, state, *inputs).compile().as_text()
+        if not isinstance(compiled, jax.stages.Compiled):
+            state, *inputs = part_of(self._parts, self._own_state(), zeros)
+            compiled = compiled.lower(constants, state, *inputs).compile()
+        return compiled.as_text() or ""
 
     def cost(self) -> Cost:
         """Multiply-accumulates, bytes and routes; `print(run.cost())` shows a table.
@@ -170,6 +177,7 @@ class Executable:
         Raises:
           ValueError: the shapes of the inputs are not known, or the examples cannot be left open.
         """
+        check_type("path", path, (str, os.PathLike), "a path")
         if open_batch:
             count, inputs = self._symbolic_inputs()
             program, params = self._build(self.graph, ANY)
@@ -196,6 +204,12 @@ class Executable:
     def __repr__(self) -> str:
         batch = f", batch={self.examples}" if self.examples else ""
         return f"Executable({self.graph!r}{batch})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an Executable can be neither pickled nor copied: write it with `save` and read it "
+            "with tosajax.load_executable, or compile its graph again"
+        )
 
     @property
     def params(self) -> Params:
@@ -233,16 +247,32 @@ class Executable:
         return {name: self.state[name] for name in self._variables}
 
     def _compile(self, inputs: Sequence[jax.Array]) -> tuple[Any, list[jax.Array]]:
-        """The jitted (constants, state, *inputs) for inputs like these, and its constants."""
+        """A function (constants, state, *inputs) for inputs like these, and its constants.
+
+        It is jitted, or compiled already where a folder keeps it.
+        """
         shapes = _shapes(inputs)
-        if shapes not in self._compiled:
+        key = shapes, self._placed(inputs)
+        if key not in self._compiled:
             program, params = self._batched(shapes, self._platform, self._parts, self.devices)
             arguments = part_of(self._parts, self._own_state(), inputs)
             function, constants = trace(program, params, *arguments)
             constants = on_all(constants, self.devices) if self.devices else constants
             options = compiler_options(self._platform.name)
-            self._compiled[shapes] = jax.jit(function, compiler_options=options), constants
-        return self._compiled[shapes]
+            compiled = jax.jit(function, compiler_options=options)
+            if self._cache_dir is not None:
+                lowered = compiled.lower(constants, *arguments)
+                with persistent_cache(self._cache_dir):  # nothing runs while others wait
+                    compiled = lowered.compile()
+            self._compiled[key] = compiled, constants
+        return self._compiled[key]
+
+    def _placed(self, inputs: Sequence[jax.Array]) -> tuple[Any, ...]:
+        """Where arrays are, if a program is compiled for that; a jitted one goes where they are."""
+        if self._cache_dir is None:
+            return ()
+        arrays = *inputs, *jax.tree.leaves(self._own_state())
+        return tuple(getattr(x, "sharding", None) for x in arrays)
 
     def _batched(
         self, shapes: Shapes, platform: Platform, parts: Parts, devices: Devices = ()
@@ -299,7 +329,7 @@ class Executable:
 
 def compile(
     graph: Graph,
-    target: Target | None = None,
+    target: Target | str | None = None,
     batch: int | None = None,
     *,
     micro_batch: int | None = None,
@@ -314,7 +344,8 @@ def compile(
 
     Args:
       graph: from `tosajax.load` or a `Builder`.
-      target: profiles, extensions and level to check against; everything by default.
+      target: profiles, extensions and level to check against, also as text
+        ("PRO-INT+EXT-INT16@8K"); everything by default.
       batch: how many examples a call takes. Sets the first dimension of each input where it is
         -1. A graph whose dimensions are fixed runs `batch` independent examples in one call:
         inputs whose first dimension is 1 take `batch` there, others are shared by all examples;
@@ -333,14 +364,17 @@ def compile(
         Examples that run side by side have flags of their own.
       cache_dir: a folder where compiled programs are kept from one process to the next.
       onednn: may call the oneDNN that jaxlib holds, on CPUs where it is exact and faster than XLA's
-        own kernels. Programs that are kept in a folder or saved do not.
+        own kernels. Programs that are kept in a folder or saved do not. The environment variable
+        TOSAJAX_ONEDNN=0, read here, turns it off in all programs of a process.
 
     Raises:
       TosaError: the graph is illegal or the target does not support it.
       UnsupportedError: a CUSTOM is not in custom_ops, or what a variable holds is undefined.
-      ValueError: no input can carry the batch, the state does not fit, or micro_batch or devices
-        are given and examples depend on each other.
+      TypeError: an argument is of another type.
+      ValueError: no input can carry the batch, the state does not fit, micro_batch or devices are
+        given and examples depend on each other, or TOSAJAX_ONEDNN is neither 0 nor 1.
     """
+    check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
     check_form(graph)
     if (
         batch is not None
@@ -361,6 +395,15 @@ def compile(
         cache_dir=cache_dir,
         onednn=onednn,
     )
+
+
+def _check_devices(devices: Devices) -> None:
+    wanted = "a list of devices, such as jax.devices()"
+    check_type("devices", devices, Sequence, wanted)
+    if isinstance(devices, str):
+        raise TypeError(f"devices is {shown(devices)}, expected {wanted}")
+    for device in devices:
+        check_type("a device", device, jax.Device, wanted)
 
 
 def _shapes(inputs: Sequence[jax.Array]) -> Shapes:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Tensor
 from tosajax.lower import to_device
 
-# Types that NumPy files and other tools use for the bits of one of ours.
-_LOOKALIKES = {DType.INT8: np.uint8, DType.INT16: np.uint16, DType.BF16: np.uint16}
+# Types whose elements may have any bits.
+_WHOLE = frozenset(DType) - {DType.BOOL, DType.INT4, DType.INT48, DType.SHAPE}
 
 
 def accept(
@@ -48,12 +49,9 @@ def _accepted(
         value = np.asarray(value)
     storage = tensor.dtype.storage
     if value.dtype != storage:
-        hint = ""
-        if value.dtype == _LOOKALIKES.get(tensor.dtype):
-            hint = f"; use .view({storage.name}) if it holds the same bits"
         raise TypeError(
             f"input {tensor.name!r} has type {value.dtype}, expected {storage} "
-            f"({tensor.dtype.name}){hint}"
+            f"({tensor.dtype.name}){_hint(value.dtype, tensor.dtype)}"
         )
     if wanted is not None and not (
         value.ndim == len(wanted)
@@ -67,6 +65,21 @@ def _accepted(
     if tensor.dtype in (DType.INT4, DType.INT48):
         _check_range(tensor, value)
     return to_device(value, tensor.dtype)
+
+
+def _hint(found: np.dtype, wanted: DType) -> str:
+    """How to convert an array of one type to another, where that keeps its values or its bits."""
+    storage = wanted.storage
+    if not isinstance(found, np.dtype):  # one of JAX's own, such as keys
+        return ""
+    # NumPy files have no names for types of other libraries: "|V2", or unsigned integers.
+    is_bits = found.kind == "u" or (found.kind == "V" and found.isbuiltin != 2)
+    if is_bits and found.itemsize == storage.itemsize and wanted in _WHOLE:
+        return f"; use .view({storage.name}) if it holds the same bits"
+    for kind in (jnp.floating, jnp.integer):
+        if jnp.issubdtype(found, kind) and jnp.issubdtype(storage, kind):
+            return f"; use .astype({storage.name}) if its values fit"
+    return ""
 
 
 def _check_range(tensor: Tensor, value: np.ndarray) -> None:

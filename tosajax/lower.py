@@ -69,7 +69,7 @@ def lower(
       UnsupportedError: a CUSTOM is not in custom_ops, or what a variable holds is undefined; when
         fn runs, also where control flow is nested too deeply for Python's recursion limit.
     """
-    validate(graph).raise_errors()
+    validate(graph).raise_errors()  # which also refuses what is not a Graph
     program, params = build(graph, custom_ops=custom_ops, report_unpredictable=report_unpredictable)
 
     def fn(params: Params, state: State, *inputs: jax.Array) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from typing import Any
 
 
 class Verdict(enum.IntEnum):
@@ -66,6 +67,10 @@ class TosaError(ValueError):
         if len(report.errors) > len(shown):
             shown.append(f"and {len(report.errors) - len(shown)} more errors")
         super().__init__("\n".join(shown))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default pickle gives the message to `__init__`, in place of the report.
+        return type(self), (self.report,), self.__dict__
 
 
 class FormatError(ValueError):

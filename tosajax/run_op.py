@@ -19,6 +19,7 @@ from tosajax.graph import Graph, Tensor
 from tosajax.lower import CustomOps, build, to_device
 from tosajax.spec import Argument, Form, Operator
 from tosajax.target import Target
+from tosajax.typed import check_type
 from tosajax.validate import validate
 
 # The element type of an array; SHAPE inputs are lists of integers, and int4 is of ml_dtypes.
@@ -31,7 +32,7 @@ def run_op(
     op: str,
     inputs: Sequence[Any],
     attrs: Mapping[str, Any] | None = None,
-    target: Target | None = None,
+    target: Target | str | None = None,
     *,
     outputs: Sequence[tuple[DType, Sequence[int]]] | None = None,
     custom_ops: CustomOps | None = None,
@@ -49,7 +50,8 @@ def run_op(
         for INT4, int64 for INT48); a shape_t input is a list of integers.
       attrs: attributes by the specification's names; `out_type`, a DType, where the inputs leave
         the output type open; a `Graph` for each graph of control flow.
-      target: what to check against; everything at level 8K by default.
+      target: what to check against, also as text ("PRO-INT@8K"); everything at level 8K by
+        default.
       outputs: element type and shape of each output of CUSTOM.
       custom_ops: the function of CUSTOM; see `tosajax.lower`.
 
@@ -61,9 +63,11 @@ def run_op(
       TypeError: an input has no element type of TOSA.
       ValueError: the output type is open, or no operator of the name runs alone.
     """
+    check_type("op", op, str, 'the name of an operator, such as "ADD"')
+    check_type("inputs", inputs, (list, tuple), "a list of arrays")
     operator = spec.OPERATORS.get(op)
     if operator is None or op in _NOT_ALONE:
-        raise ValueError(f"{op!r} is no operator that computes something by itself")
+        raise ValueError(f"{op!r} is not an operator that computes something by itself")
     graph, traced = _graph_of(operator, inputs, dict(attrs or {}), outputs)
     graph = bind(graph)
     validate(graph, target).raise_errors()

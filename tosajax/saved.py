@@ -1,36 +1,29 @@
-"""Executables in files: the traced program and its constants, for XLA to compile where they run.
-
-A file is a ZIP archive of `manifest.json` (names, types and shapes), `program.bin` (as
-`jax.export` writes it) and `arrays.npz` (constants and initial variables, as bytes).
-"""
+"""Executables in files: the traced program and its constants, for XLA to compile where they run."""
 
 from __future__ import annotations
 
 import functools
-import io
-import json
+import math
 import os
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tosajax.batching import Parts, call_in_parts, part_of
+from tosajax import saved_file
+from tosajax.batching import Parts, call_in_parts, of_a_batch, part_of
 from tosajax.compiled import compiler_options, trace
-from tosajax.dtypes import DType
+from tosajax.exported import Layout, check_program
 from tosajax.fixedpoint import _x64
 from tosajax.graph import DYNAMIC, Tensor
 from tosajax.inputs import accept
 from tosajax.report import FormatError, UnsupportedError
+from tosajax.saved_file import Manifest
+from tosajax.typed import check_type
 from tosajax.variables import State, Variable
 
-_KIND, _VERSION = "tosajax executable", 2
-_MEMBERS = ("manifest.json", "program.bin", "arrays.npz")
 # What `jax.export` calls the platforms of one backend.
 _PLATFORMS = {"cpu": {"cpu"}, "gpu": {"cuda", "rocm"}, "tpu": {"tpu"}}
 
@@ -44,15 +37,13 @@ class SavedExecutable:
     def __init__(
         self,
         program: jax.export.Exported,
-        manifest: Mapping[str, Any],
+        manifest: Manifest,
         constants: Sequence[jax.Array],
         state: State,
     ) -> None:
-        self.inputs = tuple(_tensor(**entry) for entry in manifest["inputs"])
-        self.outputs = tuple(_tensor(**entry) for entry in manifest["outputs"])
+        self.inputs, self.outputs = manifest.inputs, manifest.outputs
         self.state = dict(state)
-        self._flags = manifest["flags"]
-        self._parts = _parts(manifest["parts"], self.inputs)
+        self._flags, self._parts = manifest.flags, manifest.parts
         self._constants = list(constants)
         options = compiler_options(jax.default_backend())
         self._call = jax.jit(program.call, compiler_options=options)
@@ -66,8 +57,7 @@ class SavedExecutable:
         self.state = _variables(list(self.state), state)
         if self._flags is None:
             return tuple(outputs)
-        names = [tuple(name) for name in self._flags]
-        return tuple(outputs), dict(zip(names, flags, strict=True))
+        return tuple(outputs), dict(zip(self._flags, flags, strict=True))
 
     def _parts_of(self, arrays: Sequence[jax.Array]) -> Parts:
         """How to call for these inputs. In an open batch all hold as many examples."""
@@ -92,6 +82,12 @@ class SavedExecutable:
     def __repr__(self) -> str:
         ins, outs = (", ".join(f"{t.name}: {t}" for t in ts) for ts in (self.inputs, self.outputs))
         return f"SavedExecutable(({ins}) -> ({outs}))"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a SavedExecutable can be neither pickled nor copied: read its file again with "
+            "tosajax.load_executable, in each process that needs it"
+        )
 
 
 def write(
@@ -133,53 +129,80 @@ def write(
     variables = dict(state)
     jitted = jax.jit(flat)
     exported = jax.export.export(jitted, platforms=platforms)(constants, _leaves(part_state), *part)
-    arrays = [*constants, *_leaves(variables)]
-    manifest = {
-        "kind": _KIND,
-        "version": _VERSION,
-        "inputs": [_entry(t, x.shape) for t, x in zip(inputs, examples, strict=True)],
-        "outputs": [
-            _entry(t, _whole(x.shape, parts))
+    manifest = Manifest(
+        tuple(_sized(t, x.shape) for t, x in zip(inputs, examples, strict=True)),
+        tuple(
+            _sized(t, of_a_batch(x.shape, parts))
             for t, x in zip(outputs, exported.out_avals[-len(outputs) :], strict=True)
-        ],
-        "parts": parts._asdict(),
-        "variables": list(variables),
-        "arrays": [[str(x.dtype), list(x.shape)] for x in arrays],
-        "flags": [list(name) for name in names] if reports else None,
-    }
-    _write_whole(Path(path), manifest, bytes(exported.serialize()), arrays)
+        ),
+        parts,
+        tuple(variables),
+        tuple(names) if reports else None,
+    )
+    arrays = [np.asarray(x).tobytes() for x in (*constants, *_leaves(variables))]
+    saved_file.write(path, manifest, bytes(exported.serialize()), arrays)
 
 
-def load_executable(path: str | os.PathLike[str]) -> SavedExecutable:
+def load_executable(
+    path: str | os.PathLike[str], *, allow: Collection[str] = ()
+) -> SavedExecutable:
     """Reads what `Executable.save` wrote.
+
+    Load what you trust: XLA makes native code of the program, which runs in this process. What is
+    checked is that a program holds nothing but what graphs are made of, which stays within its
+    arrays: no custom call, by which a file could have any function of this process called with
+    operands that it does not expect, and no operation on the host. A program may still take all
+    time or memory, and give other results than the graph it is said to be of; and neither JAX's
+    reader of programs nor XLA is made to withstand an attack.
+
+    Args:
+      path: of the file.
+      allow: targets of custom calls that the program may hold, where functions of `custom_ops`
+        brought them, or operations of StableHLO. They do what their owners wrote, so that nothing
+        of the above holds for such a file.
 
     Raises:
       FormatError: the file is not one, or damaged.
-      UnsupportedError: another version of tosajax or jax wrote it, or it is for other platforms.
+      UnsupportedError: another version of tosajax or jax wrote it, it is for other platforms, or
+        the program holds what is not allowed.
       FileNotFoundError: there is no such file.
     """
-    manifest, program, arrays = _read(Path(path))
-    if manifest.get("kind") != _KIND:
-        raise FormatError(f"{path} is no {_KIND}")
-    if manifest.get("version") != _VERSION:
-        raise UnsupportedError(
-            f"{path} is version {manifest.get('version')} of its format, expected {_VERSION}"
-        )
+    check_type("path", path, (str, os.PathLike), "a path")
+    if isinstance(allow, str) or not all(isinstance(name, str) for name in allow):
+        raise TypeError(f"allow is {allow!r}, expected a list of names")
+    manifest, program, data = saved_file.read(path)
     try:
         exported = jax.export.deserialize(bytearray(program))
-    except Exception as error:
+    except Exception as error:  # whatever jax makes of broken bytes
         raise FormatError(f"{path}: jax cannot read the program: {error}") from None
     here = jax.default_backend()
     if _PLATFORMS.get(here, {here}).isdisjoint(exported.platforms):
         made = ", ".join(exported.platforms)
         raise UnsupportedError(f"{path} is for {made}, and this is {here}")
     try:
-        names = manifest["variables"]
-        split = len(arrays) - 2 * len(names)
-        state = _variables(names, arrays[split:])
-        return SavedExecutable(exported, manifest, arrays[:split], state)
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"{path}: its manifest is damaged: {error!r}") from None
+        layout = check_program(exported, manifest, allow)
+    except (FormatError, UnsupportedError) as error:
+        raise type(error)(f"{path}: {error}") from None
+    if len(data) != layout.nbytes:
+        raise FormatError(f"{path}: {len(data)} bytes of arrays, expected {layout.nbytes}")
+    constants, state = _arrays(data, layout)
+    return SavedExecutable(exported, manifest, constants, _variables(manifest.variables, state))
+
+
+def _arrays(data: bytes, layout: Layout) -> tuple[list[jax.Array], list[jax.Array]]:
+    """The constants, and the values of variables."""
+    at = 0
+    arrays = []
+    for dtype, shape in (*layout.constants, *layout.state):
+        values = np.frombuffer(data, dtype, math.prod(shape), at).reshape(shape)
+        at += values.nbytes
+        arrays.append(_x64.from_numpy(values) if dtype == np.int64 else jnp.asarray(values))
+    return arrays[: len(layout.constants)], arrays[len(layout.constants) :]
+
+
+def _sized(tensor: Tensor, shape: Sequence[Any]) -> Tensor:
+    known = tuple(n if isinstance(n, int) else DYNAMIC for n in shape)
+    return Tensor(tensor.name, tensor.dtype, known)
 
 
 def _leaves(state: State) -> list[jax.Array]:
@@ -189,74 +212,3 @@ def _leaves(state: State) -> list[jax.Array]:
 def _variables(names: Sequence[str], leaves: Sequence[jax.Array]) -> dict[str, Variable]:
     pairs = zip(leaves[::2], leaves[1::2], strict=True)
     return {name: Variable(*pair) for name, pair in zip(names, pairs, strict=True)}
-
-
-def _parts(entry: Mapping[str, Any], inputs: Sequence[Tensor]) -> Parts:
-    """How calls share a batch, if a manifest says so of these inputs."""
-    parts = Parts(**entry)._replace(carries=tuple(entry["carries"]))
-    carried = [t for t, c in zip(inputs, parts.carries, strict=True) if c]
-    most = parts.at_once if parts.examples == DYNAMIC and carried else parts.examples
-    is_sound = isinstance(parts.examples, int) and isinstance(parts.at_once, int)
-    fit = all((t.shape or ())[:1] == (parts.examples,) for t in carried)
-    if not (is_sound and fit and 1 <= parts.at_once <= most):
-        raise ValueError(f"parts are {entry}")
-    return parts
-
-
-def _whole(shape: Sequence[Any], parts: Parts) -> Sequence[Any]:
-    """The shape of what calls of this shape give together."""
-    return (parts.examples, *shape[1:]) if parts.at_once < parts.examples else shape
-
-
-def _entry(tensor: Tensor, shape: Sequence[Any]) -> dict[str, Any]:
-    known = [n if isinstance(n, int) else DYNAMIC for n in shape]
-    return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": known}
-
-
-def _tensor(name: str, dtype: str, shape: Sequence[int]) -> Tensor:
-    return Tensor(name, DType[dtype], tuple(shape))
-
-
-def _write_whole(
-    path: Path, manifest: Mapping[str, Any], program: bytes, arrays: Sequence[jax.Array]
-) -> None:
-    data = io.BytesIO()
-    np.savez(data, *(np.asarray(x).reshape(-1).view(np.uint8) for x in arrays))
-    contents = (json.dumps(manifest).encode(), program, data.getvalue())
-    new = path.with_name(f"{path.name}.new")
-    try:
-        with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in zip(_MEMBERS, contents, strict=True):
-                archive.writestr(name, content)
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
-
-
-def _read(path: Path) -> tuple[dict[str, Any], bytes, list[jax.Array]]:
-    content = path.read_bytes()
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            text, program, data = (archive.read(name) for name in _MEMBERS)
-        manifest = json.loads(text)
-        with np.load(io.BytesIO(data), allow_pickle=False) as packed:
-            raw = [packed[f"arr_{i}"] for i in range(len(manifest["arrays"]))]
-        arrays = [_array(x, *entry) for x, entry in zip(raw, manifest["arrays"], strict=True)]
-    except (
-        zipfile.BadZipFile,
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        EOFError,
-        NotImplementedError,
-        OSError,
-        zlib.error,
-    ) as error:
-        raise FormatError(f"{path} is no {_KIND}, or damaged: {error}") from None
-    return manifest, program, arrays
-
-
-def _array(raw: np.ndarray, dtype: str, shape: Sequence[int]) -> jax.Array:
-    values = raw.view(jnp.dtype(dtype)).reshape(shape)
-    return _x64.from_numpy(values) if values.dtype == np.int64 else jnp.asarray(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tosajax.spec import EXTENSIONS, LEVELS, PROFILES, Level
+from tosajax.typed import check_type, shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +26,10 @@ class Target:
     level: str = "8K"
 
     def __post_init__(self) -> None:
+        for name in ("profiles", "extensions"):
+            if isinstance(getattr(self, name), str):
+                found = shown(getattr(self, name))
+                raise TypeError(f"{name} is {found}, expected a set; Target.parse reads a text")
         object.__setattr__(self, "profiles", frozenset(self.profiles))
         object.__setattr__(self, "extensions", frozenset(self.extensions))
         _reject_unknown("profile", self.profiles, PROFILES)
@@ -39,6 +44,7 @@ class Target:
     @classmethod
     def parse(cls, text: str) -> Target:
         """Reads "PRO-INT+EXT-INT16@8K"; without "@" the level is 8K; case does not matter."""
+        check_type("a target", text, str, 'a text such as "PRO-INT+EXT-INT16@8K"')
         names, at, level = text.partition("@")
         parts = [part.strip().upper() for part in names.split("+") if part.strip()]
         levels = {name.lower(): name for name in LEVELS}
@@ -66,6 +72,20 @@ class Target:
     def __str__(self) -> str:
         names = [n for n in (*PROFILES, *EXTENSIONS) if n in self.names]
         return f"{'+'.join(names)}@{self.level}"
+
+
+def target_of(target: Target | str | None) -> Target:
+    """The target of an argument: one, the text of one, or None for everything.
+
+    Raises:
+      TypeError: it is something else.
+      ValueError: the text is not of a target.
+    """
+    if target is None:
+        return Target.everything()
+    wanted = 'a Target or a text such as "PRO-INT+EXT-INT16@8K"'
+    check_type("target", target, (Target, str), wanted)
+    return Target.parse(target) if isinstance(target, str) else target
 
 
 def _reject_unknown(what: str, names, known) -> None:

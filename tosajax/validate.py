@@ -21,24 +21,30 @@ from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments, declared_variables
 from tosajax.report import Finding, Report, TosaError, Verdict
 from tosajax.spec import Argument, Form, Kind, Operator, TypeRow
-from tosajax.target import Target
+from tosajax.target import Target, target_of
+from tosajax.typed import check_type
 
 # Attributes that refer to the file rather than to a value: a CONST keeps its values, and a
 # VARIABLE its initial value and shape, on the tensor.
 _ON_TENSOR = (Form.VALUES, Form.SHAPE)
 
 
-def validate(graph: Graph, target: Target | None = None) -> Report:
+def validate(graph: Graph, target: Target | str | None = None) -> Report:
     """Checks a graph against the specification and a target (TOSA 1.0.1).
 
     Args:
       graph: any graph; dimensions must be known (see `tosajax.bind`).
-      target: what the implementation offers; everything at level 8K by default.
+      target: what the implementation offers, also as text ("PRO-INT@8K"); everything at level 8K
+        by default.
 
     Returns:
       A report of all findings, and the profiles and extensions the graph needs.
+
+    Raises:
+      TypeError: an argument is of another type.
     """
-    target = target or Target.everything()
+    check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
+    target = target_of(target)
     findings: list[Finding] = []
     needs: list[tuple[frozenset[str], ...]] = []
     variables = declared_variables(graph)

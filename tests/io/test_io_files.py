@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import resource
 import stat
+import time
 from pathlib import Path
 
 import numpy as np
@@ -140,12 +142,10 @@ def test_failed_save_keeps_the_old_file(small_graph, tmp_path, monkeypatch):
     path = tmp_path / "graph.tosa"
     path.write_bytes(b"old")
 
-    def fail(self: Path, content: bytes) -> int:
-        with self.open("wb") as file:
-            file.write(content[:10])
+    def fail(file: int) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(Path, "write_bytes", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="disk full"):
         io.save(small_graph, path)
     assert [p.name for p in tmp_path.iterdir()] == ["graph.tosa"]
@@ -298,3 +298,17 @@ def test_json_root():
         io.load(b'{"version": 3}')
     with pytest.raises(FormatError, match="states no version"):
         io.load(b"{}")
+
+
+@pytest.mark.parametrize("start", [b"", b"\x14\0\0\0TOSA", b"{"], ids=["zeros", "TOSA", "JSON"])
+def test_a_sparse_file_of_5_gb_is_refused_at_once(tmp_path, start):
+    """Of it little is read, so that neither memory nor time grows with its size."""
+    path = tmp_path / "large.tosa"
+    with path.open("wb") as file:
+        file.write(start)
+        file.truncate(5 * 2**30)
+    before, cpu = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises((FormatError, UnsupportedError), match=r"large\.tosa: "):
+        io.load(path)
+    assert time.process_time() - cpu < 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**18  # KiB

@@ -113,7 +113,11 @@ class NNLibParamError(ValueError):
     def __init__(self, kernel: str, argument: str, found: object, wanted: str) -> None:
         self.kernel = kernel
         self.argument = argument
+        self._given = kernel, argument, found, wanted
         super().__init__(f"{kernel}: {argument} is {found}, expected {wanted}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given, self.__dict__
 
 
 class Fault(NamedTuple):
@@ -143,8 +147,12 @@ class NNLibConfigError(ValueError):
     def __init__(self, layer: str, fault: Fault) -> None:
         self.code = fault.code
         self.argument = fault.argument
+        self._given = layer, fault
         found, wanted = f"{fault.argument} is {fault.found}", f"expected {fault.wanted}"
         super().__init__(f"{layer}: {found}, {wanted} [{fault.code.name}]")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given, self.__dict__
 
 
 def wrong_type(function: str, argument: str, value: object, wanted: str) -> TypeError:

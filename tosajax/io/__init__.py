@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 import os
-import secrets
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from tosajax.atomic import replacing
 from tosajax.graph import Graph, Source
 from tosajax.io import detect, flatbuffer, json_form, schema, sidecar
 from tosajax.io.interchange import read_graph, write_graph
 from tosajax.io.versions import check_features, check_version, producer
 from tosajax.report import FormatError, UnsupportedError
+from tosajax.typed import check_type
 
 __all__ = ["load", "save", "to_bytes"]
+
+_START = 2**16  # bytes by which a format is told
+_MOST_READ = 2**31  # bytes of a file that is read as a whole: the limit of flatbuffers
 
 
 def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Graph:
@@ -33,9 +38,11 @@ def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Gra
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return _read(memoryview(source).cast("B"))
+    check_type("source", source, (str, os.PathLike), "a path or the bytes of a file")
     path = Path(source)
-    content = memoryview(path.read_bytes())
     try:
+        with open(path, "rb") as file:
+            content = _content(file)
         graph = _read(content)
     except (FormatError, UnsupportedError) as error:
         raise type(error)(f"{os.fspath(source)}: {error}") from None
@@ -57,18 +64,15 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
       ValueError: the suffix is another one, or the graph has something a file cannot hold.
       OSError: the file cannot be written.
     """
+    check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
+    check_type("path", path, (str, os.PathLike), "a path")
     path = Path(path)
     writers = {".tosa": to_bytes, ".json": _to_json}
     if path.suffix not in writers:
         raise ValueError(f"{path}: suffix is {path.suffix!r}, expected .tosa or .json")
     content = writers[path.suffix](graph)
-    # In the same folder, so that the file appears in one step.
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        draft.write_bytes(content)
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(content)
     sidecar.write(graph, path, content)
 
 
@@ -79,6 +83,19 @@ def to_bytes(graph: Graph) -> bytes:
 
 def _to_json(graph: Graph) -> bytes:
     return json_form.encode(write_graph(graph), schema.GRAPH).encode()
+
+
+def _content(file: IO[bytes]) -> memoryview:
+    """The content of a file, or its beginning where that is of another format."""
+    start = file.read(_START)
+    if not detect.is_flatbuffer(memoryview(start)) and not detect.is_json(memoryview(start)):
+        return memoryview(start)
+    if os.fstat(file.fileno()).st_size <= _MOST_READ:
+        return memoryview(start + file.read())
+    if detect.is_json(memoryview(start)):
+        raise UnsupportedError("the JSON text is larger than 2 GB")
+    # Of files this large, most is data beyond the flatbuffer, and some may be of no tensor.
+    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _read(data: memoryview) -> Graph:

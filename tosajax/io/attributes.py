@@ -100,13 +100,17 @@ def _read(
 
 
 def _read_enumerant(argument: Argument, number: int) -> Any:
-    if number == 0 and argument.default is not spec.REQUIRED:
-        return argument.default  # 0 stands for "not given"
+    """The member of a number.
+
+    0 is what a file has that gives none. Arm's model refuses it also where the specification has a
+    default, which is for those who write graphs.
+    """
     try:
         return argument.dtype(number)  # type: ignore[operator]
     except ValueError:
         names = ", ".join(m.name for m in argument.dtype)  # type: ignore[union-attr]
-        raise FormatError(f"value {number} is unknown, expected one of {names}") from None
+        found = f"value {number} is unknown" if number else "the file gives no value"
+        raise FormatError(f"{found}, expected one of {names}") from None
 
 
 def _type_of(argument: Argument, operator: Operator, tensors: Sequence[Tensor | None]) -> DType:

@@ -138,8 +138,8 @@ class _Block:
     def add(self, tensor: Tensor) -> None:
         if not tensor.name:
             raise FormatError("a tensor or shape has no name")
-        if self.tensors.setdefault(tensor.name, tensor) != tensor:
-            raise FormatError(f"tensor {tensor.name!r} is declared twice, differently")
+        if self.tensors.setdefault(tensor.name, tensor) is not tensor:
+            raise FormatError(f"tensor {tensor.name!r} is declared twice")
 
     def tensor(self, fields: Mapping[str, Any]) -> Tensor:
         _check_unscaled(fields)

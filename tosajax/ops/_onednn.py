@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import platform
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -25,12 +26,25 @@ from jax import lax
 
 from tosajax.ops._window import Window
 
+_VARIABLE = "TOSAJAX_ONEDNN"
 _VERSIONS = frozenset({"0.10.2"})
 # Multiply-accumulates below which a call costs more than it saves.
 _MIN_MACS = 2**22
 _MAX_SUM = 2**24
 # Products of int8 are at most 2**14, so that this many of them fit.
 _MAX_TERMS = _MAX_SUM // 2**14
+
+
+def is_wanted() -> bool:
+    """Whether the environment leaves oneDNN on, as it does unless it has TOSAJAX_ONEDNN=0.
+
+    Raises:
+      ValueError: TOSAJAX_ONEDNN is neither 0 nor 1.
+    """
+    found = os.environ.get(_VARIABLE, "1")
+    if found not in ("0", "1"):
+        raise ValueError(f"the environment variable {_VARIABLE} is {found!r}, expected 0 or 1")
+    return found == "1"
 
 
 def usable() -> bool:

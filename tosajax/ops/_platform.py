@@ -24,7 +24,7 @@ _current: ContextVar[Platform] = ContextVar("platform", default=ANY)
 
 def at_hand(name: str) -> Platform:
     """A platform of this process."""
-    return Platform(name, onednn=name == "cpu" and _onednn.usable())
+    return Platform(name, onednn=_onednn.is_wanted() and name == "cpu" and _onednn.usable())
 
 
 def current() -> Platform:

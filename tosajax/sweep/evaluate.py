@@ -39,6 +39,9 @@ class ReadError(Exception):
         super().__init__(str(reason))
         self.reason = reason
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason,), self.__dict__
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evaluator:

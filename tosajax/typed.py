@@ -1,0 +1,38 @@
+"""What public functions are called with: types and counts, refused by name before anything runs."""
+
+from __future__ import annotations
+
+from numbers import Integral
+
+
+def check_type(name: str, value: object, kinds: type | tuple[type, ...], wanted: str) -> None:
+    """Raises TypeError where an argument is of another type.
+
+    Args:
+      name: of the argument.
+      value: that was given.
+      kinds: one of them is wanted.
+      wanted: the same in words, such as "a Graph".
+    """
+    if not isinstance(value, kinds):
+        raise TypeError(f"{name} is {shown(value)}, expected {wanted}")
+
+
+def count(name: str, value: object) -> int:
+    """A number of things, as an int.
+
+    Raises:
+      TypeError: it is not an integer; a bool is none.
+      ValueError: it is below 1.
+    """
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{name} is {shown(value)}, expected an integer")
+    if value < 1:
+        raise ValueError(f"{name} is {value}, expected at least 1")
+    return int(value)
+
+
+def shown(value: object) -> str:
+    """A value and its type, shortly, for a message."""
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
