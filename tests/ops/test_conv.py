@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import test_util
-from oracle import conv_oracle
+from oracle import conv_oracle, float_bounds
 from oracle.matmul_oracle import (
     check_dot_product,
     draw,
@@ -188,8 +188,16 @@ def test_floats(name, types, case, rng):
                 *(v.astype(np.float64) for v in (x, weight, bias)), **attributes
             )
             limit = DEFINITION[name](
-                *limits, magnitude(bias, types["out_t"]), **attributes, extra=True
+                *limits,
+                magnitude(bias, types["out_t"]),
+                **attributes,
+                # The bound counts padding, but not by an infinite weight, which skips it.
+                extra=special != "weight",
             )
+        if special != "nowhere":
+            found = float_bounds.widen(np.asarray(result))
+            where = ~np.isfinite(reference)
+            np.testing.assert_array_equal(found[where], reference[where])
         check_dot_product(
             result, reference, limit, size=np.prod(taps), out=types["out_t"], acc=types["acc_t"]
         )
@@ -258,8 +266,8 @@ def test_vmap_of_floats(name, rng):
     xs = jnp.stack([inputs[0], -inputs[0]])
     result = jax.jit(jax.vmap(lambda x: function(x, *inputs[1:])))(xs)
     expected = np.stack([function(x, *inputs[1:]) for x in xs])
-    # A sum of at most 60 products of at most 4.
-    np.testing.assert_allclose(result, expected, rtol=0, atol=60 * 240 * 2.0**-24)
+    # Two sums of at most 60 products of at most 4.
+    np.testing.assert_allclose(result, expected, rtol=0, atol=60 * 240 * 2.0**-23)
 
 
 def _assert_vmap(function, inputs, batched, wrap):
@@ -434,3 +442,36 @@ def test_gradients_of_floats(name, case, rng):
         atol=2e-2,
         rtol=2e-2,
     )
+
+
+@pytest.mark.parametrize("name", ["CONV2D", "DEPTHWISE_CONV2D"])
+def test_gradients_and_vmap_where_padding_is_skipped(name, rng):
+    """Gradients are those of the plain product; one answer for all weights of a batch."""
+    types = dict.fromkeys(("in_t", "weight_t", "out_t", "acc_t"), DType.FP32)
+    function, (x, weight, *rest) = _small(name, types, rng, "3x3")
+    infinite = weight.at[0, 0, 0, 0].set(jnp.inf)
+    run = jax.jit(jax.vmap(lambda weight: function(x, weight, *rest)))
+    for result, one in zip(run(jnp.stack([infinite, weight])), (infinite, weight), strict=True):
+        # Two sums of at most 60 products of at most 4.
+        expected = function(x, one, *rest)
+        np.testing.assert_allclose(result, expected, rtol=0, atol=60 * 240 * 2.0**-23)
+
+    def loss(x, weight):
+        return function(x, weight, *rest).sum()
+
+    by_x, by_weight = jax.jit(jax.grad(loss, (0, 1)))(x, infinite)
+    finite = jax.jit(jax.grad(loss, (0, 1)))(x, weight)
+    np.testing.assert_array_equal(by_weight, finite[1])
+    assert np.isinf(by_x).any()
+    assert np.isfinite(by_x).any()
+
+
+def test_constant_finite_weights_cost_nothing(rng):
+    """The second way, for weights that are infinite or NaN, is not in the program."""
+    types = dict.fromkeys(("in_t", "weight_t", "out_t", "acc_t"), DType.FP32)
+    for name, case in zip(NAMES, ("3x3", "uneven", "3x3", "2x2-stride-2"), strict=True):
+        function, (x, weight, *rest) = _small(name, types, rng, case)
+        known = np.asarray(weight)
+        text = jax.jit(lambda x, f=function, w=known, r=rest: f(x, w, *r)).lower(x).as_text()
+        assert "while" not in text
+        assert "while" in jax.jit(function).lower(x, weight, *rest).as_text()

@@ -61,6 +61,17 @@ def test_infinities_zeros_and_nan(name, types):
     assert_identical(getattr(ops, name.lower())(x), expected)
 
 
+@pytest.mark.parametrize(("name", "types"), float_rows("EXP"))
+def test_subnormal_values_of_short_arrays(name, types):
+    """As they are or as zeros; XLA:CPU has other code for the few than for the many."""
+    dtype = types["in_out_t"].storage
+    x = np.array([0.004, 0.5, -0.75]) * float_bounds.normal_min(dtype)
+    program = jax.jit(lambda x: {name: getattr(ops, name.lower())(x) for name in FUNCTIONS})
+    for name, result in program(x.astype(dtype)).items():
+        reference, bound, _ = FUNCTIONS[name]
+        float_bounds.assert_within(np.asarray(result), (x.astype(dtype),), reference, bound)
+
+
 @pytest.mark.parametrize(("name", "types"), float_rows("NEGATE"))
 def test_negate_of_floats_flips_the_sign(name, types, rng):
     dtype = types["in_out_t"].storage
@@ -144,6 +155,10 @@ def test_gradients_are_those_of_the_formulas(name, slope, dtype):
     gradient = jax.grad(getattr(ops, name.lower()))(jnp.asarray(0.5, dtype))
     assert gradient.dtype == dtype
     np.testing.assert_allclose(gradient.astype(jnp.float32), slope, rtol=1e-2)
+
+
+def test_gradient_of_log_at_zero_is_infinite():
+    assert jax.grad(ops.log)(jnp.float32(0)) == np.inf
 
 
 def test_clz_of_a_constant():

@@ -81,6 +81,8 @@ def within(result: np.ndarray, reference, bound) -> np.ndarray:
     negative = reference < 0
     value, expected = np.where(negative, -value, value), np.abs(reference)
     with np.errstate(invalid="ignore"):
+        # An infinite value has no neighbours, whatever a relative bound makes of it.
+        bound = np.where(np.isinf(expected), 0.0, bound)
         high, low = expected + bound, expected - bound
     high = np.where(high > normal_max(dtype), np.inf, high)
     low = np.where(low > normal_max(dtype), np.inf, low)
@@ -90,7 +92,8 @@ def within(result: np.ndarray, reference, bound) -> np.ndarray:
         close = np.where(value == 0, low < normal_min(dtype), close)
     if dtype.name == "float8_e4m3fn":
         close = np.where(np.isnan(value), np.isinf(high), close)
-    return np.where(np.isnan(reference), np.isnan(value), ~np.isfinite(bound) | close)
+    close |= ~np.isfinite(bound) & np.isfinite(reference)
+    return np.where(np.isnan(reference), np.isnan(value), close)
 
 
 def within_ulp(result: np.ndarray, reference, ulps: float) -> np.ndarray:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
-from tosajax.grad._follow import follow
+from tosajax.ops._follow import follow
 
 
 @jax.tree_util.register_dataclass

@@ -13,7 +13,7 @@ from jax import lax
 
 from tosajax.fixedpoint import apply_lookup
 from tosajax.fixedpoint.scale import multiply_and_shift
-from tosajax.ops.elementwise_unary import in_float32
+from tosajax.ops.elementwise_unary import flush, in_float32
 from tosajax.spec.enums import NanMode
 
 
@@ -226,14 +226,15 @@ def pow(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """Input1 to the power of input2 (TOSA 1.0.1, "POW").
 
     Args:
-      input1: float32, float16 or bfloat16; finite, not negative.
+      input1: float32, float16 or bfloat16; finite, not negative; subnormal float32 and bfloat16
+        are 0.
       input2: the type of `input1`, finite, positive where `input1` is zero; a shape that broadcasts
         with it.
 
     Returns:
       The type of `input1`, the broadcast shape.
     """
-    return in_float32(jnp.power, input1, input2)
+    return in_float32(lambda x, y: jnp.power(flush(x), y), input1, input2)
 
 
 def sub(input1: jax.Array, input2: jax.Array) -> jax.Array:

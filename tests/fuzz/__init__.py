@@ -1,0 +1,1 @@
+"""Attacks on everything that tosajax reads."""
