@@ -44,7 +44,7 @@ def bias_correct(model: QModel, params: Params, batches: Iterable[Any]) -> Param
 
 
 def _biased(model: QModel) -> list[tuple[Node, Bias]]:
-    """The convolutions of the float graph, in order, with the recipe of their bias."""
+    """The nodes that add a bias of their own, in order, with its recipe."""
     assert model.float_graph is not None
     nodes = model.float_graph.ordered_nodes()
     found = [(node, model.recipes.get(f"{node.outputs[0]}/bias")) for node in nodes if node.outputs]
@@ -54,7 +54,7 @@ def _biased(model: QModel) -> list[tuple[Node, Bias]]:
 def _mean_error(
     model: QModel, params: Params, original: Params, name: str, recipe: Bias, batches: list[Any]
 ) -> jax.Array:
-    """What the accumulator of a convolution has more than the floats, by channel."""
+    """Mean error of the accumulator against the float graph, per channel or value of the bias."""
     integers = model.with_outputs(f"{name}/acc")
     floats = model.with_outputs(name)
 
@@ -64,7 +64,14 @@ def _mean_error(
         (wanted,) = floats.apply(original, *inputs, mode="float")
         unit = recipe.scale(params)
         found = tie(acc) * unit.reshape((1,) * (len(acc.shape) - 1) + (-1,))
-        return (found - wanted).mean(tuple(range(wanted.ndim - 1)))
+        difference = found - wanted
+        if recipe.shape is None:
+            return difference.mean(tuple(range(wanted.ndim - 1)))
+        shape = params["values"][recipe.tensor].shape
+        if difference.ndim > len(shape):  # of a batch in front
+            difference = difference.mean(0)
+        axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
+        return difference.mean(axes, keepdims=True)
 
     errors = [error(params, *as_inputs(batch)) for batch in batches]
     return jnp.stack(errors).mean(0)

@@ -25,6 +25,7 @@ def prepare(
     rounding_mode: RoundingMode = RoundingMode.SINGLE_ROUND,
     estimator: Estimator = clipped_ste,
     overrides: Mapping[str, Estimator] | None = None,
+    own_pool_scales: bool = True,
 ) -> QModel:
     """Turns a float graph into a model of integers, to calibrate, to train and to freeze.
 
@@ -43,6 +44,9 @@ def prepare(
       rounding_mode: of every RESCALE but those of INT48, which have one.
       estimator: what stands for the derivative of rounding and saturation; of integers.
       overrides: other estimators, by operator ("RESCALE").
+      own_pool_scales: means of AVG_POOL2D are sums that a RESCALE divides, with a scale of their
+        own, as they spread less than what they are means of; by REDUCE_SUM of a whole image, by
+        DEPTHWISE_CONV2D of windows. False keeps AVG_POOL2D, which rounds to its input's scale.
 
     Raises:
       TosaError: the graph is illegal.
@@ -58,7 +62,7 @@ def prepare(
         return QModel(float_graph=simple, **made._asdict())
     found = functions(simple)
     inside = covered(simple, found)
-    converter = Converter(simple, found, {*inside, *found}, rules, rounding_mode)
+    converter = Converter(simple, found, {*inside, *found}, rules, rounding_mode, own_pool_scales)
     for name in simple.inputs:
         converter.input(name)
     for node in simple.ordered_nodes():

@@ -7,18 +7,29 @@ from typing import Any
 
 
 class Progress:
-    """A bar on a terminal, with rate and time left, where the `cli` extra is installed."""
+    """A bar on a terminal, with rate and time left, where the `cli` extra is installed.
 
-    def __init__(self, total: int, is_shown: bool):
+    Args:
+      total: how many updates there will be; None where that is not known.
+      is_shown: whether there is a bar.
+      unit: what an update counts.
+    """
+
+    def __init__(self, total: int | None, is_shown: bool, *, unit: str = "it"):
         self._bar: Any = None
         if is_shown:
             try:
                 from tqdm import tqdm
             except ImportError:
                 return
-            self._bar = tqdm(total=total, unit="setting", disable=None, dynamic_ncols=True)
+            self._bar = tqdm(total=total, unit=unit, disable=None, dynamic_ncols=True)
 
-    def update(self, count: int) -> None:
+    def step(self, text: str) -> None:
+        """Says what is done until the next update."""
+        if self._bar is not None:
+            self._bar.set_description(text)
+
+    def update(self, count: int = 1) -> None:
         if self._bar is not None:
             self._bar.update(count)
 
