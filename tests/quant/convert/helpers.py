@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
@@ -62,6 +63,8 @@ class Trial:
         against: Sequence[str] = ("frozen",),
         **settings: Any,
     ) -> None:
+        # Variants are for several graphs, of other names.
+        rules = [r for r in rules if any(re.search(r.pattern, name) for name in graph.tensors)]
         # Fixtures of modules are made before those of functions, which set this.
         with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
             self.model = prepare(graph, rules, **settings)
