@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
@@ -123,7 +124,7 @@ def as_they_are(tensor: Tensor, x: Any) -> Any:
         raise TypeError(f"input {tensor.name!r} has type {x.dtype}, expected {wanted}")
     if tensor.dtype is DType.BOOL:
         return jnp.asarray(x)
-    if not isinstance(x, jax.core.Tracer):
+    if not isinstance(x, Tracer):
         _check_range(tensor, x)
     if tensor.dtype is DType.INT48:  # held in int64, which JAX has in places only
         return QTensor.of(jnp.asarray(x))
@@ -174,7 +175,7 @@ def check_finite(tensors: Sequence[Tensor], inputs: Sequence[Any], *, where: str
     """
     check_count(tensors, inputs)
     for tensor, x in zip(tensors, inputs, strict=True):
-        if isinstance(x, QTensor | jax.core.Tracer):
+        if isinstance(x, QTensor | Tracer):
             continue
         index = first_not_finite(_numbers(tensor, x))
         if index is not None:
@@ -233,7 +234,7 @@ def check_scales(qparams: Mapping[str, QParams], names: Iterable[str]) -> None:
         check_type(f"params['qparams'][{name!r}]", own, QParams, "QParams")
         for what in ("scale", "zero_point", "bits"):
             value = getattr(own, what)
-            if isinstance(value, jax.core.Tracer):
+            if isinstance(value, Tracer):
                 continue
             value = np.asarray(value)
             is_right = np.isfinite(value) & ((value > 0) | (what == "zero_point"))
@@ -253,7 +254,7 @@ def check_scales(qparams: Mapping[str, QParams], names: Iterable[str]) -> None:
 def check_no_nan(params: Params) -> None:
     """Raises ValueError where a parameter is NaN, with its name and index."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if not isinstance(leaf, jax.core.Tracer) and (index := first_nan(leaf)) is not None:
+        if not isinstance(leaf, Tracer) and (index := first_nan(leaf)) is not None:
             at = f" at {index}" if index else ""
             raise ValueError(
                 f"params{jax.tree_util.keystr(path)} is NaN{at}, expected numbers: training has "

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
@@ -195,7 +196,7 @@ def known_values(model: QModel, values: Mapping[str, Any] | None) -> dict[str, j
             raise ValueError(
                 f"values[{name!r}] has shape {own.shape}, expected {known[name].shape}"
             )
-        if not isinstance(own, jax.core.Tracer) and (index := first_nan(own)) is not None:
+        if not isinstance(own, Tracer) and (index := first_nan(own)) is not None:
             raise ValueError(f"values[{name!r}] is NaN at {index}, expected numbers")
         known[name] = jnp.asarray(own.astype(jnp.float32))
     return known

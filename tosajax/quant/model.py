@@ -262,8 +262,8 @@ class QModel:
     @functools.cached_property
     def trained(self) -> tuple[str, ...]:
         """The constants of the float graph that parameters hold: weights, biases and others."""
-        kinds = Weight | Bias | Value
-        names = [recipe.tensor for recipe in self.recipes.values() if isinstance(recipe, kinds)]
+        recipes = self.recipes.values()
+        names = [recipe.tensor for recipe in recipes if isinstance(recipe, Weight | Bias | Value)]
         return tuple(dict.fromkeys(names))
 
     def _make(self, params: Params) -> dict[str, Any]:

@@ -57,15 +57,7 @@ def prepare(
       ValueError: an estimator beside FP8; a graph without floats, which `lift` takes; or a rule
         whose pattern is found in no name.
     """
-    check_type("graph", graph, Graph, "a Graph, as `tosajax.load` gives it")
-    check_type("rules", rules, list | tuple, "a list of rules, as `rule` makes them")
-    for each in rules:
-        check_type("an element of rules", each, Rule, "a Rule, as `rule` makes it")
-    if not any(tensor.dtype.is_float for tensor in graph.tensors.values()):
-        raise ValueError(
-            f"graph {graph.name!r} has no floats to quantize: it is of integers already; "
-            "quant.lift trains such graphs"
-        )
+    _check(graph, rules)
     simple = simplify(graph)
     check_rules(rules, graph, simple)
     if float8.is_asked_for(simple, rules):
@@ -95,6 +87,18 @@ def prepare(
         estimator=estimator,
         overrides=overrides or {},
     )
+
+
+def _check(graph: Graph, rules: Sequence[Rule]) -> None:
+    check_type("graph", graph, Graph, "a Graph, as `tosajax.load` gives it")
+    check_type("rules", rules, list | tuple, "a list of rules, as `rule` makes them")
+    for each in rules:
+        check_type("an element of rules", each, Rule, "a Rule, as `rule` makes it")
+    if not any(tensor.dtype.is_float for tensor in graph.tensors.values()):
+        raise ValueError(
+            f"graph {graph.name!r} has no floats to quantize: it is of integers already; "
+            "quant.lift trains such graphs"
+        )
 
 
 def _convert(converter: Converter, node: Node) -> None:

@@ -115,6 +115,7 @@ def report(
     check_type("model", model, QModel, "a QModel, from `prepare`")
     if model.float_graph is None:
         raise ValueError("a model without a float graph has nothing to compare with")
+    model.check(params)
     if not allow_nan:
         check_finite(model.float_graph.input_tensors, inputs)
     inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))

@@ -87,7 +87,7 @@ def _in_accumulator(c: Converter, node: Node, acc: Tensor, bias: Bias, channels:
         operand = c.get(node.inputs[1])
     else:
         name = next(n for n in node.inputs if c.constant(n) is not None)
-        *shape, last = c.graph.tensors[name].shape or ()
+        *shape, last = c.graph.tensors[name].shape or (1,)
         shape = (*shape, max(last, channels))
         recipe = dataclasses.replace(bias, tensor=name, shape=shape)
         operand = c.made(f"{output}/bias", recipe, DType.INT32, shape)

@@ -70,9 +70,9 @@ def _windowed_mean(c: Converter, node: Node, windows: _Windows, bits: int) -> No
     """A convolution with ones, as AVG_POOL2D would round its means to the unit of its input."""
     (input, *_), (output,) = node.inputs, node.outputs
     x = c.get(input)
-    channels = (x.shape or ())[3]
+    assert x.shape is not None
     acc_type = DType.INT48 if x.dtype is DType.INT16 else DType.INT32
-    ones = np.ones((*node.attributes["kernel"], channels, 1), np.int8)
+    ones = np.ones((*node.attributes["kernel"], x.shape[3], 1), np.int8)
     sums = c.builder.op(
         "DEPTHWISE_CONV2D",
         x,
