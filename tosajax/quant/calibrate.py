@@ -185,20 +185,22 @@ def known_values(model: QModel, values: Mapping[str, Any] | None) -> dict[str, j
     if values is None:
         return known
     check_type("values", values, Mapping, "a dictionary of arrays by tensor name")
+    assert model.float_graph is not None
+    constants = {n: t for n, t in model.float_graph.tensors.items() if t.values is not None}
     for name, value in values.items():
-        if name not in known:
+        if name not in constants:
             raise ValueError(
-                f"values has {name!r}, which is not a constant of the model{close_to(name, known)}"
+                f"values has {name!r}, which is not a constant of the model"
+                f"{close_to(name, constants)}"
             )
+        tensor = constants[name]
         # On the host, where no 64-bit type is lost on the way.
         own = value if isinstance(value, jax.Array) else np.asarray(value)
-        if own.shape != known[name].shape:
-            raise ValueError(
-                f"values[{name!r}] has shape {own.shape}, expected {known[name].shape}"
-            )
+        if own.shape != tensor.shape:
+            raise ValueError(f"values[{name!r}] has shape {own.shape}, expected {tensor.shape}")
         if not isinstance(own, Tracer) and (index := first_nan(own)) is not None:
             raise ValueError(f"values[{name!r}] is NaN at {index}, expected numbers")
-        known[name] = jnp.asarray(own.astype(jnp.float32))
+        known[name] = jnp.asarray(own.astype(tensor.dtype.storage))
     return known
 
 

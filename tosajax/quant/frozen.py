@@ -84,15 +84,12 @@ def check_rescales(
         wrong = (multiplier <= 0) | (shift < MIN_SHIFT) | (shift > MAX_SHIFT)
         if wrong.any():
             recipe = recipes[node.inputs[1]]
-            found = _described(recipe.scale, params, wrong) if _has_scale(recipe) else ""
+            is_made = isinstance(recipe, Multiplier)  # and not a constant that is trained
+            found = _described(recipe.scale, params, wrong) if is_made else ""
             raise ValueError(
                 f"{node.title}: a scale cannot be expressed{found}, expected all in "
                 f"[2**-62, 2**{largest - 2})"
             )
-
-
-def _has_scale(recipe: Any) -> bool:
-    return isinstance(recipe, Multiplier)
 
 
 def _described(scale: Scale, params: Params, wrong: np.ndarray) -> str:
