@@ -17,6 +17,7 @@ class Progress:
 
     def __init__(self, total: int | None, is_shown: bool, *, unit: str = "it"):
         self._bar: Any = None
+        self._text = ""
         if is_shown:
             try:
                 from tqdm import tqdm
@@ -26,7 +27,9 @@ class Progress:
 
     def step(self, text: str) -> None:
         """Says what is done until the next update."""
-        if self._bar is not None:
+        # Each change draws the bar anew.
+        if self._bar is not None and text != self._text:
+            self._text = text
             self._bar.set_description(text)
 
     def update(self, count: int = 1) -> None:
