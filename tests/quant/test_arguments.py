@@ -291,25 +291,29 @@ def test_parameters_of_other_kinds(model, params):
 
 
 def test_arguments_of_other_types(model, params):
+    untyped: Any = tq
     graph = network()
     cases = (
-        (lambda: tq.prepare("m.tosa"), "graph is of type str, expected a Graph"),
-        (lambda: tq.prepare(graph, tq.rule(".*")), "rules is of type Rule, expected a list"),
-        (lambda: tq.prepare(graph, [".*"]), "an element of rules is of type str"),
-        (lambda: tq.rule(3), "pattern is of type int, expected a regular expression"),
-        (lambda: tq.rule(".*", act="i8"), "act is of type str, expected a QSpec"),
-        (lambda: tq.lift(None), "graph is None, expected a Graph"),
-        (lambda: tq.calibrate(graph, [EXAMPLES]), "model is of type Graph, expected a QModel"),
-        (lambda: tq.calibrate(model, None), "batches is None, expected an iterable"),
-        (lambda: tq.calibrate(model, "a.npy"), "batches is of type str, expected an iterable"),
-        (lambda: tq.calibrate(model, [EXAMPLES], values=[1]), "values is of type list"),
-        (lambda: tq.with_bits(model, params, 4), "bits is of type int, expected a dictionary"),
-        (lambda: tq.report(graph, params, EXAMPLES), "model is of type Graph"),
-        (lambda: tq.sensitivity(model, params, EXAMPLES, names="w"), "names is of type str"),
+        (lambda: untyped.prepare("m.tosa"), "graph is of type str, expected a Graph"),
+        (
+            lambda: untyped.prepare(graph, untyped.rule(".*")),
+            "rules is of type Rule, expected a list",
+        ),
+        (lambda: untyped.prepare(graph, [".*"]), "an element of rules is of type str"),
+        (lambda: untyped.rule(3), "pattern is of type int, expected a regular expression"),
+        (lambda: untyped.rule(".*", act="i8"), "act is of type str, expected a QSpec"),
+        (lambda: untyped.lift(None), "graph is None, expected a Graph"),
+        (lambda: untyped.calibrate(graph, [EXAMPLES]), "model is of type Graph, expected a QModel"),
+        (lambda: untyped.calibrate(model, None), "batches is None, expected an iterable"),
+        (lambda: untyped.calibrate(model, "a.npy"), "batches is of type str, expected an iterable"),
+        (lambda: untyped.calibrate(model, [EXAMPLES], values=[1]), "values is of type list"),
+        (lambda: untyped.with_bits(model, params, 4), "bits is of type int, expected a dictionary"),
+        (lambda: untyped.report(graph, params, EXAMPLES), "model is of type Graph"),
+        (lambda: untyped.sensitivity(model, params, EXAMPLES, names="w"), "names is of type str"),
     )
     for run, message in cases:
         with pytest.raises(TypeError, match=message):
-            run()  # type: ignore[operator]
+            run()
     with pytest.raises(ValueError, match=r"names has 'conv', .*close to it: 'conv1'"):
         tq.sensitivity(model, params, EXAMPLES, names=["conv"])
     with pytest.raises(ValueError, match=r"against \['oracle'\]"):
