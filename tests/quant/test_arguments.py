@@ -296,7 +296,7 @@ def test_arguments_of_other_types(model, params):
     cases = (
         (lambda: untyped.prepare("m.tosa"), "graph is of type str, expected a Graph"),
         (
-            lambda: untyped.prepare(graph, untyped.rule(".*")),
+            lambda: untyped.prepare(graph, tq.rule(".*")),
             "rules is of type Rule, expected a list",
         ),
         (lambda: untyped.prepare(graph, [".*"]), "an element of rules is of type str"),
