@@ -39,6 +39,8 @@ LAYERS: dict[str, set[str]] = {
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},
     "hifi": {"atomic", "dtypes", "fixedpoint", "ops"},
     "atomic": set(),
+    "nan": set(),
+    "progress": set(),
     "locations": {"graph"},
     "zero_points": {"graph", "spec"},
     "rewrite": {"dtypes", "graph", "locations", "report", "spec", "zero_points"},

@@ -57,6 +57,7 @@ def check_integers(setting: Setting, compared: Compared) -> None:
         assert low <= values[name].min()
         assert values[name].max() <= high
     weights = [node.inputs[1] for node in frozen.nodes if node.op.endswith("CONV2D")]
+    weights = [name for name in weights if not name.endswith("/ones")]  # those of a mean
     limit = 2 ** (setting.weight_bits - 1) - 1
     for tensor in (frozen.tensors[name] for name in weights):
         assert tensor.dtype is DTYPES[setting.weight]

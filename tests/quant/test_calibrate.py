@@ -156,12 +156,15 @@ def test_report_of_a_graph_with_indices():
 
 
 def test_report_of_nothing():
+    """Rows of a constant, which are integers as they are looked up."""
     b = Builder()
-    x = b.input("x", DType.INT32, (3,))
-    model = tq.prepare(b.graph([b.op("ABS", x)]))
-    params = tq.calibrate(model, [np.zeros(3, np.int32)])
+    rows = b.const(np.ones((1, 5, 3)), DType.FP32, name="rows")
+    indices = b.input("indices", DType.INT32, (1, 4))
+    model = tq.prepare(b.graph([b.op("GATHER", rows, indices)]))
+    examples = np.zeros((1, 4), np.int32)
+    params = tq.calibrate(model, [examples])
     with pytest.raises(ValueError, match="no quantized tensor"):
-        tq.report(model, params, np.zeros(3, np.int32))
+        tq.report(model, params, examples)
 
 
 def test_report_counts_what_saturates_and_what_is_dead():

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tosajax.progress import Progress
 from tosajax.sweep import Results
-from tosajax.sweep.progress import Progress
 
 NAN, INF = math.nan, math.inf
 

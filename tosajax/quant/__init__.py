@@ -40,7 +40,7 @@ from tosajax.quant.qparams import (
 from tosajax.quant.report import QuantReport, Row, report
 from tosajax.quant.sensitivity import sensitivity
 from tosajax.quant.spec import QSpec, Rule, rule
-from tosajax.quant.training import relative_steps
+from tosajax.quant.training import project, relative_steps
 
 __all__ = [
     "BitExactReport",
@@ -74,6 +74,7 @@ __all__ = [
     "observe",
     "percentile",
     "prepare",
+    "project",
     "quantize",
     "relative_steps",
     "report",

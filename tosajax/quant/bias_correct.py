@@ -10,12 +10,14 @@ import jax.numpy as jnp
 
 from tosajax.grad.qtensor import tie
 from tosajax.graph import Node
-from tosajax.quant.calibrate import as_inputs
+from tosajax.quant.calibrate import examples
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Bias, Params
 
 
-def bias_correct(model: QModel, params: Params, batches: Iterable[Any]) -> Params:
+def bias_correct(
+    model: QModel, params: Params, batches: Iterable[Any], *, allow_nan: bool = False
+) -> Params:
     """Moves each bias by the mean error of its channel, layer after layer.
 
     Each layer is measured with those before it corrected, so that the examples are run once for
@@ -25,16 +27,20 @@ def bias_correct(model: QModel, params: Params, batches: Iterable[Any]) -> Param
       model: from `prepare`.
       params: from `calibrate`.
       batches: examples, as for `calibrate`.
+      allow_nan: takes examples with NaN or infinities.
 
     Returns:
       The parameters with other biases.
 
     Raises:
-      ValueError: a model of FP8, whose sums are floats.
+      TypeError: an argument, or an example, is of another type.
+      ValueError: a model of FP8, whose sums are floats, or without a float graph; the parameters
+        are of another model; or there are no examples, or one is NaN or infinite.
     """
+    batches = examples(model, params, batches, allow_nan=allow_nan)
     if model.is_float8:
         raise ValueError("bias_correct is for sums of integers, and those of an FP8 model are not")
-    batches, original = list(batches), params
+    original = params
     for node, recipe in _biased(model):
         error = _mean_error(model, params, original, node.outputs[0], recipe, batches)
         values = params["values"]
@@ -44,7 +50,7 @@ def bias_correct(model: QModel, params: Params, batches: Iterable[Any]) -> Param
 
 
 def _biased(model: QModel) -> list[tuple[Node, Bias]]:
-    """The convolutions of the float graph, in order, with the recipe of their bias."""
+    """The nodes that add a bias of their own, in order, with its recipe."""
     assert model.float_graph is not None
     nodes = model.float_graph.ordered_nodes()
     found = [(node, model.recipes.get(f"{node.outputs[0]}/bias")) for node in nodes if node.outputs]
@@ -54,7 +60,7 @@ def _biased(model: QModel) -> list[tuple[Node, Bias]]:
 def _mean_error(
     model: QModel, params: Params, original: Params, name: str, recipe: Bias, batches: list[Any]
 ) -> jax.Array:
-    """What the accumulator of a convolution has more than the floats, by channel."""
+    """Mean error of the accumulator against the float graph, per channel or value of the bias."""
     integers = model.with_outputs(f"{name}/acc")
     floats = model.with_outputs(name)
 
@@ -64,7 +70,14 @@ def _mean_error(
         (wanted,) = floats.apply(original, *inputs, mode="float")
         unit = recipe.scale(params)
         found = tie(acc) * unit.reshape((1,) * (len(acc.shape) - 1) + (-1,))
-        return (found - wanted).mean(tuple(range(wanted.ndim - 1)))
+        difference = found - wanted
+        if recipe.shape is None:
+            return difference.mean(tuple(range(wanted.ndim - 1)))
+        shape = params["values"][recipe.tensor].shape
+        if difference.ndim > len(shape):  # of a batch in front
+            difference = difference.mean(0)
+        axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
+        return difference.mean(axes, keepdims=True)
 
-    errors = [error(params, *as_inputs(batch)) for batch in batches]
+    errors = [error(params, *batch) for batch in batches]
     return jnp.stack(errors).mean(0)

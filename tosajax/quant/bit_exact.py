@@ -13,6 +13,8 @@ from tosajax import reference_model, spec
 from tosajax.executable import compile
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph
+from tosajax.progress import Progress
+from tosajax.quant.arguments import check_finite, check_type
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Params
 
@@ -65,7 +67,12 @@ class BitExactReport:
 
 
 def check_bit_exact(
-    model: QModel, params: Params, *inputs: Any, against: Sequence[str] = AGAINST
+    model: QModel,
+    params: Params,
+    *inputs: Any,
+    against: str | Sequence[str] = AGAINST,
+    allow_nan: bool = False,
+    progress: bool = False,
 ) -> BitExactReport:
     """Compares every tensor of a model, as it is trained, with those of its frozen graph.
 
@@ -77,33 +84,47 @@ def check_bit_exact(
       model: with its parameters.
       inputs: as for `QModel.apply`.
       against: "frozen", the graph of `freeze` as `tosajax.compile` runs it; "reference_model",
-        Arm's model running it (needs `pip install 'tosajax[reference]'`).
+        Arm's model running it (needs `pip install 'tosajax[reference]'`); or one of them.
+      allow_nan: takes examples with NaN or infinities.
+      progress: show a bar of programs (as trained, and each of `against`) on a terminal.
 
     Raises:
       ImportError: Arm's model is not installed.
-      ValueError: there is no such program to compare with, or Arm's model refuses the graph.
+      TypeError: an argument is of another type.
+      ValueError: there is no such program to compare with, or Arm's model refuses the graph; the
+        parameters cannot be frozen; or an example is NaN or infinite.
     """
+    check_type("model", model, QModel, "a QModel, from `prepare` or `lift`")
+    against = (against,) if isinstance(against, str) else against
     unknown = sorted(set(against) - set(AGAINST))
     if unknown or not against:
         raise ValueError(f"against {unknown}, expected some of {', '.join(AGAINST)}")
+    if not allow_nan:
+        check_finite(model.graph.input_tensors, inputs)
     if "reference_model" in against:
         reference_model.check_installed()
     frozen = model.freeze(params)
     names = _computed(frozen)
     watched = model.with_outputs(*names)
-    integers = jax.jit(watched.input_integers)(params, *inputs)
-    trained = jax.jit(watched.integers)(params, *inputs)
-    expected = {n: np.asarray(payload(y)) for n, y in zip(names, trained, strict=True)}
-    rows = [
-        np.asarray(payload(x)).reshape(-1, *(tensor.shape or ()))
-        for x, tensor in zip(integers, frozen.input_tensors, strict=True)
-    ]
-    examples = list(zip(*rows, strict=True))
-    found = []
-    for program in against:
-        run = _run_frozen if program == "frozen" else _run_reference
-        other = run(frozen, names, examples)
-        found += [_compare(n, program, expected[n], other[n]) for n in names]
+    inputs = model.given(inputs)
+    with Progress(1 + len(against), progress, unit="program") as bar:
+        bar.step("compiling what is trained")
+        integers = jax.jit(watched.input_integers)(params, *inputs)
+        trained = jax.jit(watched.integers)(params, *inputs)
+        expected = {n: np.asarray(payload(y)) for n, y in zip(names, trained, strict=True)}
+        rows = [
+            np.asarray(payload(x)).reshape(-1, *(tensor.shape or ()))
+            for x, tensor in zip(integers, frozen.input_tensors, strict=True)
+        ]
+        examples = list(zip(*rows, strict=True))
+        found = []
+        for program in against:
+            bar.update()
+            bar.step(program.replace("_", " "))
+            run = _run_frozen if program == "frozen" else _run_reference
+            other = run(frozen, names, examples)
+            found += [_compare(n, program, expected[n], other[n]) for n in names]
+        bar.update()
     return BitExactReport(tuple(found))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from tosajax.quant.arguments import check_type, close_to
 from tosajax.quant.calibrate import weight_qparams
 from tosajax.quant.model import QModel
 from tosajax.quant.observers import scale_and_zero_point
@@ -29,8 +30,13 @@ def with_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> Params:
       bits: by tensor name.
 
     Raises:
-      ValueError: a tensor has no scale of its own, or not as many bits.
+      TypeError: the bits are not by tensor name.
+      ValueError: a tensor has no scale of its own, or not as many bits; or the parameters are of
+        another model.
     """
+    check_type("model", model, QModel, "a QModel, from `prepare`")
+    check_type("bits", bits, Mapping, "a dictionary of bits by tensor name")
+    model.check(params)
     check_bits(model, params, bits)
     qparams = dict(params["qparams"])
     for name, count in bits.items():
@@ -47,7 +53,8 @@ def check_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> None:
     """Raises ValueError where `with_bits` does."""
     for name, count in bits.items():
         if name not in model.specs:
-            raise ValueError(f"tensor {name!r} has no scale of its own")
+            close = close_to(name, model.specs)
+            raise ValueError(f"tensor {name!r} has no scale of its own{close}")
         known = params["qparams"][name]
         if isinstance(count, int | float) and not 2 <= count <= known.dtype.bits:
             raise ValueError(

@@ -5,21 +5,31 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
+from tosajax.nan import first_nan
+from tosajax.progress import Progress
+from tosajax.quant.arguments import (
+    as_inputs,
+    check_batches,
+    check_finite,
+    check_type,
+    close_to,
+    real_inputs,
+)
 from tosajax.quant.convert.converter import TABLE_SIZE
-from tosajax.quant.float8 import Value
 from tosajax.quant.model import QModel
 from tosajax.quant.observers import Histogram, check_percentile, percentile_qparams, tail
 from tosajax.quant.qparams import Grid, QParams, dequantize, float8_limit
-from tosajax.quant.recipes import Bias, Params, Weight
+from tosajax.quant.recipes import Params
 from tosajax.quant.regions import evaluate
 from tosajax.quant.spec import QSpec
 
@@ -27,7 +37,12 @@ Batch = Any
 
 
 def calibrate(
-    model: QModel, batches: Iterable[Batch], *, values: dict[str, Any] | None = None
+    model: QModel,
+    batches: Iterable[Batch],
+    *,
+    values: Mapping[str, Any] | None = None,
+    allow_nan: bool = False,
+    progress: bool = False,
 ) -> Params:
     """Finds scales and zero points: those of weights from them, others by running examples.
 
@@ -35,14 +50,46 @@ def calibrate(
       model: from `prepare`.
       batches: examples; each an input as for `QModel.apply`, or a tuple of inputs.
       values: constants of the float graph by name, where they have been trained since.
+      allow_nan: takes examples with NaN or infinities, and tensors that become NaN; ranges leave
+        these values out.
+      progress: show a bar of batches, with the rate, on a terminal; the first one compiles.
 
     Returns:
       Parameters for `QModel.apply`.
 
     Raises:
-      ValueError: there are no examples.
+      TypeError: an argument, or an example, is of another type.
+      ValueError: there are no examples; or one is NaN or infinite, or has another shape; or a
+        tensor becomes NaN, or a value is.
     """
-    return settle(model, observe(model, batches, values=values))
+    observed = observe(model, batches, values=values, allow_nan=allow_nan, progress=progress)
+    return settle(model, observed)
+
+
+def examples(
+    model: QModel, params: Params, batches: Iterable[Batch], *, allow_nan: bool
+) -> list[tuple[Any, ...]]:
+    """Batches as inputs of the float graph, of a model with its parameters.
+
+    Raises:
+      TypeError: an argument, or an example, is of another type.
+      ValueError: the model has no float graph; the parameters are of another model; or there are
+        no examples, or one is NaN or infinite.
+    """
+    check_type("model", model, QModel, "a QModel, from `prepare`")
+    if model.float_graph is None:
+        raise ValueError("the model has no float graph to compare with, expected one of `prepare`")
+    model.check(params)
+    check_batches(batches)
+    tensors, found = model.float_graph.input_tensors, []
+    for number, batch in enumerate(batches):
+        inputs = as_inputs(batch)
+        if not allow_nan:
+            check_finite(tensors, inputs, where=f"batch {number}: ")
+        found.append(tuple(real_inputs(tensors, inputs)))
+    if not found:
+        raise ValueError("no examples to learn from")
+    return found
 
 
 @jax.tree_util.register_dataclass
@@ -60,11 +107,19 @@ class Observed:
 
 
 def observe(
-    model: QModel, batches: Iterable[Batch], *, values: dict[str, Any] | None = None
+    model: QModel,
+    batches: Iterable[Batch],
+    *,
+    values: Mapping[str, Any] | None = None,
+    allow_nan: bool = False,
+    progress: bool = False,
 ) -> Observed:
     """Runs examples in floats; see `calibrate`."""
-    values = {**initial_values(model), **(values or {})}
-    return Observed(values, _states(model, {"values": values, "qparams": {}}, batches))
+    known = known_values(model, values)
+    check_batches(batches)
+    total = len(batches) if isinstance(batches, Sized) else None
+    with Progress(total, progress, unit="batch") as bar:
+        return Observed(known, _states(model, known, batches, bar, allow_nan=allow_nan))
 
 
 def settle(model: QModel, observed: Observed, *, percentile: float | None = None) -> Params:
@@ -110,17 +165,43 @@ def _check_histograms(model: QModel, observed: Observed) -> None:
             raise ValueError(f"{name!r} has an observer without a histogram: no percentile of it")
 
 
-def as_inputs(batch: Batch) -> tuple[Any, ...]:
-    """A batch as the inputs of `QModel.apply`."""
-    return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
-
-
 def initial_values(model: QModel) -> dict[str, jax.Array]:
     """The constants of the float graph that the integer graph has in other form."""
-    assert model.float_graph is not None
+    check_type("model", model, QModel, "a QModel, from `prepare`")
+    if model.float_graph is None:
+        raise ValueError("a model without a float graph has parameters already, from `lift`")
     tensors = model.float_graph.tensors
-    names = [r.tensor for r in model.recipes.values() if isinstance(r, Weight | Bias | Value)]
-    return {name: jnp.asarray(tensors[name].values) for name in dict.fromkeys(names)}
+    return {name: jnp.asarray(tensors[name].values, jnp.float32) for name in model.trained}
+
+
+def known_values(model: QModel, values: Mapping[str, Any] | None) -> dict[str, jax.Array]:
+    """Those of the float graph, with others in their place.
+
+    Raises:
+      TypeError: the model or the values are of another type.
+      ValueError: a value has no tensor, or another shape, or is NaN.
+    """
+    known = initial_values(model)
+    if values is None:
+        return known
+    check_type("values", values, Mapping, "a dictionary of arrays by tensor name")
+    assert model.float_graph is not None
+    constants = {n: t for n, t in model.float_graph.tensors.items() if t.values is not None}
+    for name, value in values.items():
+        if name not in constants:
+            raise ValueError(
+                f"values has {name!r}, which is not a constant of the model"
+                f"{close_to(name, constants)}"
+            )
+        tensor = constants[name]
+        # On the host, where no 64-bit type is lost on the way.
+        own = value if isinstance(value, jax.Array) else np.asarray(value)
+        if own.shape != tensor.shape:
+            raise ValueError(f"values[{name!r}] has shape {own.shape}, expected {tensor.shape}")
+        if not isinstance(own, Tracer) and (index := first_nan(own)) is not None:
+            raise ValueError(f"values[{name!r}] is NaN at {index}, expected numbers")
+        known[name] = jnp.asarray(own.astype(tensor.dtype.storage))
+    return known
 
 
 def weight_qparams(
@@ -152,29 +233,56 @@ def weight_qparams(
     return _qparams(spec, width, scale.reshape(shape), zero_point[0])
 
 
-def _states(model: QModel, params: Params, batches: Iterable[Batch]) -> dict[str, Any]:
+def _states(
+    model: QModel,
+    values: dict[str, jax.Array],
+    batches: Iterable[Batch],
+    bar: Progress,
+    *,
+    allow_nan: bool,
+) -> dict[str, Any]:
     # Every tensor that is observed, and whose range that is for.
     sources = [(s, n) for n in model.activations for s in (n, *model.observed.get(n, ()))]
     observed = model.with_outputs(*(source for source, _ in sources))
     observers = {name: model.specs[name].observer for name in model.activations}
 
     @jax.jit
-    def update(states: dict[str, Any], values: Any, *inputs: jax.Array) -> dict[str, Any]:
-        known = {"values": values, "qparams": {}}
-        outputs = observed.apply(known, *inputs, mode="float")
+    def update(states: dict[str, Any], values: Any, *inputs: jax.Array) -> Any:
+        outputs = observed.apply({"values": values}, *inputs, mode="float")
         states = dict(states)
         for (_, name), y in zip(sources, outputs, strict=True):
             states[name] = observers[name].update(states[name], y)
-        return states
+        is_nan = [jnp.isnan(y).any() for y in outputs]
+        return states, jnp.stack(is_nan) if is_nan else jnp.zeros(0, jnp.bool_)
 
     states, count = {name: observer.init() for name, observer in observers.items()}, 0
+    assert model.float_graph is not None
+    tensors = model.float_graph.input_tensors
+    bar.step("compiling")
     for batch in batches:
-        states = update(states, params["values"], *as_inputs(batch))
+        inputs = as_inputs(batch)
+        if not allow_nan:
+            check_finite(tensors, inputs, where=f"batch {count}: ")
+        # Before JAX sees them, which makes 32-bit numbers of others or refuses them.
+        states, is_nan = update(states, values, *real_inputs(tensors, inputs))
+        if not allow_nan:
+            _check_computed([source for source, _ in sources], is_nan, count)
         count += 1
+        bar.step("calibrating")
+        bar.update()
     if not count:
         raise ValueError("no examples to calibrate with")
 
     return states
+
+
+def _check_computed(names: Sequence[str], is_nan: jax.Array, batch: int) -> None:
+    for name, found in zip(names, np.asarray(is_nan), strict=True):
+        if found:
+            raise ValueError(
+                f"batch {batch}: the float graph computes NaN in {name!r} from finite inputs; "
+                "allow_nan=True leaves it out"
+            )
 
 
 def _observed(spec: QSpec, bits: jax.Array, state: Any) -> tuple[jax.Array, jax.Array]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax.graph import Graph, Node
-from tosajax.quant.calibrate import initial_values
+from tosajax.quant.calibrate import known_values
 from tosajax.quant.model import QModel
 
 # The axes of a weight's output and input channels; what is depthwise has the same for both.
@@ -43,9 +43,13 @@ def equalize(
 
     Returns:
       Values for `calibrate`.
+
+    Raises:
+      TypeError: an argument is of another type.
+      ValueError: the model has no float graph; or a value has no tensor, another shape, or is NaN.
     """
+    known: dict[str, Any] = {**known_values(model, values)}
     assert model.float_graph is not None
-    known = {**initial_values(model), **(values or {})}
     pairs = list(find_pairs(model.float_graph))
     for _ in range(passes):
         for pair in pairs:

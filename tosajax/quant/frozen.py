@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
 from tosajax.graph import Graph, Node, Quantization
 from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams, zero_point_integer
+from tosajax.quant.recipes import Multiplier, Params, Scale
 from tosajax.validate import validate
 
 
@@ -22,7 +24,6 @@ def with_constants(graph: Graph, made: Mapping[str, np.ndarray], clamped: Collec
       clamped: the outputs of the CLAMPs whose bounds are in `made`.
 
     Raises:
-      ValueError: a multiplier is 0, so that a scale is too small to express.
       TosaError: the graph is illegal.
     """
     tensors = {
@@ -32,7 +33,6 @@ def with_constants(graph: Graph, made: Mapping[str, np.ndarray], clamped: Collec
         for name, t in graph.tensors.items()
     }
     bounded = [_bounded(node, made, clamped) for node in graph.nodes]
-    _check_scales(graph, made)
     idle = {n.inputs[0]: n.outputs[0] for n in bounded if n.op == "CLAMP" and _is_idle(n, graph)}
     readers = [name for node in bounded for name in node.inputs] + list(graph.outputs)
     # The tensor before takes the name of the one after, which users know.
@@ -106,7 +106,10 @@ def _is_idle(node: Node, graph: Graph) -> bool:
     return int(low) <= dtype.minimum and int(high) >= dtype.maximum
 
 
-def _check_scales(graph: Graph, made: Mapping[str, np.ndarray]) -> None:
+def check_rescales(
+    graph: Graph, made: Mapping[str, np.ndarray], recipes: Mapping[str, Any], params: Params
+) -> None:
+    """Raises ValueError where a RESCALE cannot express its scale, and says what that is made of."""
     for node in graph.nodes:
         if node.op != "RESCALE":
             continue
@@ -114,8 +117,29 @@ def _check_scales(graph: Graph, made: Mapping[str, np.ndarray]) -> None:
         if multiplier is None or shift is None:
             continue
         largest = 31 if multiplier.dtype == np.int32 else 15
-        if (multiplier <= 0).any() or (shift < MIN_SHIFT).any() or (shift > MAX_SHIFT).any():
+        wrong = (multiplier <= 0) | (shift < MIN_SHIFT) | (shift > MAX_SHIFT)
+        if wrong.any():
+            recipe = recipes[node.inputs[1]]
+            is_made = isinstance(recipe, Multiplier)  # and not a constant that is trained
+            found = _described(recipe.scale, params, wrong) if is_made else ""
             raise ValueError(
-                f"{node.title}: a scale cannot be expressed, expected all in "
+                f"{node.title}: a scale cannot be expressed{found}, expected all in "
                 f"[2**-62, 2**{largest - 2})"
             )
+
+
+def _described(scale: Scale, params: Params, wrong: np.ndarray) -> str:
+    """A scale where it is wrong first, and the scales that it is a product and a quotient of."""
+    channel = int(wrong.reshape(-1).argmax())
+    place = f" of channel {channel}" if wrong.size > 1 else ""
+
+    def value(term: Scale) -> float:
+        found = np.asarray(term(params)).reshape(-1)
+        return float(found[min(channel, found.size - 1)])
+
+    terms = [*scale.over, *([] if scale.under is None else [scale.under])]
+    parts = [
+        f"{' or '.join(map(repr, (t,) if isinstance(t, str) else t))}: {value(Scale((t,))):.3g}"
+        for t in terms
+    ]
+    return f", {value(scale):.3g}{place} (scales {', '.join(parts)})" if parts else ""

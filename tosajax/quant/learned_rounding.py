@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tosajax.quant.calibrate import as_inputs
+from tosajax.progress import Progress
+from tosajax.quant.calibrate import examples
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import dequantize, divide
 from tosajax.quant.recipes import Params, Weight
@@ -21,6 +22,8 @@ def learned_rounding(
     *,
     steps: int = 400,
     optimizer: Any = None,
+    allow_nan: bool = False,
+    progress: bool = False,
 ) -> Params:
     """Chooses for each weight the integer below or above, without labels.
 
@@ -34,22 +37,24 @@ def learned_rounding(
       batches: examples, as for `calibrate`; used in turn.
       steps: of the optimizer, one batch each.
       optimizer: of optax; Adam with a rate that falls from 0.01 to 0 by default.
+      allow_nan: takes examples with NaN or infinities.
+      progress: show a bar of steps, with the rate, on a terminal; the first one compiles.
 
     Returns:
       The parameters with weights that round to the integers chosen.
 
     Raises:
       ImportError: optax is not installed.
-      ValueError: there are no examples.
+      TypeError: an argument, or an example, is of another type.
+      ValueError: there are no examples, or one is NaN or infinite; the model has no float graph;
+        or the parameters are of another model.
     """
     try:
         import optax
     except ImportError:
         raise ImportError("optax is not installed: pip install 'tosajax[train]'") from None
 
-    batches = [as_inputs(batch) for batch in batches]
-    if not batches:
-        raise ValueError("no examples to learn from")
+    batches = examples(model, params, batches, allow_nan=allow_nan)
     if optimizer is None:
         optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps))
     floats = jax.jit(lambda p, *x: model.apply(p, *x, mode="float"))
@@ -69,9 +74,13 @@ def learned_rounding(
         return optax.apply_updates(rounding, updates), state
 
     state = optimizer.init(rounding)
-    for number in range(steps):
-        at = number % len(batches)
-        rounding, state = step(rounding, state, params, batches[at], wanted[at])
+    with Progress(steps, progress, unit="step") as bar:
+        bar.step("compiling")
+        for number in range(steps):
+            at = number % len(batches)
+            rounding, state = step(rounding, state, params, batches[at], wanted[at])
+            bar.step("learning")
+            bar.update()
     return _settled(model, params, rounding)
 
 

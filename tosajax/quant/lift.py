@@ -19,6 +19,7 @@ from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Graph, Node, Tensor, arguments
 from tosajax.lower import to_device
+from tosajax.quant.arguments import check_type
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import multiplier_and_shift
 from tosajax.quant.recipes import Params, Recipe
@@ -34,7 +35,7 @@ _HALF_EVEN = lax.RoundingMethod.TO_NEAREST_EVEN
 
 def lift(
     graph: Graph,
-    trainable: Collection[str] = GROUPS,
+    trainable: str | Collection[str] = GROUPS,
     *,
     estimator: Estimator = clipped_ste,
     overrides: Mapping[str, Estimator] | None = None,
@@ -59,8 +60,11 @@ def lift(
     Raises:
       TosaError: the graph is illegal.
       UnsupportedError: the graph has variables, or no constant that is trainable.
+      TypeError: an argument is of another type.
       ValueError: there is no such group.
     """
+    check_type("graph", graph, Graph, "a Graph, as `tosajax.load` gives it")
+    trainable = (trainable,) if isinstance(trainable, str) else trainable
     if unknown := set(trainable) - set(GROUPS):
         raise ValueError(f"trainable {sorted(unknown)}, expected some of {', '.join(GROUPS)}")
     validate(graph).raise_errors()

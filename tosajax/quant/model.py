@@ -20,10 +20,11 @@ from tosajax.grad.kernels import kernels
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph, Quantization, Tensor
 from tosajax.lower import Program, build
-from tosajax.quant.float8 import check_scales, with_float8_casts
-from tosajax.quant.frozen import at_ends, quantizations, with_constants
+from tosajax.quant import arguments
+from tosajax.quant.float8 import Value, check_scales, with_float8_casts
+from tosajax.quant.frozen import at_ends, check_rescales, quantizations, with_constants
 from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
-from tosajax.quant.recipes import Bound, Params, Recipe, Weight
+from tosajax.quant.recipes import Bias, Bound, Params, Recipe, Weight
 from tosajax.quant.regions import Function
 from tosajax.quant.spec import QSpec
 
@@ -86,8 +87,12 @@ class QModel:
           are), and bool.
 
         Raises:
-          ValueError: an input has another shape, or there is no such mode or no float graph.
+          TypeError: an input is not an array, or not of floats where `mode` needs them.
+          ValueError: an input has another shape, there is no such mode or no float graph, the
+            parameters are of another model, or a scale is not positive (where it has a value:
+            not under `jax.jit`).
         """
+        self.check(params, mode)
         if mode == "exact" or (mode == "fake_quant" and self.is_float8):
             params = self._held(params)
             outputs = self.integers(params, *inputs)
@@ -98,23 +103,25 @@ class QModel:
         if self.float_graph is None:
             raise ValueError(f"mode {mode!r} of a model without a float graph, expected 'exact'")
         params = self._held(params)
+        qparams = params.get("qparams", {})
         known = dict(self._float_params, **params["values"])
         if mode == "fake_quant":
             for name in self.weights:
-                qparams, spec = params["qparams"][name], self.specs[name]
-                known[name] = fake_quant(known[name], qparams, spec.estimator)
+                known[name] = fake_quant(known[name], qparams[name], self.specs[name].estimator)
         program = self._float_programs[mode]
-        known["qparams"] = params["qparams"]
+        known["qparams"] = qparams
 
         def run(*inputs: jax.Array) -> tuple[jax.Array, ...]:
             return program(known, {}, *inputs)[2]
 
-        outputs = on_batch(run, self.float_graph.input_tensors, [_operand(x) for x in inputs])
+        tensors = self.float_graph.input_tensors
+        outputs = on_batch(run, tensors, arguments.real_inputs(tensors, inputs))
         named = zip(self.float_graph.outputs, outputs, strict=True)
         return tuple(self.real(params, name, y) for name, y in named)
 
     def integers(self, params: Params, *inputs: Any) -> tuple[Any, ...]:
         """Runs the integer graph; see `apply`. Integers and FP8 are returned as QTensors."""
+        self.check(params)
         params = self._held(params)
         known = {**self._fixed, **self._make(params)}
 
@@ -126,8 +133,7 @@ class QModel:
     def input_integers(self, params: Params, *inputs: Any) -> tuple[Any, ...]:
         """What the integer graph is given for the inputs of `apply`: QTensors, bool as it is."""
         tensors = self.graph.input_tensors
-        if len(inputs) != len(tensors):
-            raise ValueError(f"{len(inputs)} inputs, expected {len(tensors)}")
+        arguments.check_count(tensors, inputs)
         return tuple(self._input(params, t, x) for t, x in zip(tensors, inputs, strict=True))
 
     def local(self, params: Params, *inputs: Any) -> dict[str, jax.Array]:
@@ -146,7 +152,8 @@ class QModel:
         values = list(zip(sources, watched.apply(params, *inputs), strict=True))
         for at, (name, x) in enumerate(zip(inputs_of_graph, inputs, strict=True)):
             if name not in self.specs:
-                values[at] = name, _operand(x)  # indices, for instance, are no real values
+                tensor = self.float_graph.tensors[name]
+                values[at] = name, arguments.as_they_are(tensor, x)  # indices, for instance
         known = {**self._float_params, **params["values"]}
         tensors = [self.float_graph.tensors[name] for name in sources]
 
@@ -178,13 +185,17 @@ class QModel:
         lifted graph, inputs and outputs keep what it was lifted with.
 
         Raises:
-          ValueError: a scale is beyond what RESCALE, or a product of FP32, can express.
+          ValueError: the parameters are of another model; one of them is NaN; a scale is not
+            positive, or beyond what RESCALE, or a product of FP32, can express.
           TosaError: the graph is illegal.
         """
+        self.check(params)
+        arguments.check_no_nan(params)
         made = jax.tree.map(payload, jax.jit(self.constants)(params), is_leaf=_is_qtensor)
         check_scales(self.recipes, made)
-        constants = {k: np.asarray(v) for k, v in made.items()}
-        frozen = with_constants(self.graph, constants, self.bounds)
+        made = {name: np.asarray(value) for name, value in made.items()}
+        check_rescales(self.graph, made, self.recipes, params)
+        frozen = with_constants(self.graph, made, self.bounds)
         return dataclasses.replace(frozen, quantization=at_ends(frozen) | self.quantization(params))
 
     def quantization(self, params: Params) -> dict[str, Quantization]:
@@ -219,6 +230,54 @@ class QModel:
         """The tensors with a scale of their own that are no constants, inputs first."""
         return tuple(name for name in self.specs if name not in self.weights)
 
+    def check(self, params: Any, mode: Mode = "exact") -> None:
+        """Checks that parameters are of this model, and that their scales are positive.
+
+        What is traced has no value yet, and is not looked at; `mode` "float" needs no scales.
+
+        Raises:
+          TypeError: they are not dictionaries.
+          ValueError: a tensor is missing, or a scale or zero point is not such a number.
+        """
+        groups = self._groups
+        needs_scales = mode != "float" and self.float_graph is not None
+        if mode == "float" and self.float_graph is not None:
+            groups = {"values": groups["values"]}
+        arguments.check_params(params, groups)
+        if needs_scales:
+            arguments.check_scales(params["qparams"], self.specs)
+
+    def given(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The inputs of `apply` as JAX arrays, to be passed to `jax.jit`."""
+        arguments.check_count(self.graph.input_tensors, inputs)
+        return tuple(map(self._given, self.graph.input_tensors, inputs))
+
+    def _given(self, tensor: Tensor, x: Any) -> Any:
+        is_quantized = tensor.name in self.specs and not self.is_float8
+        return arguments.model_input(tensor, x, is_quantized=is_quantized)
+
+    @functools.cached_property
+    def _groups(self) -> dict[str, tuple[str, ...]]:
+        """The names that parameters hold, by group."""
+        if self.float_graph is not None:
+            return {
+                "values": self.trained,
+                "qparams": tuple(self.specs),
+                "tables": tuple(self.tables),
+            }
+        found: dict[str, list[str]] = {}
+        for recipe in self.recipes.values():
+            group, name = (getattr(recipe, field) for field in ("group", "name"))
+            found.setdefault(group, []).append(name)
+        return {group: tuple(names) for group, names in found.items()}
+
+    @functools.cached_property
+    def trained(self) -> tuple[str, ...]:
+        """The constants of the float graph that parameters hold: weights, biases and others."""
+        recipes = self.recipes.values()
+        names = [recipe.tensor for recipe in recipes if isinstance(recipe, Weight | Bias | Value)]
+        return tuple(dict.fromkeys(names))
+
     def _make(self, params: Params) -> dict[str, Any]:
         made: dict[str, Any] = {name: recipe(params) for name, recipe in self.recipes.items()}
         for name, (low, high) in self.bounds.items():
@@ -243,16 +302,14 @@ class QModel:
         return {**params, "qparams": held}
 
     def _input(self, params: Params, tensor: Tensor, x: Any) -> Any:
+        x = self._given(tensor, x)
         if isinstance(x, QTensor):
             return x
-        x = _array(x)
-        if tensor.name not in self.specs or self.is_float8:
-            # What x is computed by, in the caller's program, stays apart from what it goes into.
-            return QTensor.of(x) if _is_integer(x) else lax.optimization_barrier(x)
-        if _is_integer(x):
-            return QTensor.of(x.astype(tensor.dtype.storage))
-        spec = self.specs[tensor.name]
-        return quantize(x, params["qparams"][tensor.name], spec.estimator)
+        if tensor.name in self.specs and not self.is_float8:
+            spec = self.specs[tensor.name]
+            return quantize(x, params["qparams"][tensor.name], spec.estimator)
+        # What x is computed by, in the caller's program, stays apart from what it goes into.
+        return lax.optimization_barrier(x)
 
     @functools.cached_property
     def _program(self) -> Program:
@@ -333,14 +390,9 @@ def on_batch(run: Callable[..., Any], tensors: Sequence[Tensor], inputs: Sequenc
     return jax.tree.map(lambda y: y[:, 0] if y.shape[1:2] == (1,) else y, outputs)
 
 
-def _array(x: Any) -> Any:
-    return x if isinstance(x, QTensor | jax.Array) else jnp.asarray(x)
-
-
-def _operand(x: Any) -> Any:
-    """An array as kernels with gradients take it: integers with a shadow."""
-    x = _array(x)
-    return QTensor.of(x) if _is_integer(x) and not isinstance(x, QTensor) else x
+def _operand(x: jax.Array) -> Any:
+    """A constant as kernels with gradients take it: integers with a shadow."""
+    return QTensor.of(x) if _is_integer(x) else x
 
 
 def _is_integer(x: Any) -> bool:

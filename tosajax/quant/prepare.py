@@ -9,11 +9,12 @@ from tosajax import spec
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph, Node
 from tosajax.quant import float8
+from tosajax.quant.arguments import check_type
 from tosajax.quant.convert.converter import Converter
 from tosajax.quant.model import QModel
 from tosajax.quant.regions import covered, functions
 from tosajax.quant.simplify import simplify
-from tosajax.quant.spec import Rule
+from tosajax.quant.spec import Rule, check_rules
 from tosajax.report import UnsupportedError
 from tosajax.spec import RoundingMode
 
@@ -25,6 +26,7 @@ def prepare(
     rounding_mode: RoundingMode = RoundingMode.SINGLE_ROUND,
     estimator: Estimator = clipped_ste,
     overrides: Mapping[str, Estimator] | None = None,
+    own_pool_scales: bool = True,
 ) -> QModel:
     """Turns a float graph into a model of integers, to calibrate, to train and to freeze.
 
@@ -43,14 +45,21 @@ def prepare(
       rounding_mode: of every RESCALE but those of INT48, which have one.
       estimator: what stands for the derivative of rounding and saturation; of integers.
       overrides: other estimators, by operator ("RESCALE").
+      own_pool_scales: means of AVG_POOL2D are sums that a RESCALE divides, with a scale of their
+        own, as they spread less than what they are means of; by REDUCE_SUM of a whole image, by
+        DEPTHWISE_CONV2D of windows. False keeps AVG_POOL2D, which rounds to its input's scale.
 
     Raises:
+      TypeError: an argument is of another type.
       TosaError: the graph is illegal.
       UnsupportedError: an operator, or a type among its operands, has no integer form; or FP8 is
         asked for beside integers.
-      ValueError: an estimator beside FP8.
+      ValueError: an estimator beside FP8; a graph without floats, which `lift` takes; or a rule
+        whose pattern is found in no name.
     """
+    _check(graph, rules)
     simple = simplify(graph)
+    check_rules(rules, graph, simple)
     if float8.is_asked_for(simple, rules):
         if estimator is not clipped_ste or overrides:
             raise ValueError("estimators are of integers, and the rules ask for FP8")
@@ -58,7 +67,7 @@ def prepare(
         return QModel(float_graph=simple, **made._asdict())
     found = functions(simple)
     inside = covered(simple, found)
-    converter = Converter(simple, found, {*inside, *found}, rules, rounding_mode)
+    converter = Converter(simple, found, {*inside, *found}, rules, rounding_mode, own_pool_scales)
     for name in simple.inputs:
         converter.input(name)
     for node in simple.ordered_nodes():
@@ -78,6 +87,18 @@ def prepare(
         estimator=estimator,
         overrides=overrides or {},
     )
+
+
+def _check(graph: Graph, rules: Sequence[Rule]) -> None:
+    check_type("graph", graph, Graph, "a Graph, as `tosajax.load` gives it")
+    check_type("rules", rules, list | tuple, "a list of rules, as `rule` makes them")
+    for each in rules:
+        check_type("an element of rules", each, Rule, "a Rule, as `rule` makes it")
+    if not any(tensor.dtype.is_float for tensor in graph.tensors.values()):
+        raise ValueError(
+            f"graph {graph.name!r} has no floats to quantize: it is of integers already; "
+            "quant.lift trains such graphs"
+        )
 
 
 def _convert(converter: Converter, node: Node) -> None:

@@ -109,20 +109,33 @@ def soft_step(rounding: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Bias:
-    """A bias in units of input times weight, ties to even."""
+    """A bias in units of input times weight, ties to even, saturated.
+
+    Args:
+      tensor: the constant; of the channels, unless there is a shape.
+      scale: the unit, one or one a channel.
+      dtype: INT32 or INT48.
+      limit: the largest magnitude; below it, no more than INT32 holds.
+      shape: of the integers, channels last.
+    """
 
     tensor: str
     scale: Scale
     dtype: DType = DType.INT32
+    limit: float = _INT32_LIMIT
+    shape: tuple[int, ...] | None = None
 
     def __call__(self, params: Params) -> QTensor:
-        return to_accumulator(divide(params["values"][self.tensor], self.scale(params)), self.dtype)
+        values, unit = params["values"][self.tensor], self.scale(params)
+        if self.shape is not None:
+            unit = unit.reshape((1,) * (len(self.shape) - 1) + (-1,))
+        return to_accumulator(divide(values, unit), self.dtype, self.limit)
 
 
-def to_accumulator(value: jax.Array, dtype: DType) -> QTensor:
+def to_accumulator(value: jax.Array, dtype: DType, limit: float = _INT32_LIMIT) -> QTensor:
     """Rounded float32 as INT32, saturated, or as INT48, which holds no more of it."""
     rounded = lax.round(lax.stop_gradient(value), lax.RoundingMethod.TO_NEAREST_EVEN)
-    integers = jnp.clip(rounded, -_INT32_LIMIT, _INT32_LIMIT).astype(jnp.int32)
+    integers = jnp.clip(rounded, -limit, limit).astype(jnp.int32)
     if dtype is DType.INT48:
         with _x64.scope():
             return QTensor(_x64.widen(integers), value)

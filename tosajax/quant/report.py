@@ -11,6 +11,8 @@ import numpy as np
 
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph, Node
+from tosajax.progress import Progress
+from tosajax.quant.arguments import check_finite, check_type, real_inputs
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
@@ -94,18 +96,29 @@ def _line(row: Row) -> str:
     )
 
 
-def report(model: QModel, params: Params, *inputs: Any) -> QuantReport:
+def report(
+    model: QModel, params: Params, *inputs: Any, allow_nan: bool = False, progress: bool = False
+) -> QuantReport:
     """Compares every quantized tensor with the float graph.
 
     Args:
       model: from `prepare`, with its parameters.
-      inputs: examples, as for `QModel.apply`.
+      inputs: examples, as for `QModel.apply`; real values.
+      allow_nan: takes examples with NaN or infinities.
+      progress: show a bar of programs (integers, floats, each operator by itself) on a terminal.
 
     Raises:
-      ValueError: the model has no float graph, or no quantized tensor.
+      TypeError: an argument is of another type.
+      ValueError: the model has no float graph, or no quantized tensor; the parameters are of
+        another model; or an example is NaN or infinite.
     """
+    check_type("model", model, QModel, "a QModel, from `prepare`")
     if model.float_graph is None:
         raise ValueError("a model without a float graph has nothing to compare with")
+    model.check(params)
+    if not allow_nan:
+        check_finite(model.float_graph.input_tensors, inputs)
+    inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
     names = [n for n in model.activations if not _is_constant(model.float_graph, n)]
     if not names:
         raise ValueError("the graph has no quantized tensor")
@@ -115,12 +128,19 @@ def report(model: QModel, params: Params, *inputs: Any) -> QuantReport:
         stored = {owner: n for n, owner in model.owners.items() if owner in stored}
     outputs = dict.fromkeys((*names, *stored.values(), *accumulators.values()))
     watched = model.with_outputs(*outputs)
-    found = dict(zip(outputs, jax.jit(watched.integers)(params, *inputs), strict=True))
+    with Progress(3, progress, unit="program") as bar:
+        bar.step("compiling integers")
+        found = dict(zip(outputs, jax.jit(watched.integers)(params, *inputs), strict=True))
+        bar.update()
+        exact = model.with_outputs(*names)
+        bar.step("compiling floats")
+        floats = jax.jit(lambda p, *x: exact.apply(p, *x, mode="float"))(params, *inputs)
+        bar.update()
+        bar.step("compiling operators")
+        local = found if model.is_float8 else jax.jit(exact.local)(params, *inputs)
+        bar.update()
     values = {n: found[stored[n]] for n in names}
     real = {n: np.asarray(model.real(params, stored[n], values[n])) for n in names}
-    exact = model.with_outputs(*names)
-    floats = jax.jit(lambda p, *x: exact.apply(p, *x, mode="float"))(params, *inputs)
-    local = found if model.is_float8 else jax.jit(exact.local)(params, *inputs)
     nodes = {n: node for node in model.float_graph.nodes for n in node.outputs}
     rows = []
     for name, wanted in zip(names, floats, strict=True):

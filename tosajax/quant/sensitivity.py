@@ -8,6 +8,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from tosajax.quant.arguments import check_finite, check_type, close_to, real_inputs
 from tosajax.quant.bits import with_bits
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import fake_quant
@@ -25,6 +26,7 @@ def sensitivity(
     loss: Loss | None = None,
     metric: Metric = "loss",
     names: Sequence[str] | None = None,
+    allow_nan: bool = False,
 ) -> dict[str, dict[int, float]]:
     """Measures, or estimates, how much the loss grows with fewer bits of one tensor.
 
@@ -40,13 +42,30 @@ def sensitivity(
         the Hessian H of the float graph's loss; "fisher", the same with the squared gradients of
         each example in the place of H.
       names: the weights to try; all by default.
+      allow_nan: takes examples with NaN or infinities.
 
     Returns:
       For each tensor and number of bits, the growth of the loss.
 
     Raises:
-      ValueError: there is no such metric, or "fisher" has no loss.
+      TypeError: an argument is of another type.
+      ValueError: there is no such metric or tensor, or "fisher" has no loss; the model has no
+        float graph; the parameters are of another model; or an example is NaN or infinite.
     """
+    check_type("model", model, QModel, "a QModel, from `prepare`")
+    if model.float_graph is None:
+        raise ValueError("sensitivity of a model without a float graph, expected one of `prepare`")
+    model.check(params)
+    names = model.weights if names is None else names
+    check_type("names", names, list | tuple, "a list of names of tensors")
+    for name in names:
+        if name not in model.specs:
+            raise ValueError(
+                f"names has {name!r}, which has no scale of its own{close_to(name, model.specs)}"
+            )
+    if not allow_nan:
+        check_finite(model.float_graph.input_tensors, inputs)
+    inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
     if metric not in ("loss", "fisher", "hessian"):
         raise ValueError(f"metric {metric!r}, expected 'loss', 'fisher' or 'hessian'")
     if metric == "fisher" and loss is None:
@@ -56,7 +75,7 @@ def sensitivity(
     measure = {"loss": _by_loss, "fisher": _by_fisher, "hessian": _by_hessian}[metric]
     found: dict[str, dict[int, float]] = {}
     grow = measure(model, params, inputs, loss)
-    for name in names or model.weights:
+    for name in names:
         limit = params["qparams"][name].dtype.bits
         found[name] = {
             b: float(grow(with_bits(model, params, {name: b}), name)) for b in bits if b <= limit

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.graph import Graph
+from tosajax.quant.arguments import check_type, close_to
 from tosajax.quant.observers import Observer, min_max, mse
 
 FLOAT8 = (DType.FP8E4M3, DType.FP8E5M2)
@@ -117,9 +119,16 @@ def rule(pattern: str, *, weight: QSpec | None = None, act: QSpec | None = None)
       act: for what they compute; of a graph input, for itself.
 
     Raises:
-      ValueError: a specification that TOSA cannot express.
+      TypeError: an argument is of another type.
+      ValueError: a specification that TOSA cannot express, or not a regular expression.
     """
-    re.compile(pattern)
+    check_type("pattern", pattern, str, "a regular expression")
+    for argument, own in (("weight", weight), ("act", act)):
+        check_type(argument, own, QSpec | None, "a QSpec")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"pattern {pattern!r} is not a regular expression: {error}") from None
     if weight is not None and weight.dtype is DType.INT16:
         raise ValueError(f"rule {pattern!r}: weights of INT16, expected INT4, INT8 or FP8")
     if act is not None and (act.dtype is DType.INT4 or act.per_channel):
@@ -140,6 +149,23 @@ def act_spec(rules: Sequence[Rule], names: Iterable[str]) -> QSpec:
     names = list(names)
     found = [r.act for r in rules if r.act is not None and _matches(r, names)]
     return found[-1] if found else DEFAULT_ACT
+
+
+def check_rules(rules: Sequence[Rule], *graphs: Graph) -> None:
+    """Raises ValueError where the pattern of a rule is found in no name of the graphs.
+
+    Args:
+      rules: to check.
+      graphs: forms of one graph; names of tensors and locations of nodes count.
+    """
+    names = dict.fromkeys(name for graph in graphs for name in graph.tensors)
+    places = [node.location for graph in graphs for node in graph.nodes if node.location]
+    for each in rules:
+        if not _matches(each, [*names, *places]):
+            raise ValueError(
+                f"rule {each.pattern!r}: the pattern is found in no name of a tensor and in no "
+                f"location of a node{close_to(each.pattern, names)}"
+            )
 
 
 def _matches(rule: Rule, names: Sequence[str]) -> bool:

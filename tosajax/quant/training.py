@@ -6,7 +6,9 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from tosajax.quant.arguments import check_params
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
 
@@ -29,6 +31,39 @@ def relative_steps(updates: Params, params: Params) -> Params:
 
     qparams = jax.tree.map(steps, updates["qparams"], params["qparams"], is_leaf=_is_qparams)
     return {**updates, "qparams": qparams}
+
+
+def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
+    """Parameters after a step, with scales that are positive, as those before it are.
+
+    A plain gradient step may take a scale to 0 or below, where it stands for nothing, and `freeze`
+    refuses it. Apply this after each step: `params = project(optax.apply_updates(params, updates),
+    params)`. NaN stays NaN, which `freeze` refuses, too.
+
+    Args:
+      params: after the step.
+      before: of the same structure; their scales are positive.
+      least: the smallest share of a scale that a step may leave of it, in (0, 1].
+
+    Returns:
+      The parameters with scales of at least `least` times those before.
+
+    Raises:
+      ValueError: `least` is out of range, or there are no scales (of a lifted model, whose
+        changes of scales may have either sign).
+    """
+    if not 0 < least <= 1:
+        raise ValueError(f"least is {least}, expected a number in (0, 1]")
+    wanted = {"qparams": params.get("qparams", before.get("qparams", ()))}
+    for known in (params, before):
+        check_params(known, wanted)
+
+    def bounded(qparams: QParams, known: QParams) -> QParams:
+        scale = jnp.maximum(qparams.scale, known.scale * jnp.float32(least))
+        return dataclasses.replace(qparams, scale=scale)
+
+    qparams = jax.tree.map(bounded, params["qparams"], before["qparams"], is_leaf=_is_qparams)
+    return {**params, "qparams": qparams}
 
 
 def _is_qparams(x: Any) -> bool:

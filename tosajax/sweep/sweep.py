@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from tosajax.graph import Graph
+from tosajax.progress import Progress
 from tosajax.quant import QModel
 from tosajax.sweep import digest, farm
 from tosajax.sweep import metrics as measures
@@ -24,7 +25,6 @@ from tosajax.sweep.graphs import of_graph
 from tosajax.sweep.metrics import Metric
 from tosajax.sweep.models import ModelSubject, of_model
 from tosajax.sweep.plan import Plan
-from tosajax.sweep.progress import Progress
 from tosajax.sweep.results import Results, Row
 from tosajax.sweep.space import Setting, Space
 from tosajax.sweep.store import Store
@@ -170,7 +170,7 @@ class Sweep:
             take several passes.
         """
         known = self._settings()
-        with Progress(len(known), progress and jax.process_index() == 0) as bar:
+        with Progress(len(known), progress and jax.process_index() == 0, unit="setting") as bar:
             rows = self._finished(known, retry_errors)
             bar.update(len({k.key for k in known if k.key in rows}))
             broken = [k for k in known if k.error is not None and k.key not in rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
@@ -14,7 +15,6 @@ import tosajax
 from tosajax import Builder, DType, Graph, Tensor
 from tosajax.grad import QTensor
 from tosajax.quant import QModel, QSpec, Rule, calibrate, check_bit_exact, prepare, rule
-from tosajax.spec import RoundingMode
 
 # A scale is some products and a quotient of float32, whose 24 bits a scale32 multiplier keeps.
 SCALE32 = 2.0**-21
@@ -52,7 +52,7 @@ class Trial:
       examples: its inputs, to calibrate with; those that are no floats are also what it is run on.
       rules: for `prepare`.
       against: for `check_bit_exact`.
-      rounding_mode: for `prepare`.
+      settings: for `prepare`.
     """
 
     def __init__(
@@ -61,11 +61,13 @@ class Trial:
         *examples: np.ndarray,
         rules: Sequence[Rule] = (),
         against: Sequence[str] = ("frozen",),
-        rounding_mode: RoundingMode = RoundingMode.SINGLE_ROUND,
+        **settings: Any,
     ) -> None:
+        # Variants are for several graphs, of other names.
+        rules = [r for r in rules if any(re.search(r.pattern, name) for name in graph.tensors)]
         # Fixtures of modules are made before those of functions, which set this.
         with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
-            self.model = prepare(graph, rules, rounding_mode=rounding_mode)
+            self.model = prepare(graph, rules, **settings)
             self.params = calibrate(self.model, [examples])
             self.frozen = self.model.freeze(self.params)
             rng = np.random.default_rng(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from quant.convert.helpers import (
@@ -20,8 +22,17 @@ from quant.convert.helpers import (
     zeros,
 )
 
-from tosajax import Builder, DType, Graph, UnsupportedError
-from tosajax.quant import QSpec, prepare, rule
+from tosajax import Builder, DType, Graph, Tensor, UnsupportedError
+from tosajax.quant import (
+    QSpec,
+    bias_correct,
+    calibrate,
+    check_bit_exact,
+    percentile,
+    prepare,
+    rule,
+)
+from tosajax.quant.recipes import Bias
 
 WEIGHT = uniform(5, 2, 5, 4, low=-1, high=2) * np.array([0.1, 1, 2, 0.5], np.float32)
 LEFT = uniform(6, 2, 3, 5, low=-1, high=9)
@@ -31,6 +42,8 @@ KINDS = {
     "i8-per-tensor": (rule(".*", weight=QSpec()),),
     "i4": (rule(".*", weight=QSpec("i4", per_channel=True)),),
 }
+BIAS = uniform(7, 1, 1, 4, low=-2, high=1)
+FULL = uniform(8, 2, 3, 4)
 OPERANDS = {
     "computed": ("a", "b"),
     "relu": ("a", "b"),
@@ -52,6 +65,16 @@ def graph() -> Graph:
         label = "before" if name == "relu" else name
         found[name] = b.op("MATMUL", tensors[x], tensors[y], *zeros(b), name=label)
     found["relu"] = clamp(b, found["relu"], 0, np.inf, "relu")
+
+    def product(name: str, y: str) -> Tensor:
+        return b.op("MATMUL", tensors["a"], tensors[y], *zeros(b), name=f"{name}/product")
+
+    found["row"] = b.op("ADD", product("row", "w"), constant(b, BIAS, "bias"), name="row")
+    flat = b.op("RESHAPE", product("flat", "w"), b.const_shape([6, 4]), name="flat/reshaped")
+    found["flat"] = b.op("ADD", constant(b, BIAS[0], "flat_bias"), flat, name="flat")
+    one = b.op("ADD", product("one", "w"), constant(b, [[[1.5]]], "one_bias"), name="one/sum")
+    found["one"] = clamp(b, one, 0, np.inf, "one")
+    found["full"] = b.op("ADD", product("full", "b"), constant(b, FULL, "full_bias"), name="full")
     return legal(b.graph(list(found.values())))
 
 
@@ -71,6 +94,85 @@ def test_values(trial, name):
     expected = np.maximum(expected, 0) if name == "relu" else expected
     relative = SCALE16 if trial.dtype("a") is DType.INT16 else SCALE32
     assert_rounded(trial, name, expected, relative=relative)
+
+
+def test_a_constant_that_is_added_is_a_bias(trial):
+    """Its sum with a product is rounded once; but of INT16, as TOSA adds no INT48."""
+    if trial.dtype("a") is DType.INT16:
+        assert "row/product" in trial.model.specs
+        return
+    product = np.einsum("nhc,ncw->nhw", trial["a"], trial["w"])
+    unit = trial.step("a") * trial.step("w")
+    expected = {
+        "row": product + BIAS,
+        "flat": (product + BIAS).reshape(6, 4),
+        "one": np.maximum(product + 1.5, 0),
+        "full": trial["a"] @ trial["b"] + FULL,
+    }
+    for name, values in expected.items():
+        own = trial.step("a") * trial.step("b") if name == "full" else unit
+        extra = 0.5 * own.reshape(own.shape[1 if name == "flat" else 0 :])
+        assert_rounded(trial, name, values, extra=extra + SCALE32 * np.abs(values))
+        nodes = {n.outputs[0]: n for n in trial.model.graph.nodes}
+        assert nodes[f"{name}/acc" if name != "one" else "one/sum/acc"].op == "ADD"
+    between = {"row/product", "flat/product", "flat/reshaped", "one/product", "one/sum"}
+    assert between.isdisjoint(trial.model.owners)
+    assert {"bias", "flat_bias", "one_bias", "full_bias"}.isdisjoint(trial.model.weights)
+
+
+def test_biases_are_corrected():
+    """Each in its own shape: of channels, of one value, of all."""
+    model = prepare(graph(), [rule(".*", weight=QSpec(bits=3, per_channel=True))])
+    batches = [tuple(uniform(seed, *x.shape) for x in EXAMPLES) for seed in range(4)]
+    params = calibrate(model, batches)
+    corrected = bias_correct(model, params, batches)
+
+    def mean_error(name: str, params: Any, axes: tuple[int, ...]) -> np.ndarray:
+        watched = model.with_outputs(name)
+        found = [watched.apply(params, *x)[0] for x in batches]
+        wanted = [watched.apply(original, *x, mode="float")[0] for x in batches]
+        return np.abs(np.mean(np.subtract(found, wanted), axis=axes)).max()
+
+    original = params
+    # The axes of the batches and of the output that have one bias.
+    cases = {"flat": (0, 1), "full": (0,), "row": (0, 1, 2)}
+    for name, axes in cases.items():
+        bias = "bias" if name == "row" else f"{name}_bias"
+        assert corrected["values"][bias].shape == params["values"][bias].shape
+        assert mean_error(name, corrected, axes) < mean_error(name, params, axes)
+
+
+def test_rules_name_a_sum_by_its_product():
+    model = prepare(graph(), [rule("^row/product$", act=QSpec(bits=5))])
+    assert model.specs["row"].bits == 5
+    assert model.specs["flat"].bits == 8
+
+
+def test_what_a_table_reads_is_not_added_to():
+    """A sum that is one of several outcomes, and a product that a TABLE begins at."""
+    b = Builder()
+    x = floats(b, "x", 1, 3, 5)
+    product = b.op("MATMUL", x, constant(b, WEIGHT[:1], "w"), *zeros(b), name="product")
+    total = b.op("ADD", product, constant(b, [[[0.5]]]), name="total")
+    graph = legal(b.graph([total, b.op("TANH", total, name="tanh")]))
+    trial = Trial(graph, uniform(0, 1, 3, 5))
+    assert trial.report, str(trial.report)
+    assert_rounded(trial, "tanh", np.tanh(trial["product"] + 0.5), extra=trial.step("tanh"))
+
+
+def test_a_large_bias_leaves_room_for_the_products():
+    """As a mask adds it: int32 would overflow."""
+    b = Builder()
+    mask = constant(b, [[[0.0, -1e9, -np.inf]]], "mask")
+    product = b.op("MATMUL", floats(b, "x", 1, 2, 5), floats(b, "y", 1, 5, 3), *zeros(b))
+    masked = b.op("ADD", product, mask, name="masked")
+    model = prepare(legal(b.graph([masked])), [rule("masked", act=QSpec(observer=percentile(60)))])
+    examples = uniform(0, 1, 2, 5), uniform(1, 1, 5, 3)
+    params = calibrate(model, [examples])
+    assert check_bit_exact(model, params, *examples)
+    (bias,) = (r for r in model.recipes.values() if isinstance(r, Bias))
+    worst = np.abs(np.asarray(bias(params).q, np.int64)).max() + 5 * 255 * 255
+    assert 2**31 - 2**16 < worst < 2**31
 
 
 def test_constants(trial):

@@ -65,12 +65,14 @@ class Converter:
         covered: Collection[str],
         rules: Sequence[Rule],
         rounding_mode: spec.RoundingMode,
+        own_pool_scales: bool = True,
     ) -> None:
         self.graph = graph
         self.functions = functions
         self.covered = covered
         self.rules = rules
         self.rounding_mode = rounding_mode
+        self.own_pool_scales = own_pool_scales
         self.builder = Builder(graph.name)
         self.specs: dict[str, QSpec] = {}
         self.owners: dict[str, str] = {}
@@ -289,10 +291,15 @@ class Converter:
         ]
         return wide, unit
 
-    def finish(self, name: str, acc: Accumulator, *, channels: int = 1) -> None:
-        """An accumulator as the tensor it is for, with the CLAMP that alone reads it."""
+    def finish(
+        self, name: str, acc: Accumulator, *, channels: int = 1, also: Sequence[str] = ()
+    ) -> None:
+        """An accumulator as the tensor it is for, with the CLAMP that alone reads it.
+
+        Rules may name it by others, too, that it has taken in.
+        """
         final, low, high = self._clamped(name)
-        self._own(final, self.act_spec(final, name))
+        self._own(final, self.act_spec(final, name, *also))
         dtype = self.dtype(final)
         rescaled = self.rescale(
             f"{final}/rescaled",

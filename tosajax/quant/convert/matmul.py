@@ -1,4 +1,4 @@
-"""MATMUL: sums of int32 (int48 of int16), in units of a times b."""
+"""MATMUL: sums of int32 (int48 of int16), in units of a times b; a constant ADD is their bias."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import dataclasses
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
 from tosajax.quant.convert.converter import Accumulator, Converter
-from tosajax.quant.recipes import Scale
+from tosajax.quant.recipes import Bias, Scale
 from tosajax.report import UnsupportedError
+
+# What a bias has to leave of int32 to the products, each of two differences of INT8.
+_BIAS_LIMIT, _LARGEST_PRODUCT = 2**31 - 256, 255 * 255
 
 
 def matmul(c: Converter, node: Node) -> None:
@@ -21,6 +24,10 @@ def matmul(c: Converter, node: Node) -> None:
             "give both the same by rules"
         )
     acc_type = DType.INT48 if left.dtype is DType.INT16 else DType.INT32
+    unit = Scale((c.owner(a), c.owner(b)))
+    assert left.shape is not None
+    assert right.shape is not None
+    channels = right.shape[-1] if b in c.channel_axes else 1
     acc = c.builder.op(
         "MATMUL",
         left,
@@ -31,13 +38,57 @@ def matmul(c: Converter, node: Node) -> None:
         dtype=acc_type,
         location=node.location,
     )
-    unit = Scale((c.owner(a), c.owner(b)))
-    assert acc.shape is not None
-    per_channel = b in c.channel_axes
-    c.finish(output, Accumulator(acc, unit), channels=acc.shape[-1] if per_channel else 1)
+    limit = _BIAS_LIMIT - left.shape[-1] * _LARGEST_PRODUCT
+    # TOSA adds no INT48.
+    can_add = acc_type is DType.INT32 and limit > 0
+    after = _up_to_bias(c, output, channels) if can_add else []
+    for reader in after:
+        (final,) = reader.outputs
+        acc = _in_accumulator(c, reader, acc, Bias("", unit, limit=limit), channels)
+        c.done.add(final)
+    final = after[-1].outputs[0] if after else output
+    c.finish(final, Accumulator(acc, unit), channels=channels, also=(output,))
 
 
 def _weight(c: Converter, output: str, name: str, dtype: DType) -> Tensor:
     """A constant of the type of the other operand; INT8 also where INT4 was asked for."""
     spec = c.weight_spec(output, name)
     return c.weight(name, dataclasses.replace(spec, dtype=dtype), (2,))
+
+
+def _up_to_bias(c: Converter, name: str, channels: int) -> list[Node]:
+    """The ADD of a constant that alone reads a product, after the RESHAPEs before it.
+
+    Empty where there is none, or where a TABLE reads what lies between.
+    """
+    found: list[Node] = []
+    sources = {function.source for function in c.functions.values()}
+    while (reader := c.sole_reader(name)) is not None and name not in sources:
+        (output,) = reader.outputs
+        before, after = (c.graph.tensors[n].shape or () for n in (name, output))
+        # Scales per channel are of the last axis.
+        keeps_channels = channels == 1 or after[-1:] == (channels,)
+        if output in c.covered or output in c.functions or not keeps_channels:
+            return []
+        found.append(reader)
+        if reader.op == "ADD":
+            is_bias = any(c.constant(n) is not None for n in reader.inputs)
+            return found if is_bias and before == after else []
+        if reader.op != "RESHAPE":
+            return []
+        name = output
+    return []
+
+
+def _in_accumulator(c: Converter, node: Node, acc: Tensor, bias: Bias, channels: int) -> Tensor:
+    """A RESHAPE of int32, or a sum of it and a constant in its unit."""
+    (output,) = node.outputs
+    if node.op == "RESHAPE":
+        operand = c.get(node.inputs[1])
+    else:
+        name = next(n for n in node.inputs if c.constant(n) is not None)
+        *shape, last = c.graph.tensors[name].shape or (1,)
+        shape = (*shape, max(last, channels))
+        recipe = dataclasses.replace(bias, tensor=name, shape=shape)
+        operand = c.made(f"{output}/bias", recipe, DType.INT32, shape)
+    return c.builder.op(node.op, acc, operand, name=f"{output}/acc", location=node.location)

@@ -1,0 +1,262 @@
+"""What users give to tosajax.quant: inputs as models take them, or an error that names them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from tosajax.dtypes import DType
+from tosajax.grad.qtensor import QTensor
+from tosajax.graph import Tensor
+from tosajax.nan import first_nan
+from tosajax.quant.qparams import QParams
+from tosajax.quant.recipes import Params
+
+
+def check_type(argument: str, value: Any, kind: Any, wanted: str) -> None:
+    """Raises TypeError where an argument is of another type.
+
+    Args:
+      argument: its name.
+      value: what was given.
+      kind: what it may be: a type, or several.
+      wanted: the same in words.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{argument} is {_kind(value)}, expected {wanted}")
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"
+
+
+def check_batches(batches: Any) -> None:
+    """Raises TypeError where examples cannot be batches."""
+    wanted = "an iterable of batches, each an array or a tuple of arrays"
+    if isinstance(batches, str | bytes | Mapping) or not isinstance(batches, Iterable):
+        raise TypeError(f"batches is {_kind(batches)}, expected {wanted}")
+    if getattr(batches, "ndim", 1) == 0:
+        raise TypeError(f"batches is a scalar, expected {wanted}")
+
+
+def as_inputs(batch: Any) -> tuple[Any, ...]:
+    """A batch as the inputs of `QModel.apply`."""
+    return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+
+
+def close_to(name: str, known: Iterable[str]) -> str:
+    """The names that are most like one, for a message; empty where none is."""
+    found = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=0.5)
+    return f"; close to it: {', '.join(map(repr, found))}" if found else ""
+
+
+# Inputs.
+
+
+def real_inputs(tensors: Sequence[Tensor], inputs: Sequence[Any]) -> list[Any]:
+    """The inputs of a float graph: float32, integers with a shadow, bool.
+
+    Raises:
+      TypeError: an input is not an array, or of another kind than its tensor.
+      ValueError: there are more inputs or fewer.
+    """
+    check_count(tensors, inputs)
+    return [_real(tensor, x) for tensor, x in zip(tensors, inputs, strict=True)]
+
+
+def check_count(tensors: Sequence[Tensor], inputs: Sequence[Any]) -> None:
+    """Raises ValueError where there are more inputs than tensors, or fewer."""
+    if len(inputs) != len(tensors):
+        names = ", ".join(t.name for t in tensors)
+        raise ValueError(f"{len(inputs)} inputs, expected {len(tensors)} ({names})")
+
+
+def _real(tensor: Tensor, x: Any) -> Any:
+    if isinstance(x, QTensor):
+        return x
+    x = _numbers(tensor, x)
+    if not tensor.dtype.is_float:
+        return as_they_are(tensor, x)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(
+            f"input {tensor.name!r} has type {x.dtype}, expected floats: real values, as "
+            ".astype(np.float32) or quant.dequantize give them"
+        )
+    return _float32(x)
+
+
+def model_input(tensor: Tensor, x: Any, *, is_quantized: bool) -> Any:
+    """An input of the graph of a model: float32 that are to be quantized, or as it is there.
+
+    Args:
+      tensor: of that graph.
+      x: what the user gave.
+      is_quantized: real values may be given for the tensor's integers.
+
+    Raises:
+      TypeError: it is not an array, or of another kind than the tensor.
+      ValueError: an integer is out of range.
+    """
+    if isinstance(x, QTensor):
+        return x
+    x = _numbers(tensor, x)
+    is_float = jnp.issubdtype(x.dtype, jnp.floating)
+    if is_float and (is_quantized or tensor.dtype.is_float):
+        return _float32(x)
+    return as_they_are(tensor, x)
+
+
+def as_they_are(tensor: Tensor, x: Any) -> Any:
+    """Integers or bool of a tensor: a QTensor, or bool."""
+    if isinstance(x, QTensor):
+        return x
+    x = _numbers(tensor, x)
+    storage = tensor.dtype.storage
+    kind = jnp.bool_ if tensor.dtype is DType.BOOL else jnp.integer
+    if tensor.dtype.is_float or not jnp.issubdtype(x.dtype, kind):
+        wanted = "floats" if tensor.dtype.is_float else tensor.dtype.name
+        raise TypeError(f"input {tensor.name!r} has type {x.dtype}, expected {wanted}")
+    if tensor.dtype is DType.BOOL:
+        return jnp.asarray(x)
+    if not isinstance(x, Tracer):
+        _check_range(tensor, x)
+    if tensor.dtype is DType.INT48:  # held in int64, which JAX has in places only
+        return QTensor.of(jnp.asarray(x))
+    return QTensor.of(jnp.asarray(x.astype(storage)))
+
+
+def _check_range(tensor: Tensor, x: Any) -> None:
+    low, high = tensor.dtype.minimum, tensor.dtype.maximum
+    if x.dtype == tensor.dtype.storage and tensor.dtype is not DType.INT4:
+        return
+    x = np.asarray(x)
+    least, most = x.min(initial=0), x.max(initial=0)
+    if least < low or most > high:
+        raise ValueError(
+            f"input {tensor.name!r} has integers in [{least}, {most}], expected {tensor.dtype.name}"
+            f" in [{low}, {high}], which are taken as they are; or floats, for real values"
+        )
+
+
+def _numbers(tensor: Tensor, x: Any) -> Any:
+    if isinstance(x, jax.Array):
+        return x
+    try:
+        x = np.asarray(x)
+    except ValueError:  # lists of several lengths
+        x = np.asarray(x, object)
+    if x.dtype != np.bool_ and not jnp.issubdtype(x.dtype, jnp.number):
+        raise TypeError(f"input {tensor.name!r} is {_array_kind(x)}, expected an array of numbers")
+    return x
+
+
+def _array_kind(x: np.ndarray) -> str:
+    return _kind(x.item()) if x.ndim == 0 else f"an array of {x.dtype}"
+
+
+def _float32(x: Any) -> jax.Array:
+    """Whatever float it is, also where JAX has 64-bit types."""
+    return jnp.asarray(x.astype(jnp.float32))
+
+
+def check_finite(tensors: Sequence[Tensor], inputs: Sequence[Any], *, where: str = "") -> None:
+    """Raises ValueError, with its index, where an example is NaN or infinite.
+
+    Args:
+      tensors: the inputs of the graph.
+      inputs: examples; what is not of floats is left alone.
+      where: in which batch, for the message.
+    """
+    check_count(tensors, inputs)
+    for tensor, x in zip(tensors, inputs, strict=True):
+        if isinstance(x, QTensor | Tracer):
+            continue
+        index = first_not_finite(_numbers(tensor, x))
+        if index is not None:
+            raise ValueError(
+                f"{where}input {tensor.name!r} is {np.asarray(x)[index]} at {index}, expected "
+                "finite numbers; allow_nan=True takes it as it is"
+            )
+
+
+def first_not_finite(x: Any) -> tuple[int, ...] | None:
+    """The index of the first NaN or infinity of an array."""
+    x = np.asarray(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating) or np.isfinite(x).all():
+        return None
+    return first_nan(np.where(np.isfinite(x), np.float32(0), np.float32(np.nan)))
+
+
+# Parameters.
+
+
+def check_params(params: Any, wanted: Mapping[str, Iterable[str]]) -> None:
+    """Raises where parameters are not those of a model.
+
+    Args:
+      params: what was given.
+      wanted: the names that each group holds.
+
+    Raises:
+      TypeError: they are not a dictionary of dictionaries.
+      ValueError: a group or a tensor is missing.
+    """
+    check_type("params", params, Mapping, "a dictionary, from `calibrate` or `lift`")
+    for group, names in wanted.items():
+        if group not in params:
+            found = ", ".join(map(repr, params)) or "nothing"
+            raise ValueError(
+                f"params has {found} and no {group!r}, expected what `calibrate` or `lift` gave "
+                "for this model"
+            )
+        check_type(f"params[{group!r}]", params[group], Mapping, "a dictionary by tensor name")
+        missing = [name for name in names if name not in params[group]]
+        if missing:
+            raise ValueError(
+                f"params[{group!r}] has no {missing[0]!r}: they are of another model, expected "
+                "what `calibrate` or `lift` gave for this one"
+            )
+
+
+def check_scales(qparams: Mapping[str, QParams], names: Iterable[str]) -> None:
+    """Raises ValueError where a scale or a zero point is not a number that integers can have.
+
+    What is traced has no value yet and is left alone.
+    """
+    for name in names:
+        own = qparams[name]
+        check_type(f"params['qparams'][{name!r}]", own, QParams, "QParams")
+        for what in ("scale", "zero_point", "bits"):
+            value = getattr(own, what)
+            if isinstance(value, Tracer):
+                continue
+            value = np.asarray(value)
+            is_right = np.isfinite(value) & ((value > 0) | (what == "zero_point"))
+            if not is_right.all():
+                at = np.argwhere(~is_right)[0]
+                # A scale has one axis at most that is longer than 1, or two of a depthwise weight.
+                long = [int(i) for i, size in zip(at, value.shape, strict=True) if size > 1]
+                place = f" of channel {', '.join(map(str, long))}" if long else ""
+                kind = "a finite number" if what == "zero_point" else "a positive number"
+                raise ValueError(
+                    f"{what.replace('_', ' ')}{place} of {name!r} is {value[tuple(at)]}, expected "
+                    f"{kind}: train with smaller or relative steps (quant.relative_steps), and "
+                    "keep scales positive after each (quant.project)"
+                )
+
+
+def check_no_nan(params: Params) -> None:
+    """Raises ValueError where a parameter is NaN, with its name and index."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if not isinstance(leaf, Tracer) and (index := first_nan(leaf)) is not None:
+            at = f" at {index}" if index else ""
+            raise ValueError(
+                f"params{jax.tree_util.keystr(path)} is NaN{at}, expected numbers: training has "
+                "diverged, or began with NaN"
+            )
