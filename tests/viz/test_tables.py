@@ -12,8 +12,8 @@ import small_networks as small
 
 from tosajax import rewrite
 from tosajax.compare import Comparison, compare
+from tosajax.html import Cell, shortened, table
 from tosajax.sweep import Results
-from tosajax.viz.html import Cell, shortened, table
 
 RESULTS = Results(({"bits": 4, "accuracy": 0.5, "error": None},), ("accuracy",))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ _TROUBLE = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportErr
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     arguments = _parser().parse_args(argv)
+    # As typed, for pages that say how they were made.
+    arguments.line = shlex.join(["tosajax", *(sys.argv[1:] if argv is None else argv)])
     try:
         return arguments.command(arguments)
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ A writer of another form of the result goes into `_WRITERS`.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -66,8 +67,9 @@ def _compare(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         progress=progress,
     )
+    found = dataclasses.replace(found, names=(arguments.model, " ".join(arguments.against)))
+    more = {"html": {"command": arguments.line}, "model_explorer": {"graph": graph}}
     for form, path in paths.items():
-        more = {"graph": graph} if form == "model_explorer" else {}
-        _WRITERS[form](found, path, **more)
+        _WRITERS[form](found, path, **more.get(form, {}))
     print(found)
     return 0 if found else 1

@@ -16,7 +16,11 @@ from tosajax.sweep.evaluate import STRATEGIES
 from tosajax.viz import check_installed
 
 # By the name of an option: what writes results to the path that is given with it.
-_WRITERS = {"csv": Results.to_csv, "json": Results.to_json, "html": Results.to_html}
+_WRITERS: dict[str, Callable[..., None]] = {
+    "csv": Results.to_csv,
+    "json": Results.to_json,
+    "html": Results.to_html,
+}
 _HELP = {
     "csv": "write the rows as CSV",
     "json": "write the rows as JSON",
@@ -56,6 +60,10 @@ def add(commands: Any) -> None:
     parser.add_argument("--plan", action="store_true", help="say what would be done, and stop")
     for form in _WRITERS:
         parser.add_argument(f"--{form}", metavar="FILE", help=_HELP[form])
+    parser.add_argument(
+        "--cost", choices=[name for name, kind, _ in _AXES if kind is positive],
+        help="axis that the page of --html draws the metric against, with the best trade-offs",
+    )  # fmt: skip
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
@@ -64,6 +72,11 @@ def _sweep(arguments: argparse.Namespace) -> int:
         check_folder(path)
     if "html" in paths:
         check_installed()
+    if arguments.cost and (not arguments.html or getattr(arguments, arguments.cost) is None):
+        raise ValueError(
+            f"--cost {arguments.cost} is for a page of that axis: "
+            f"give --html and {_option(arguments.cost)}"
+        )
     data = _data(arguments)
     axes = {name: values for name, _, _ in _AXES if (values := getattr(arguments, name))}
     sweep = Sweep(
@@ -82,10 +95,17 @@ def _sweep(arguments: argparse.Namespace) -> int:
         print(sweep.plan())
         return 0
     found = sweep.run(progress=True)
+    more = {"cost": arguments.cost, "about": _about(arguments), "command": arguments.line}
     for form, path in paths.items():
-        _WRITERS[form](found, path)
+        _WRITERS[form](found, path, **(more if form == "html" else {}))
     print(found)
     return 1 if len(found.errors) == len(found) else 0
+
+
+def _about(arguments: argparse.Namespace) -> dict[str, str]:
+    """The files of a sweep, for its page."""
+    names = ("model", "data", "labels", "reference")
+    return {name: path for name in names if (path := getattr(arguments, name)) is not None}
 
 
 def _data(arguments: argparse.Namespace) -> Data:
