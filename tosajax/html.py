@@ -1,4 +1,4 @@
-"""HTML that objects show of themselves, in notebooks and on pages, and short texts of long ones."""
+"""HTML that objects show of themselves, in notebooks and on pages, and short texts for reprs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 ROWS = 500  # of a table in a notebook
 _NAME = 40  # characters of a name in a repr
 _NAMES = 4  # of a list in a repr
+_NUMBER = ' class="number"'
 _SHORT = 20  # of a cell that is not broken
-_CELL = 160  # characters of a cell in a notebook
+_CELL = 80  # characters of a cell in a notebook
 # Colours are those of the notebook, which need not be those of the system.
 _BOX_STYLE = (
     ".tosajax{font:13px/1.45 system-ui,sans-serif;max-width:100%}"
-    ".tosajax>b{font-size:14px}"
+    ".tosajax>strong{font-size:14px}"
     ".tosajax dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:1px 12px;"
     "margin:4px 0 8px}"
     ".tosajax dt{opacity:.75;font-weight:normal;margin:0}"
@@ -32,7 +33,7 @@ _BOX_STYLE = (
     ".tosajax thead th{position:sticky;top:0;font-weight:600;"
     "background:var(--jp-layout-color1,var(--vscode-editor-background,"
     "var(--colab-primary-surface-color,Canvas)))}"
-    ".tosajax td.number{text-align:right}"
+    ".tosajax .number{text-align:right}"
 )
 
 
@@ -84,6 +85,12 @@ def listed(items: Sequence[str], most: int = _NAMES) -> str:
     return ", ".join([*shown, *([f"{more} more"] if more > 0 else ())])
 
 
+def signature(inputs: Sequence[tuple[str, Any]], outputs: Sequence[tuple[str, Any]]) -> str:
+    """A few of the inputs and outputs in a repr: pairs of a name and a type."""
+    ends = ([f"{shortened(n, _NAME)}: {kind}" for n, kind in side] for side in (inputs, outputs))
+    return " -> ".join(f"({listed(end)})" for end in ends)
+
+
 def counted(count: int, noun: str) -> str:
     """A number of things; the plural has an s."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
@@ -125,20 +132,25 @@ def table(
       named_by: the column that names the rows.
     """
     rows = [list(row) for row in rows]
-    titles = [f"<button>{text(h)}</button>" if sortable else text(h) for h in head]
-    top = "".join(f'<th scope="col">{title}</th>' for title in titles)
+    numeric = _numeric(rows, len(head))
+    top = "".join(
+        f'<th scope="col"{_NUMBER if at in numeric else ""}>'
+        + (f"<button>{text(title)}</button>" if sortable else text(title))
+        + "</th>"
+        for at, title in enumerate(head)
+    )
     body = "\n".join(_row(row, sortable, named_by) for row in rows)
     kind = ' class="sortable"' if sortable else ""
     content = f"<table{kind}><thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody></table>"
     # Whoever has no mouse scrolls what has the focus.
     reach = ' tabindex="0" role="region" aria-label="table"' if sortable else ""
-    return f'{_filter(head, rows) if sortable else ""}<div class="table"{reach}>{content}</div>'
+    return f'{_filter(head, numeric) if sortable else ""}<div class="table"{reach}>{content}</div>'
 
 
 def box(
     title: str,
     said: Iterable[tuple[str, str]] = (),
-    head: Sequence[str] = (),
+    head: Sequence[str] | None = None,
     rows: Sequence[Sequence[Any]] = (),
     *,
     noun: str = "row",
@@ -149,16 +161,16 @@ def box(
     Args:
       title: plain text.
       said: terms, plain text, and what is said of each, HTML.
-      head: of a table; none without.
+      head: of a table, if there is one.
       rows: of the table, of which at most `ROWS` are shown.
       noun: what a row is.
       named_by: see `table`.
     """
     pairs = list(said)
-    parts = [f"<style>{_BOX_STYLE}</style>", f"<b>{text(title)}</b>"]
+    parts = [f"<style>{_BOX_STYLE}</style>", f"<strong>{text(title)}</strong>"]
     if pairs:
         parts.append(definitions(pairs))
-    if head:
+    if head is not None:
         cut = [[_short(value) for value in row] for row in rows[:ROWS]]
         parts.append(table(head, cut, named_by=named_by))
         if len(rows) > ROWS:
@@ -188,7 +200,7 @@ def _cell(value: Any, sortable: bool, names: bool) -> str:
         kind = ' class="text"' if sortable and len(shown) > _SHORT else ""
         return f"<td{kind}>{text(shown)}</td>"
     key = f' data-order="{order}"' if sortable else ""
-    return f'<td class="number"{key}>{text(shown)}</td>'
+    return f"<td{_NUMBER}{key}>{text(shown)}</td>"
 
 
 def _shown(value: Any) -> tuple[str, str | None]:
@@ -219,13 +231,14 @@ def _order(value: float) -> str:
     return repr(value) if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _filter(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def _numeric(rows: Sequence[Sequence[Any]], columns: int) -> list[int]:
+    """The columns that hold numbers."""
+    kinds = [[_shown(value)[1] is not None for value in row] for row in rows]
+    return [at for at in range(columns) if any(at < len(kind) and kind[at] for kind in kinds)]
+
+
+def _filter(head: Sequence[str], numeric: Sequence[int]) -> str:
     """A form that the script of a page shows and obeys: words, and a bound of a number."""
-    numeric = [
-        at
-        for at in range(len(head))
-        if any(at < len(row) and _shown(row[at])[1] is not None for row in rows)
-    ]
     options = "".join(f'<option value="{at}">{text(head[at])}</option>' for at in numeric)
     bound = (
         f'<label>Column <select name="column"><option value="">any</option>{options}</select>'

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax import html
 from tosajax.batching import Parts, call_in_parts, part_of
 from tosajax.compiled import compiler_options, trace
 from tosajax.dtypes import DType
@@ -90,8 +91,8 @@ class SavedExecutable:
         return self._parts._replace(examples=examples, at_once=min(examples, limit))
 
     def __repr__(self) -> str:
-        ins, outs = (", ".join(f"{t.name}: {t}" for t in ts) for ts in (self.inputs, self.outputs))
-        return f"SavedExecutable(({ins}) -> ({outs}))"
+        ends = ([(t.name, t) for t in ts] for ts in (self.inputs, self.outputs))
+        return f"SavedExecutable({html.signature(*ends)})"
 
 
 def write(

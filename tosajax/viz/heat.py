@@ -67,7 +67,9 @@ def _map(pair: tuple[str, str], cells: Mapping[tuple[float, float], float], metr
 
         axes = figure.subplots()
         grid = [[cells.get((x, y), math.nan) for x in xs] for y in ys]
-        mesh = axes.pcolormesh(grid, cmap="cividis", edgecolors=charts.GREY, linewidth=0.4)
+        # A bar of more colours than 50 would be a bitmap.
+        colours = matplotlib.colormaps["cividis"].resampled(32)
+        mesh = axes.pcolormesh(grid, cmap=colours, edgecolors=charts.GREY, linewidth=0.4)
         for side, values in ((axes.xaxis, xs), (axes.yaxis, ys)):
             names = [f"{v:g}" for v in values]
             side.set_ticks([at + 0.5 for at in range(len(values))], names)

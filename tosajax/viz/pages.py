@@ -60,7 +60,7 @@ th button { all: unset; cursor: pointer; text-align: left; }
 th button:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 th[aria-sort=ascending] button::after { content: " \\25b2"; }
 th[aria-sort=descending] button::after { content: " \\25bc"; }
-.number { text-align: right; }
+.number, .number button { text-align: right; }
 footer { margin-top: 2.25rem; padding-top: 0.7rem; border-top: 1px solid var(--line); }
 @media (max-width: 56rem) {
   svg.wide { display: none !important; } svg.narrow { display: block !important; }

@@ -60,9 +60,10 @@ def results_page(
     metric = results.metrics[0] if results.metrics else None
     axes = [c for c in settings if _is_axis(results, c)]
     if axes and metric:
-        drawn = [_axis_chart(results, settings, axis, metric) for axis in axes]
+        chosen = settings if _is_computed(results, settings, cost) else _settings(results, None)
+        drawn = [_axis_chart(results, chosen, axis, metric) for axis in axes]
         sections.append((f"{metric} by axis", "\n".join(drawn)))
-        numeric = [axis for axis in axes if _is_numeric(results, axis)]
+        numeric = [c for c in chosen if _is_numeric(results, c)]
         known = [_known(results, *pair, metric) for pair in itertools.combinations(numeric, 2)]
         maps = heat.maps(numeric, known, metric, min if _is_error(metric) else max)
         if maps:
@@ -98,6 +99,14 @@ def _settings(results: Any, cost: str | None) -> list[str]:
     """The columns that say what a row is the result of."""
     others = {*results.metrics, "error", cost}
     return [c for c in results.columns if c not in others]
+
+
+def _is_computed(results: Any, settings: Sequence[str], cost: str | None) -> bool:
+    """Whether the settings leave nothing open of a cost, which else is one of them."""
+    if cost is None:
+        return False
+    found = {(*(str(row.get(c)) for c in settings), row.get(cost)) for row in _known(results, cost)}
+    return len({place[:-1] for place in found}) == len(found)
 
 
 def _gain(results: Any) -> str | None:
@@ -253,9 +262,9 @@ def _axis_chart(results: Any, settings: Sequence[str], axis: str, metric: str) -
     def paint(figure: Any, narrow: bool) -> None:
         axes = figure.subplots()
         if len(lines) <= _LINES and len(lines) < len(known):
-            _paint_lines(axes, lines, "-" if not names else ":")
+            _paint_lines(axes, lines, ":" if names else "-")
         else:
-            _paint_spread(axes, points, metric)
+            _paint_spread(axes, points, metric, joined=not names)
         if names:
             shown = [html.shortened(name, 12 if narrow else 24) for name in names]
             axes.set_xticks(range(len(names)), shown, rotation=90 if len(names) > 5 else 0)
@@ -292,7 +301,7 @@ def _paint_lines(axes: Any, lines: Mapping[str, Sequence[Point]], dashes: str) -
         axes.plot(xs, ys, linewidth=1.2, label=label, **style)
 
 
-def _paint_spread(axes: Any, points: Sequence[Point], metric: str) -> None:
+def _paint_spread(axes: Any, points: Sequence[Point], metric: str, *, joined: bool) -> None:
     """All points; where several share their place on the axis, their best and their median."""
     axes.plot(
         [x for x, _ in points], [y for _, y in points], "o", color=charts.GREY, markersize=3.5,
@@ -308,5 +317,5 @@ def _paint_spread(axes: Any, points: Sequence[Point], metric: str) -> None:
         found = _best_by_place(points, of)
         axes.plot(
             [x for x, _ in found], [y for _, y in found], color=colour, marker=marker,
-            markersize=4, linewidth=1.2, linestyle=dashes, label=label,
+            markersize=4, linewidth=1.2, linestyle=dashes if joined else "none", label=label,
         )  # fmt: skip
