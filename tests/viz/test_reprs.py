@@ -207,11 +207,12 @@ def test_reprs_say_the_most_important():
 
 
 def test_an_explanation_is_text():
-    found = SHOWN["explain"]
+    found: Explanation = SHOWN["explain"]
     assert isinstance(found, str)
     assert found == str(COST)
     assert f"{found}" == str(COST)
-    for copied in (copy.copy(found), pickle.loads(pickle.dumps(found))):
+    copies: list[Explanation] = [copy.copy(found), pickle.loads(pickle.dumps(found))]
+    for copied in copies:
         assert copied == found
         assert copied._repr_html_() == COST._repr_html_()
     lines = repr(found).splitlines()

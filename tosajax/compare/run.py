@@ -121,7 +121,7 @@ def _named(b: Other) -> str:
         return "stored arrays"
     if isinstance(b, str | os.PathLike):
         return "Arm's reference model" if b == REFERENCE_MODEL else os.fspath(b)
-    return ", ".join(map(os.fspath, b))
+    return ", ".join(str(path) for path in b)
 
 
 def _names(graph: Graph, pattern: str | None, outputs_only: bool) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import core, lax
 
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
@@ -194,6 +194,6 @@ def multiplier_and_shift(scale: jax.Array, *, scale32: bool = True) -> tuple[QTe
 def _brief(x: Any) -> str:
     """An array in a repr: a number, or the type and the shape of more."""
     if isinstance(x, np.ndarray | jax.Array):
-        is_number = x.size == 1 and not isinstance(x, jax.core.Tracer)
+        is_number = x.size == 1 and not isinstance(x, core.Tracer)
         return f"{x.item():.6g}" if is_number else f"{x.dtype}{list(x.shape)}"
     return repr(x)

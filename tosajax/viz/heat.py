@@ -80,7 +80,7 @@ def _map(pair: tuple[str, str], cells: Mapping[tuple[float, float], float], metr
             for place, value in _places(xs, ys, cells):
                 red, green, blue, _ = mesh.cmap(mesh.norm(value))
                 dark = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.18
-                ink = matplotlib.colors.to_hex("white" if dark else "black")
+                ink = "white" if dark else "black"
                 axes.text(*place, f"{value:.3g}", ha="center", va="center", color=ink)
         axes.set_xlabel(pair[0])
         axes.set_ylabel(pair[1])
