@@ -97,10 +97,8 @@ class Node:
     def __repr__(self) -> str:
         place = f", {html.quoted(self.location)}" if self.location else ""
         ends = f"({html.listed(self.inputs)}) -> ({html.listed(self.outputs)})"
-        return f"Node({self.op}, {ends}, {html.listed(self._options(), 8)}{place})"
-
-    def _options(self) -> list[str]:
-        return [f"{name}={_brief(value)}" for name, value in self.attributes.items()]
+        options = [f", {name}={_brief(value)}" for name, value in self.attributes.items()]
+        return f"Node({self.op}, {ends}{''.join(options)}{place})"
 
     @property
     def title(self) -> str:
