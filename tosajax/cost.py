@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tosajax import spec
+from tosajax import html, spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lower import scope_name
@@ -23,6 +23,7 @@ _FAST = re.compile(r'calls=%?([\w.\-]+).*"kind":"__ynn_fusion"')
 _PLAIN = re.compile(r"= ([a-z]+)\d+\S* (dot|convolution)\(")
 # A node in the name of a step, as `scope_name` writes it.
 _SCOPE = re.compile(r"""[A-Z][A-Z0-9_]* (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+_LINES, _WIDE = 40, 200  # of a text in a repr
 
 
 class NodeCost(NamedTuple):
@@ -55,6 +56,27 @@ class Cost(NamedTuple):
     def warnings(self) -> tuple[str, ...]:
         return tuple(f"{node.title}: {node.warning}" for node in self.nodes if node.warning)
 
+    def __repr__(self) -> str:
+        heavy = html.counted(sum(node.macs > 0 for node in self.nodes), "node")
+        return (
+            f"Cost({heavy} with {self.macs:,} MACs, {self.bytes:,} bytes, at most "
+            f"{self.peak_bytes:,} at a time, {html.counted(len(self.warnings), 'warning')})"
+        )
+
+    def _repr_html_(self) -> str:
+        said = [
+            ("multiply-accumulates", f"{self.macs:,}"),
+            ("bytes", f"{self.bytes:,} read and written, at most {self.peak_bytes:,} at a time"),
+            ("warnings", f"{len(self.warnings):,}"),
+        ]
+        head = ("node", "output", "MACs", "bytes", "route", "why", "warning")
+        rows = [
+            [n.title, n.output, n.macs, n.bytes, n.route, n.reason, n.warning]
+            for n in self.nodes
+            if n.macs
+        ]
+        return html.box("Cost of a run", said, head, rows, noun="node", named_by=0)
+
     def __str__(self) -> str:
         """A table of the nodes that multiply, the totals, and the warnings."""
         head = ("node", "output", "MACs", "bytes", "route", "why")
@@ -67,6 +89,28 @@ class Cost(NamedTuple):
         lines = _table([head, *rows, total])
         lines.append(f"at most {self.peak_bytes:,} bytes of tensors at a time")
         return "\n".join([*lines, *(f"warning: {w}" for w in self.warnings)])
+
+
+class Explanation(str):
+    """A cost as text, which a notebook shows as a table; see `Executable.explain`."""
+
+    cost: Cost
+
+    @classmethod
+    def of(cls, cost: Cost) -> Explanation:
+        """The text of a cost."""
+        made = cls(cost)
+        made.cost = cost
+        return made
+
+    def __repr__(self) -> str:
+        lines = self.splitlines()
+        cut = [line if len(line) <= _WIDE else f"{line[: _WIDE - 1]}…" for line in lines[:_LINES]]
+        more = [f"and {len(lines) - _LINES} more lines: print it"] if len(lines) > _LINES else []
+        return "\n".join([*cut, *more])
+
+    def _repr_html_(self) -> str:
+        return self.cost._repr_html_()
 
 
 def cost(graph: Graph, program: str) -> Cost:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tosajax import saved
+from tosajax import html, saved
 from tosajax.batching import (
     Devices,
     Parts,
@@ -24,7 +24,7 @@ from tosajax.batching import (
 )
 from tosajax.bind import bind
 from tosajax.compiled import compiler_options, persistent_cache, trace
-from tosajax.cost import Cost, cost, peak_bytes
+from tosajax.cost import Cost, Explanation, cost, peak_bytes
 from tosajax.dtypes import DType
 from tosajax.examples import one_example
 from tosajax.fold import fold
@@ -148,13 +148,15 @@ class Executable:
         """
         return cost(self.graph, self.hlo())
 
-    def explain(self) -> str:
+    def explain(self) -> Explanation:
         """A table of the operators that multiply: how each is computed, why, and warnings.
+
+        It is a str; a notebook shows it as a table, and a terminal its first lines.
 
         Raises:
           ValueError: the shapes of the inputs are not known.
         """
-        return str(self.cost())
+        return Explanation.of(self.cost())
 
     def save(
         self,
@@ -200,6 +202,20 @@ class Executable:
             platforms=platforms,
             reports=self._reports,
         )
+
+    def _repr_html_(self) -> str:
+        said = [
+            ("target", str(self.target)),
+            ("examples in a call", str(self.examples or "as the inputs hold")),
+        ]
+        if self.micro_batch and self.micro_batch != self.examples:
+            said.append(("at a time", str(self.micro_batch)))
+        if self.devices:
+            said.append(("devices", html.listed([str(d) for d in self.devices])))
+        if self.state:
+            said.append(("variables", html.listed(list(self.state))))
+        pairs = [(term, html.text(text)) for term, text in said]
+        return html.box("Executable", pairs) + self.graph._repr_html_()
 
     def __repr__(self) -> str:
         batch = f", batch={self.examples}" if self.examples else ""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from tosajax import spec
+from tosajax import html, spec
 from tosajax.dtypes import DType, to_storage
 from tosajax.report import Finding, Report, TosaError, Verdict
 
@@ -61,6 +62,11 @@ class Tensor:
     def _key(self) -> tuple:
         return self.name, self.dtype, self.shape, self.variable, self.values is None
 
+    def __repr__(self) -> str:
+        values = "" if self.values is None else ", values"
+        variable = "" if self.variable is None else f", variable {html.quoted(self.variable)}"
+        return f"Tensor({html.quoted(self.name)}, {self}{values}{variable})"
+
     def __str__(self) -> str:
         dims = "*" if self.shape is None else ",".join("?" if d < 0 else str(d) for d in self.shape)
         return f"{self.dtype.name}[{dims}]"
@@ -89,6 +95,12 @@ class Node:
     def __reduce__(self) -> tuple[Any, ...]:
         attributes = dict(self.attributes)
         return Node, (self.op, self.inputs, self.outputs, attributes, self.location)
+
+    def __repr__(self) -> str:
+        place = f", {html.quoted(self.location)}" if self.location else ""
+        ends = f"({html.listed(self.inputs)}) -> ({html.listed(self.outputs)})"
+        options = [f", {name}={_brief(value)}" for name, value in self.attributes.items()]
+        return f"Node({self.op}, {ends}{''.join(options)}{place})"
 
     @property
     def title(self) -> str:
@@ -275,9 +287,43 @@ class Graph:
             yield from graph.walk()
 
     def __repr__(self) -> str:
-        ins = ", ".join(f"{t.name}: {t}" for t in self.input_tensors)
-        outs = ", ".join(f"{t.name}: {t}" for t in self.output_tensors)
-        return f"Graph({self.name!r}, ({ins}) -> ({outs}), {len(self.nodes)} nodes)"
+        ends = ([(t.name, t) for t in ts] for ts in (self.input_tensors, self.output_tensors))
+        nodes = html.counted(len(self.nodes), "node")
+        return f"Graph({html.quoted(self.name)}, {html.signature(*ends)}, {nodes})"
+
+    def _repr_html_(self) -> str:
+        head = ("#", "operator", "output", "type", "inputs", "location")
+        rows = [
+            [at, node.op, html.listed(node.outputs), self._types_of(node), html.listed(node.inputs),
+             node.location]
+            for at, node in enumerate(self.nodes)
+        ]  # fmt: skip
+        title = f"Graph {self.name}"
+        return html.box(title, self._said(), head, rows, noun="node", named_by=2)
+
+    def _said(self) -> list[tuple[str, str]]:
+        """The graph in short: terms, and what is said of each, HTML."""
+        operators = Counter(node.op for part in self.walk() for node in part.nodes)
+        counts = [f"{count} {op}" for op, count in operators.most_common()]
+        values = [t.values for part in self.walk() for t in part.tensors.values()]
+        held = sum(v.nbytes for v in values if v is not None)
+        said = [
+            ("inputs", html.listed([f"{t.name}: {t}" for t in self.input_tensors])),
+            ("outputs", html.listed([f"{t.name}: {t}" for t in self.output_tensors])),
+            ("nodes", f"{sum(operators.values()):,}: {html.listed(counts, 12)}"),
+            ("constants", html.counted(held, "byte")),
+        ]
+        if self.subgraphs:
+            said.append(("subgraphs", html.listed(list(self.subgraphs))))
+        source = self.source
+        if source.producer or source.version:
+            made = f"{source.format} {source.version} {source.producer}"
+            said.append(("made by", html.shortened(made, 120)))
+        return [(term, html.text(text)) for term, text in said]
+
+    def _types_of(self, node: Node) -> str:
+        known = [self.tensors[name] for name in node.outputs if name in self.tensors]
+        return html.listed([str(tensor) for tensor in known])
 
 
 def _post_order(root: Node, producer: Mapping[str, Node], done: set[int]) -> Iterator[Node]:
@@ -345,6 +391,11 @@ def _some(numbers: Sequence[Any]) -> str:
     """A few numbers, for messages."""
     more = ", ..." if len(numbers) > 3 else ""
     return ", ".join(map(str, numbers[:3])) + more
+
+
+def _brief(value: Any) -> str:
+    """An attribute in a repr; bytes may be as many as a file has."""
+    return f"{len(value)} bytes" if isinstance(value, bytes) else html.shortened(repr(value), 40)
 
 
 def _same_values(a: np.ndarray | None, b: np.ndarray | None) -> bool:

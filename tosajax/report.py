@@ -6,6 +6,8 @@ import dataclasses
 import enum
 from typing import Any
 
+from tosajax import html
+
 
 class Verdict(enum.IntEnum):
     """The three results a graph may have ("TOSA Graph Compliance", TOSA 1.0.1)."""
@@ -52,6 +54,21 @@ class Report:
         """Raises TosaError when a finding is an error."""
         if self.errors:
             raise TosaError(self)
+
+    def __repr__(self) -> str:
+        first = f", first: {html.shortened(str(self.findings[0]), 120)}" if self.findings else ""
+        return f"Report({self.verdict.name}, {self._count()}{first})"
+
+    def _repr_html_(self) -> str:
+        needs = "no target supports it" if self.needs is None else ", ".join(self.needs) or "none"
+        said = [("verdict", self.verdict.name), ("found", self._count()), ("needs", needs)]
+        head = ("verdict", "rule", "where", "message") if self.findings else None
+        rows = [[f.verdict.name, f.label, f.node, f.message] for f in self.findings]
+        pairs = [(term, html.text(text)) for term, text in said]
+        return html.box("Validation", pairs, head, rows, noun="finding")
+
+    def _count(self) -> str:
+        return html.counted(len(self.findings), "finding")
 
     def __str__(self) -> str:
         lines = [f"{f.verdict.name}: {f}" for f in self.findings]

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tosajax import saved_file
+from tosajax import html, saved_file
 from tosajax.batching import Parts, call_in_parts, of_a_batch, part_of
 from tosajax.compiled import compiler_options, trace
 from tosajax.exported import Layout, check_program
@@ -80,8 +80,8 @@ class SavedExecutable:
         return self._parts._replace(examples=examples, at_once=min(examples, limit))
 
     def __repr__(self) -> str:
-        ins, outs = (", ".join(f"{t.name}: {t}" for t in ts) for ts in (self.inputs, self.outputs))
-        return f"SavedExecutable(({ins}) -> ({outs}))"
+        ends = ([(t.name, t) for t in ts] for ts in (self.inputs, self.outputs))
+        return f"SavedExecutable({html.signature(*ends)})"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -33,7 +33,12 @@ SWEEP = ["sweep", "model.tosa", "--data", "x.npy", "--labels", "y.npy", "--round
 def test_compare(folder):
     pytest.importorskip("matplotlib")
     assert main([*COMPARE, "--html", "page.html", "--model-explorer", "nodes.json"]) == 1
-    assert "Signal to quantization noise" in (folder / "page.html").read_text()
+    page = (folder / "page.html").read_text()
+    assert "Signal to quantization noise" in page
+    assert "<dt>a</dt><dd><code>model.tosa</code></dd>" in page
+    assert "<code>twice.tosa</code></dd>" in page
+    command = "tosajax compare model.tosa --against twice.tosa --input x.npy --html page.html"
+    assert f"Made by tosajax {tosajax.__version__} with <code>{command}" in page
     results = json.loads((folder / "nodes.json").read_text())["results"]
     graph = tosajax.load("model.tosa")
     (at,) = [k for k, node in enumerate(graph.nodes) if "act1" in node.outputs]
@@ -42,8 +47,23 @@ def test_compare(folder):
 
 def test_sweep(folder):
     pytest.importorskip("matplotlib")
-    assert main([*SWEEP, "double", "--html", "page.html"]) == 0
-    assert "<td>double</td>" in (folder / "page.html").read_text()
+    axis = ["--weight-bits", "4", "8", "--cost", "weight_bits"]
+    assert main([*SWEEP, "double", *axis, "--html", "page.html"]) == 0
+    page = (folder / "page.html").read_text()
+    assert "<td>double</td>" in page
+    assert "<h2>accuracy against weight_bits</h2>" in page
+    assert "accuracy by rounding" in page
+    for name in ("model.tosa", "x.npy", "y.npy"):
+        assert f"<dd><code>{name}</code></dd>" in page
+    assert "with <code>tosajax sweep model.tosa --data" in page
+
+
+@pytest.mark.parametrize("given", [["--html", "page.html"], ["--weight-bits", "4", "8"]])
+def test_a_cost_is_an_axis_on_a_page(given, folder, monkeypatch, capsys):
+    monkeypatch.setattr("tosajax.load", lambda path: pytest.fail("loaded"))
+    assert main([*SWEEP, *given, "--cost", "weight_bits"]) == 1
+    message = "--cost weight_bits is for a page of that axis: give --html and --weight-bits"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "status"), [(COMPARE, 2), (SWEEP, 1)])

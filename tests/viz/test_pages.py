@@ -8,15 +8,17 @@ import re
 
 import numpy as np
 import pytest
+from compared import EQUAL, measured, row
 
-from tosajax.compare import Comparison, Histogram, Measured, Row, edges
+import tosajax
+from tosajax.compare import Comparison, Histogram, edges
 from tosajax.sweep import Results
-from tosajax.viz import comparison_page, page, results_page
+from tosajax.viz import charts, comparison_page, page, results_page
 
 figure = pytest.importorskip("matplotlib.figure")
 
 NAMES = ['<b>&"', "a$b_{2}$", "line\nbreak\x00\udc80", "層", "x" * 300, "</script>", "plain"]
-VOID = {"meta"}
+VOID = {"input", "meta"}
 
 
 class Page(html.parser.HTMLParser):
@@ -43,9 +45,11 @@ class Page(html.parser.HTMLParser):
             self.open.append(tag)
         for name, value in attrs:
             value = value or ""
+            if tag == "form" and name in ("action", "method"):
+                self.urls.append(value)
             if name == "id":
                 self.ids.append(value)
-            elif name == "aria-label":
+            elif name == "aria-label" and ("role", "img") in attrs:
                 self.labels.append(value)
             elif name in ("href", "xlink:href", "src"):
                 self.links.append(value.removeprefix("#"))
@@ -74,31 +78,6 @@ class Page(html.parser.HTMLParser):
         assert set(texts) <= {t.strip() for t in self.texts.get("text", [])}
 
 
-def measured(sqnr=40.0, mismatches=3, kind="INT8", **more) -> Measured:
-    counts = np.zeros(len(edges(kind)) - 1, int)
-    counts[[0, len(counts) // 2, -1]] = 1, 90, 9
-    histogram = Histogram(kind, tuple(counts.tolist()))
-    values = {
-        "elements": 100, "mismatches": mismatches, "max_error": 2, "max_ulp": None,
-        "mean_error": 0.1, "mean_abs_error": 0.25, "sqnr": sqnr, "cosine": 0.999, "first": (0, 1),
-        "range_a": (-128, 127), "range_b": (-128, 126), "clipped_a": 0.1, "clipped_b": 0.05,
-        "values_a": histogram, "values_b": histogram, "errors": histogram,
-    }  # fmt: skip
-    return Measured(**(values | more))
-
-
-def row(tensor="t", total=None, local=None, **more) -> Row:
-    fields = {
-        "tensor": tensor, "other": tensor, "operator": "RESCALE", "dtype": "INT8",
-        "location": "model.py:3 y = f(x)", "is_output": False, "as_real": False,
-        "total": total or measured(), "local": local,
-    }  # fmt: skip
-    return Row(**(fields | more))
-
-
-EQUAL = measured(math.inf, 0, max_error=0, mean_abs_error=0.0, first=None)
-
-
 def test_a_comparison():
     rows = (
         row("first", EQUAL),
@@ -111,22 +90,33 @@ def test_a_comparison():
             location="model.py:9 last",
         ),
     )
-    read = Page(comparison_page(Comparison(rows, 7)))
+    read = Page(comparison_page(Comparison(rows, 7, ("model.tosa", "<b>.tflite")), "say 'a <b>'"))
     (top,) = read.tables
     assert len(top) == 4
     assert top[0][:6] == ["#", "tensor", "operator", "type", "elements", "differ (%)"]
     second = dict(zip(top[0], top[2], strict=True))
     assert second["max |a − b|"] == "2 LSB"
     assert second["mean |a − b|"] == "0.25 LSB"
-    assert (second["SQNR (dB)"], second["differ (%)"], second["min of b"]) == ("51.2", "3", "-128")
+    assert (second["SQNR (dB)"], second["differ (%)"]) == ("51.2", "3")
+    assert second["range of b"] == "-128 … 126"
     assert second["local: SQNR (dB)"] == "60.5"
     assert (second["a at limits (%)"], second["b at limits (%)"]) == ("10", "5")
-    assert top[3][1] == "third (output)"
+    assert top[3][1] == "third (output) model.py:9 last"
     said = " ".join(t for tag in ("dt", "dd", "code") for t in read.texts[tag])
     for words in ("2 of 3 tensors differ", "first that differs", "worst by itself", "30.0 dB"):
         assert words in said
     assert "model.py:9 last" in said
-    assert read.labels == ["SQNR and mismatches by layer", "Histograms of values"]
+    for words in ("model.tosa", "<b>.tflite"):
+        assert words in read.texts["code"]
+    assert "b, which a is judged by" in read.texts["dt"]
+    assert read.texts["code"][-1] == "say 'a <b>'"
+    assert read.texts["footer"] == [f"Made by tosajax {tosajax.__version__} with ", "."]
+    layers, values = read.labels
+    assert layers == (
+        "SQNR and mismatches by layer. 2 of 3 tensors differ; the lowest SQNR is 40.0 dB, of "
+        "third #3. The table below has the numbers."
+    )
+    assert values.startswith("Histograms of values. ")
     read.has(
         "Signal to quantization noise", "SQNR (dB)", "Elements that differ", "elements (%)",
         "tensors in the order of execution, with their numbers in the table", "equal", "first #1",
@@ -137,7 +127,8 @@ def test_a_comparison():
 
 def test_columns_that_no_row_fills_are_left_out():
     (top,) = Page(comparison_page(Comparison((row(location=""),), 1))).tables
-    assert not {"location", "local: SQNR (dB)"} & set(top[0])
+    assert "local: SQNR (dB)" not in top[0]
+    assert top[1][1] == "t"
 
 
 def test_names_are_escaped():
@@ -147,7 +138,8 @@ def test_names_are_escaped():
     read = Page(content)
     (top,) = read.tables
     assert [line[1] for line in top[1:4]] == [
-        '<b>&" (output)', "a$b_{2}$ (output)", "line break\ufffd\ufffd (output)",
+        '<b>&" (output) <b>&"', "a$b_{2}$ (output) a$b_{2}$",
+        "line break\ufffd\ufffd (output) line break\ufffd\ufffd",
     ]  # fmt: skip
     assert "<b>" not in content
     read.has('<b>&" #1', "a$b_{2}$ #2", "層 #4")
@@ -164,7 +156,8 @@ def test_at_most_forty_names_on_an_axis():
     rows = tuple(row(f"tensor_{k}") for k in range(95))
     texts = Page(comparison_page(Comparison(rows, 1))).texts["text"]
     shown = [t for t in texts if re.fullmatch(r"tensor_\d+ #\d+", t)]
-    assert shown == [f"tensor_{k} #{k + 1}" for k in range(0, 95, 3)]
+    wide, narrow = range(0, 95, 3), range(0, 95, 7)
+    assert shown == [f"tensor_{k} #{k + 1}" for k in (*wide, *narrow)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
@@ -172,16 +165,23 @@ def test_equal_programs(count):
     rows = tuple(row(f"t{k}", EQUAL) for k in range(count))
     read = Page(comparison_page(Comparison(rows, 2)))
     assert f"all {count} are equal" in read.texts["dd"]
-    assert len(read.labels) == (1 if count else 0)
-    assert ("No tensor differs: there is nothing to draw." in read.texts.get("p", [])) is bool(
-        count
-    )
+    assert read.labels == []
+    told = "All tensors are equal: there is nothing to draw." in read.texts.get("p", [])
+    assert told is bool(count)
+    assert "Values of the worst tensors" not in read.texts["h2"]
+
+
+def test_equal_tensors_are_not_among_the_worst():
+    rows = (row("same", EQUAL), row("other"))
+    read = Page(comparison_page(Comparison(rows, 2)))
+    titles = [t for t in read.texts["text"] if re.search(r"#\d: ", t)]
+    assert titles == ["other #2: 40.0 dB"] * 2
 
 
 def test_one_tensor():
     read = Page(comparison_page(Comparison((row(total=measured(46.2637)),), 2)))
     ticks = [t for t in read.texts["text"] if re.fullmatch(r"4\d", t)]
-    assert len(set(ticks)) == len(ticks) > 1
+    assert 2 * len(set(ticks)) == len(ticks) > 2
 
 
 ODD = {
@@ -216,7 +216,7 @@ def test_the_worst_six_have_histograms():
     texts = Page(comparison_page(Comparison(tuple(rows), 1))).texts["text"]
     assert [t.split(" ")[0] for t in texts if re.search(r"#\d: ", t)] == [
         "t6", "t2", "t1", "t5", "t4", "t0",
-    ]  # fmt: skip
+    ] * 2  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -225,9 +225,9 @@ def test_the_worst_six_have_histograms():
 def test_lines_at_the_limits_of_the_type(kind, low, high, monkeypatch):
     figures = []
 
-    def keep(title, size, paint):
+    def keep(title, about, paint, *, wide, narrow):
         figures.append(figure.Figure())
-        paint(figures[-1])
+        paint(figures[-1], False)
         return ""
 
     monkeypatch.setattr("tosajax.viz.charts.chart", keep)
@@ -290,14 +290,121 @@ def test_results():
     said = " ".join(read.texts["dd"])
     assert "8, of which 1 failed" in said
     assert "0.9: weight_bits 4, act_bits 8" in said
-    assert read.labels == [
+    assert [label.split(". ")[0] for label in read.labels] == [
         "accuracy against mean_bits", "accuracy by weight_bits", "accuracy by act_bits",
+        "accuracy by weight_bits and act_bits",
     ]  # fmt: skip
+    assert "accuracy from 0.2 at mean_bits 2 to 0.9 at mean_bits 4" in read.labels[0]
+    assert read.labels[1].endswith("2: 0.2; 4: 0.9; 8: 0.9")
     read.has(
         "accuracy (share of examples)", "mean_bits", "1: weight_bits 2, act_bits 8",
         "2: weight_bits 4, act_bits 8", "act_bits 4", "weight_bits 8", "no other is better",
     )  # fmt: skip
     assert not any(t.startswith("3: ") for t in read.texts["text"])
+
+
+def test_rounding_is_charted():
+    found = {("single", 4): 0.5, ("double", 4): 0.25, ("single", 8): 1.0, ("double", 8): 0.75}
+    rows = tuple({"rounding": r, "weight_bits": b, "accuracy": x} for (r, b), x in found.items())
+    about = {"model": "<m>.tosa", "data": "x.npy"}
+    content = results_page(Results(rows, ("accuracy",)), "weight_bits", about, "tosajax sweep")
+    read = Page(content)
+    front, rounding = read.labels
+    assert front.startswith("accuracy against weight_bits. 4 settings")
+    assert (
+        rounding == "accuracy by rounding. The best accuracy by rounding: single: 1; double: 0.75"
+    )
+    read.has("single", "double", "weight_bits 4", "weight_bits 8")
+    assert read.texts["code"] == ["<m>.tosa", "x.npy", "tosajax sweep"]
+    assert read.texts["dt"][:2] == ["model", "data"]
+
+
+def test_an_axis_has_few_names():
+    rows = [{"seed": f"s{k % 13}", "kind": f"k{k % 2}", "accuracy": k / 26} for k in range(26)]
+    read = Page(results_page(Results(tuple(rows), ("accuracy",))))
+    assert [label.split(". ")[0] for label in read.labels] == ["accuracy by kind"]
+
+
+def test_two_axes_are_a_heat_map():
+    rows = [
+        {"bits": b, "steps": s, "seed": k, "max_lsb": b * s + k}
+        for b in (2, 4) for s in (1, 3, 5) for k in (0, 1)
+    ]  # fmt: skip
+    read = Page(results_page(Results(tuple(rows), ("max_lsb",))))
+    maps = [label for label in read.labels if label.startswith("max_lsb by bits and steps. ")]
+    assert maps == [
+        "max_lsb by bits and steps. From 2 at bits 2 and steps 1 to 20 at bits 4 and steps 5"
+    ]
+    read.has("2", "4", "6", "10", "12", "20", "max_lsb by bits and steps")
+    assert "Each cell is the best of all settings there." in read.texts["p"]
+    sparse = Results(tuple({"bits": k, "steps": k, "max_lsb": k} for k in range(5)), ("max_lsb",))
+    assert not any(" and " in label for label in Page(results_page(sparse)).labels)
+    axes = {f"axis{k}": 0 for k in range(5)}
+    each = ({**axes, a: p, b: q} for a in axes for b in axes for p in (0, 1) for q in (0, 1))
+    many = tuple({**row, "accuracy": 0.5} for row in each)
+    read = Page(results_page(Results(many, ("accuracy",))))
+    assert len([label for label in read.labels if " and axis" in label.split(". ")[0]]) == 6
+    assert any("4 more pairs of axes not drawn" in p for p in read.texts["p"])
+
+
+def test_colours_stand_out():
+    """As WCAG 2.2 wants it: text by 4.5 to 1, marks and frames of controls by 3 to 1."""
+    style = re.search(r"<style>(.*?)</style>", page("x", []), re.DOTALL)
+    assert style is not None
+    light, dark = style[1].split("@media (prefers-color-scheme: dark)")
+    for part in (light, dark.split("\n* {")[0]):
+        found = dict(re.findall(r"--([\w]+): (#[0-9a-f]{6})", part))
+        assert len([name for name in found if re.fullmatch(r"c\d", name)]) == len(charts.LIGHT)
+        for name, colour in found.items():
+            wanted = {"ink": 4.5, "faint": 4.5, "link": 4.5}.get(name, 3.0)
+            if name not in ("back", "head", "line"):
+                assert contrast(colour, found["back"]) >= wanted, (name, colour)
+            if name in ("ink", "faint"):
+                assert contrast(colour, found["head"]) >= wanted, (name, colour)
+
+
+def contrast(a: str, b: str) -> float:
+    """The ratio of the luminances of two colours."""
+
+    def luminance(colour: str) -> float:
+        parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_wide_and_narrow_charts_take_the_colours_of_the_page():
+    content = comparison_page(Comparison((row(),), 1))
+    drawn = re.findall(
+        r'<svg class="(wide|narrow)" aria-hidden="true" (.*?)</svg>', content, re.DOTALL
+    )
+    assert [kind for kind, _ in drawn] == ["wide", "narrow"] * 2
+    for kind, inner in drawn:
+        assert {"var(--c0)", "currentColor"} <= set(re.findall(r": ([^;\"]+)", inner))
+        assert not set(charts.LIGHT) & set(re.findall(r"#[0-9a-f]{6}", inner))
+        width = re.match(r'viewBox="0 0 ([\d.]+) ', inner)
+        assert width is not None
+        # Text of 9.5 units is read on 400 pixels.
+        assert (float(width[1]) <= 365) is (kind == "narrow")
+
+
+def test_a_table_is_filtered_and_reached_by_keys():
+    rows = (row("first", EQUAL), row("second"))
+    content = comparison_page(Comparison(rows, 1))
+    form = content[content.index("<form") : content.index("</form>")]
+    columns = re.findall(r'<option value="(\d+)">([^<]*)</option>', form)
+    (top,) = Page(content).tables
+    assert [(int(at), name) for at, name in columns] == [
+        (at, name) for at, name in enumerate(top[0]) if name not in ("tensor", "operator", "type")
+    ]
+    # The script takes the form from before the box of the table.
+    assert re.search(r"</form><div class=\"table\" tabindex=\"0\" role=\"region\"", content)
+    assert content.count('<th scope="row">') == 2
+    assert content.count('<th scope="col"') == len(top[0])
+    for name in re.findall(r"field\.(\w+)", content):
+        assert f'name="{name}"' in form
 
 
 def test_many_lines_become_a_summary():
@@ -342,7 +449,7 @@ def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
         RESULTS.to_html(tmp_path / "b.html", cost="size")
     with pytest.raises(FileNotFoundError):
         found.to_html(tmp_path / "none" / "a.html")
-    monkeypatch.setattr("tosajax.viz.html._cell", lambda value: 1 / 0)
+    monkeypatch.setattr("tosajax.html._cell", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         found.to_html(tmp_path / "c.html")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.html", "b.html"]

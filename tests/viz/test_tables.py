@@ -12,8 +12,8 @@ import small_networks as small
 
 from tosajax import rewrite
 from tosajax.compare import Comparison, compare
+from tosajax.html import ROWS, Cell, shortened, table
 from tosajax.sweep import Results
-from tosajax.viz.html import Cell, shortened, table
 
 RESULTS = Results(({"bits": 4, "accuracy": 0.5, "error": None},), ("accuracy",))
 
@@ -24,18 +24,20 @@ def found() -> Comparison:
     return compare(a, rewrite.rounding(a, "double"), small.images(6))
 
 
-def test_notebooks_get_a_short_table(found):
+def test_notebooks_get_a_table(found):
     row = found.rows[1]
-    many = dataclasses.replace(found, rows=tuple([row] * 75))
+    many = dataclasses.replace(found, rows=tuple([row] * (ROWS + 15)))
     content = many._repr_html_()
-    assert content.count("<tr>") == 61
-    assert "and 15 more tensors" in content
+    assert content.count("<tr>") == ROWS + 1
+    assert "and 15 tensors more" in content
     assert "<svg" not in content
-    exactly = dataclasses.replace(found, rows=many.rows[:60])
-    assert "more tensors" not in exactly._repr_html_()
-    assert "<td>act1</td>" in content
-    assert "<td>4</td>" not in RESULTS._repr_html_()
-    assert '<td class="number" data-order="4">4</td>' in RESULTS._repr_html_()
+    assert "<script" not in content
+    exactly = dataclasses.replace(found, rows=many.rows[:ROWS])
+    assert "tensors more" not in exactly._repr_html_()
+    assert '<th scope="row">act1 <small>' in content
+    assert f"<code>{found.names[0]}</code>" in content.replace("&#x27;", "'")
+    assert '<td class="number">4</td>' in RESULTS._repr_html_()
+    assert "highest accuracy" in RESULTS._repr_html_()
     assert "error" not in RESULTS._repr_html_()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ _TROUBLE = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportErr
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     arguments = _parser().parse_args(argv)
+    # As typed, for pages that say how they were made.
+    arguments.line = shlex.join(["tosajax", *(sys.argv[1:] if argv is None else argv)])
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning

@@ -6,6 +6,7 @@ A writer of another form of the result goes into `_HELP`.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from typing import Any
 
 from tosajax.atomic import check_folder
@@ -87,8 +88,9 @@ def _compare(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         progress=progress,
     )
+    found = dataclasses.replace(found, names=(arguments.model, " ".join(arguments.against)))
+    more = {"html": {"command": arguments.line}, "model_explorer": {"graph": graph}}
     for form, path in paths.items():
-        more = {"graph": graph} if form == "model_explorer" else {}
-        getattr(found, f"to_{form}")(path, **more)
+        getattr(found, f"to_{form}")(path, **more.get(form, {}))
     print(found)
     return 0 if found else 1

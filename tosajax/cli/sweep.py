@@ -56,6 +56,10 @@ def add(commands: Any) -> None:
     parser.add_argument("--plan", action="store_true", help="say what would be done, and stop")
     for form in _HELP:
         parser.add_argument(f"--{form}", metavar="FILE", help=_HELP[form])
+    parser.add_argument(
+        "--cost", choices=[name for name, kind, _ in _AXES if kind is positive],
+        help="axis that the page of --html draws the metric against, with the best trade-offs",
+    )  # fmt: skip
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
@@ -67,6 +71,11 @@ def _sweep(arguments: argparse.Namespace) -> int:
         check_folder(path)
     if "html" in paths:
         check_installed()
+    if arguments.cost and (not arguments.html or getattr(arguments, arguments.cost) is None):
+        raise ValueError(
+            f"--cost {arguments.cost} is for a page of that axis: "
+            f"give --html and {_option(arguments.cost)}"
+        )
     data = _data(arguments)
     graph, input_quant = _model(arguments, data)
     axes = {name: values for name, _, _ in _AXES if (values := getattr(arguments, name))}
@@ -86,8 +95,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
         print(sweep.plan())
         return 0
     found = sweep.run(progress=True)
+    more = {"cost": arguments.cost, "about": _about(arguments), "command": arguments.line}
     for form, path in paths.items():
-        getattr(found, f"to_{form}")(path)
+        getattr(found, f"to_{form}")(path, **(more if form == "html" else {}))
     print(found)
     return 1 if len(found.errors) == len(found) else 0
 
@@ -100,6 +110,12 @@ def _model(arguments: argparse.Namespace, data: Data) -> tuple[Graph, Any]:
     if arguments.input_quant is None and is_real and any(known):
         return graph, [q.of_all if q else None for q in known]
     return graph, arguments.input_quant
+
+
+def _about(arguments: argparse.Namespace) -> dict[str, str]:
+    """The files of a sweep, for its page."""
+    names = ("model", "data", "labels", "reference")
+    return {name: path for name in names if (path := getattr(arguments, name)) is not None}
 
 
 def _data(arguments: argparse.Namespace) -> Data:

@@ -9,6 +9,7 @@ import math
 import os
 from typing import Any
 
+from tosajax import html
 from tosajax.atomic import replacing
 from tosajax.compare.measure import Histogram, Measured, edges
 from tosajax.compare.tolerance import EQUAL, Allowed
@@ -62,6 +63,13 @@ class Row:
         """Whether the layer by itself is, if that is known."""
         return self.local is None or self.allowed_local.holds(self.local)
 
+    def __repr__(self) -> str:
+        m = self.total
+        return (
+            f"Row({self.operator} {html.quoted(self.tensor)}, {self.dtype}, {m.mismatches} of "
+            f"{m.elements} elements differ, by up to {m.max_error:g}, SQNR {m.sqnr:.1f} dB)"
+        )
+
     @property
     def title(self) -> str:
         """How messages name the row: operator, tensor, and where it comes from."""
@@ -76,10 +84,12 @@ class Comparison:
     Args:
       rows: one for each tensor.
       examples: how many were run.
+      names: what a and b are, for pages; "" where that is not known.
     """
 
     rows: tuple[Row, ...]
     examples: int
+    names: tuple[str, str] = ("", "")
 
     @property
     def first_divergent(self) -> Row | None:
@@ -129,13 +139,20 @@ class Comparison:
             found = f"{within} of {len(self.rows)} tensors are within tolerance, {equal} are equal"
         return f"{found}, on {self.examples} examples"
 
-    def _repr_html_(self) -> str:
-        from tosajax.viz.comparison import tensor_table
-        from tosajax.viz.html import note
+    def __repr__(self) -> str:
+        differ = sum(r.total.mismatches > 0 for r in self.rows)
+        beyond = sum(not r.is_within for r in self.rows)
+        text = f"{differ} of {len(self.rows)} tensors differ, {beyond} beyond tolerance"
+        text += f", {self.examples} examples"
+        first = self.first_divergent
+        if first:
+            text += f", first: {first.operator} {html.quoted(first.tensor)}"
+        return f"Comparison({text})"
 
-        more = len(self.rows) - _LINES
-        table = tensor_table(self.rows[:_LINES])
-        return table + note(f"and {more} more tensors") if more > 0 else table
+    def _repr_html_(self) -> str:
+        from tosajax.viz.comparison import comparison_box
+
+        return comparison_box(self)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One flat dictionary of plain values a tensor, without the histograms."""
@@ -164,8 +181,12 @@ class Comparison:
         with replacing(path, "w") as file:
             json.dump(_finite(content), file, indent=1, allow_nan=False)
 
-    def to_html(self, path: str | os.PathLike[str]) -> None:
+    def to_html(self, path: str | os.PathLike[str], *, command: str | None = None) -> None:
         """Writes a page to look at, with charts and all tensors, whole or not at all.
+
+        Args:
+          path: of the file.
+          command: what made the comparison, for the page's foot.
 
         Raises:
           ImportError: matplotlib is not installed, which the charts need.
@@ -173,7 +194,7 @@ class Comparison:
         """
         from tosajax.viz.comparison import comparison_page
 
-        page = comparison_page(self)
+        page = comparison_page(self, command)
         with replacing(path, "w") as file:
             file.write(page)
 

@@ -29,6 +29,9 @@ class Histogram:
     kind: str
     counts: tuple[int, ...]
 
+    def __repr__(self) -> str:
+        return f"Histogram({self.kind!r}, {sum(self.counts)} values in {len(self.counts)} bins)"
+
     @property
     def edges(self) -> np.ndarray:
         """The ends of its bins, float64: one more than counts."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tosajax import rewrite
+from tosajax import html, rewrite
 from tosajax.bind import bind
 from tosajax.compare.comparison import Comparison
 from tosajax.compare.pairs import Pairs
@@ -40,6 +40,10 @@ class RoundingTable:
         rows = self.comparisons[rounding, reference].rows
         elements = sum(row.total.elements for row in rows)
         return sum(row.total.mismatches for row in rows) / max(1, elements)
+
+    def __repr__(self) -> str:
+        equal = html.listed([f"{mode} and {name}" for mode, name in self.equal]) or "none"
+        return f"RoundingTable({len(self.comparisons)} comparisons, equal: {equal})"
 
     def __str__(self) -> str:
         """A table of the shares of elements that differ, and what is equal."""

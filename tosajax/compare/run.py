@@ -89,7 +89,7 @@ def compare(
         pairs.add(mine(part), theirs)
         if layers:
             pairs.add_local(layers(given, theirs), theirs)
-    return Comparison(pairs.rows(), count)
+    return Comparison(pairs.rows(), count, (f"graph {a.name!r}", _named(b)))
 
 
 def _with_scales(a: Graph, b: Other, inputs: Sequence[np.ndarray]) -> Graph:
@@ -124,6 +124,19 @@ def program(b: Other, a: Graph, names: Sequence[str], batch: int, count: int) ->
     if isinstance(b, Mapping | str | os.PathLike | list | tuple):
         return OfStored(b, a, names, count)
     raise TypeError(f"{type(b).__name__} to compare with, expected a graph, a program or arrays")
+
+
+def _named(b: Other) -> str:
+    """What a page calls the program to compare with."""
+    if isinstance(b, Graph):
+        return f"graph {b.name!r}"
+    if isinstance(b, TFLite):
+        return f"{b.path} on LiteRT's {b.kernels} kernels"
+    if isinstance(b, Mapping):
+        return "stored arrays"
+    if isinstance(b, str | os.PathLike):
+        return "Arm's reference model" if b == REFERENCE_MODEL else os.fspath(b)
+    return ", ".join(str(path) for path in b)
 
 
 def _names(graph: Graph, pattern: str | None, outputs_only: bool) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tosajax import reference_model, spec
+from tosajax import html, reference_model, spec
 from tosajax.executable import compile
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph
@@ -59,6 +59,10 @@ class BitExactReport:
     def __bool__(self) -> bool:
         """Whether all is equal."""
         return self.mismatches == 0
+
+    def __repr__(self) -> str:
+        tensors = html.counted(len(self.comparisons), "tensor")
+        return f"BitExactReport({tensors}, {html.shortened(str(self), 200)})"
 
     def __str__(self) -> str:
         first = self.first_divergence

@@ -105,6 +105,9 @@ class Observed:
     values: dict[str, jax.Array]
     states: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return f"Observed({len(self.values)} constants, {len(self.states)} activations)"
+
 
 def observe(
     model: QModel,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tosajax import html
+from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.kernels import kernels
 from tosajax.grad.qtensor import QTensor, payload
@@ -69,6 +72,37 @@ class QModel:
     def __getstate__(self) -> dict[str, Any]:
         """To be copied to another process: without programs, which it makes again."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{what} {count}" for what, count in self._said())
+        return f"QModel({html.quoted(self.graph.name)}, {counts})"
+
+    def _repr_html_(self) -> str:
+        head = ("tensor", "kind", "type", "bits", "symmetric", "per channel", "learned bits")
+        kinds = dict.fromkeys(self.weights, "weight")
+        rows = []
+        for name, s in self.specs.items():
+            kind = kinds.get(name, "activation")
+            options = (s.symmetric, s.per_channel, s.learned_bits)
+            rows.append([name, kind, _type_name(s.dtype), s.bits, *options])
+        title = f"QModel {self.graph.name}"
+        return html.box(title, self._said(), head, rows, noun="tensor", named_by=0)
+
+    def _said(self) -> list[tuple[str, str]]:
+        """The model in short: terms and counts."""
+        kinds = Counter(f"{s.bits}-bit {_type_name(s.dtype)}" for s in self.specs.values())
+        floats = (
+            "none"
+            if self.float_graph is None
+            else html.counted(len(self.float_graph.nodes), "node")
+        )
+        return [
+            ("graph", html.counted(len(self.graph.nodes), "node")),
+            ("float graph", floats),
+            ("weights", str(len(self.weights))),
+            ("activations", str(len(self.activations))),
+            ("formats", html.listed([f"{n} of {kind}" for kind, n in kinds.most_common()])),
+        ]
 
     def apply(self, params: Params, *inputs: Any, mode: Mode = "exact") -> tuple[jax.Array, ...]:
         """Runs the model on real values.
@@ -388,6 +422,10 @@ def on_batch(run: Callable[..., Any], tensors: Sequence[Tensor], inputs: Sequenc
     if all(in_front):
         return outputs
     return jax.tree.map(lambda y: y[:, 0] if y.shape[1:2] == (1,) else y, outputs)
+
+
+def _type_name(dtype: DType | str) -> str:
+    return dtype.name if isinstance(dtype, DType) else dtype
 
 
 def _operand(x: jax.Array) -> Any:

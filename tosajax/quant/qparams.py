@@ -8,11 +8,12 @@ and integers, so that no program gives others than the next.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+import numpy as np
+from jax import core, lax
 
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
@@ -46,6 +47,12 @@ class QParams:
     dtype: DType = dataclasses.field(default=DType.INT8, metadata={"static": True})
     symmetric: bool = dataclasses.field(default=False, metadata={"static": True})
     narrow_range: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    def __repr__(self) -> str:
+        arrays = {"scale": self.scale, "zero_point": self.zero_point, "bits": self.bits}
+        known = ", ".join(f"{name}={_brief(x)}" for name, x in arrays.items())
+        kinds = [k.replace("_", " ") for k in ("symmetric", "narrow_range") if getattr(self, k)]
+        return f"QParams({', '.join([self.dtype.name, known, *kinds])})"
 
     @property
     def grid(self) -> Grid:
@@ -182,3 +189,11 @@ def multiplier_and_shift(scale: jax.Array, *, scale32: bool = True) -> tuple[QTe
         QTensor(multiplier.astype(jnp.int32 if scale32 else jnp.int16), scale),
         jnp.minimum(shift, MAX_SHIFT).astype(jnp.int8),
     )
+
+
+def _brief(x: Any) -> str:
+    """An array in a repr: a number, or the type and the shape of more."""
+    if isinstance(x, np.ndarray | jax.Array):
+        is_number = x.size == 1 and not isinstance(x, core.Tracer)
+        return f"{x.item():.6g}" if is_number else f"{x.dtype}{list(x.shape)}"
+    return repr(x)

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tosajax import html
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph, Node
 from tosajax.progress import Progress
@@ -42,7 +43,7 @@ class Row:
 
     tensor: str
     op: str
-    location: str | None
+    location: str | None = dataclasses.field(repr=False)
     dtype: str
     bits: int
     sqnr: float
@@ -67,6 +68,21 @@ class QuantReport:
         """The tensor to which its own operator does the most: the lowest local SQNR."""
         computed = [r for r in self.rows if r.op]
         return min(computed or self.rows, key=lambda r: r.local_sqnr)
+
+    def __repr__(self) -> str:
+        return f"QuantReport({html.counted(len(self.rows), 'tensor')}, worst: {self._worst()})"
+
+    def _repr_html_(self) -> str:
+        names = [field.name for field in dataclasses.fields(Row)]
+        head = [name.replace("_", " ") for name in names]
+        rows = [[getattr(row, name) for name in names] for row in self.rows]
+        said = [("tensors", f"{len(self.rows):,}"), ("worst", html.text(self._worst()))]
+        return html.box("Quantization", said, head, rows, noun="tensor", named_by=0)
+
+    def _worst(self) -> str:
+        worst = self.worst
+        title = f"{worst.op or 'input'} {html.quoted(worst.tensor)}"
+        return f"{title}, {worst.local_sqnr:.1f} dB by itself"
 
     def __str__(self) -> str:
         """A table, and the worst layer."""

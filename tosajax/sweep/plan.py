@@ -41,6 +41,12 @@ class Plan:
     def compilations(self) -> int:
         return len(self.groups)
 
+    def __repr__(self) -> str:
+        return (
+            f"Plan({self.settings} settings, {self.finished} finished, {len(self.failed)} failed, "
+            f"{self.compilations} compilations, strategy {self.strategy!r})"
+        )
+
     def __str__(self) -> str:
         left = self.settings - self.finished
         lines = [

@@ -133,13 +133,22 @@ class Results(Sequence[Row]):
         with replacing(path, "w") as file:
             json.dump(_finite(self.rows), file, indent=1, allow_nan=False)
 
-    def to_html(self, path: str | os.PathLike[str], cost: str | None = None) -> None:
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        cost: str | None = None,
+        *,
+        about: Mapping[str, str] | None = None,
+        command: str | None = None,
+    ) -> None:
         """Writes a page to look at, with charts and all rows; the file appears when it is complete.
 
         Args:
           path: of the file.
           cost: a column of which less is better, for a chart of the front; by default mean_bits,
             where rows have it.
+          about: what was swept, for the page's summary: "model": "m.tosa".
+          command: what made the results, for the page's foot.
 
         Raises:
           ImportError: matplotlib is not installed, which the charts need.
@@ -148,7 +157,7 @@ class Results(Sequence[Row]):
         """
         from tosajax.viz.sweep import results_page
 
-        page = results_page(self, cost)
+        page = results_page(self, cost, about, command)
         with replacing(path, "w") as file:
             file.write(page)
 
@@ -168,9 +177,9 @@ class Results(Sequence[Row]):
         return f"Results({len(self)} settings{failed})"
 
     def _repr_html_(self) -> str:
-        from tosajax.viz.sweep import results_table
+        from tosajax.viz.sweep import results_box
 
-        return results_table(self)
+        return results_box(self)
 
     def _shown(self) -> list[str]:
         return [c for c in self.columns if c != "error" or self.errors]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tosajax.viz.charts import check_installed
 from tosajax.viz.comparison import comparison_page
-from tosajax.viz.html import page
 from tosajax.viz.model_explorer import node_data
+from tosajax.viz.pages import page
 from tosajax.viz.sweep import results_page
 
 __all__ = ["check_installed", "comparison_page", "node_data", "page", "results_page"]

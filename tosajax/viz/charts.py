@@ -1,7 +1,9 @@
 """Charts as SVG for the inside of a page, by matplotlib; the same data gives the same bytes.
 
-Colours are Okabe and Ito's, which people of any colour vision tell apart; lines that differ in
-colour differ in their marks or dashes, too. Text and axes take the page's own colour.
+Each is drawn for wide windows and for narrow ones, and the page shows one of the two. Colours
+follow Okabe and Ito, whom people of any colour vision can read, and have a shade for light pages
+and one for dark ones; lines that differ in colour also differ in their marks or dashes. Text and
+axes take the page's own colour.
 """
 
 from __future__ import annotations
@@ -13,14 +15,22 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tosajax.viz import html
+from tosajax import html
 
-FIRST, SECOND = "#0072B2", "#D55E00"
-# Of more lines than two; the eighth, black, would not be seen on a dark page.
-COLOURS = (FIRST, SECOND, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#A0A0A0", "#8F7A00")
+# Of lines; the last is of what lies in the background. Each stands out from the page by 3 to 1.
+LIGHT = (
+    *("#0072b2", "#cb5200", "#00825e", "#ad5588", "#9c6b00", "#2c86ba", "#74777c", "#6b5b00"),
+    "#7b818a",
+)
+DARK = (
+    *("#59aee6", "#f28a45", "#33c295", "#e29bc6", "#e6b23c", "#93d3f7", "#adb2ba", "#c9b84a"),
+    "#8d939c",
+)
+COLOURS, GREY = LIGHT[:-1], LIGHT[-1]
+FIRST, SECOND = COLOURS[:2]
 MARKERS = "osD^vPX*"
-GREY = "#808080"
-_LABELS = 40  # on an axis of names
+Paint = Callable[[Any, bool], None]  # draws on a matplotlib Figure; whether it is a narrow one
+_LABELS, _NARROW_LABELS = 40, 14  # on an axis of names
 _INK = "#010203"  # stands for the page's colour of text
 _RC = {
     "axes.edgecolor": _INK,
@@ -44,6 +54,7 @@ _RC = {
     "xtick.color": _INK,
     "ytick.color": _INK,
 }
+_NARROW_RC = {"axes.titlesize": 10.5, "font.size": 9.5}
 
 
 def check_installed() -> None:
@@ -51,35 +62,56 @@ def check_installed() -> None:
     _matplotlib()
 
 
-def chart(title: str, size: tuple[float, float], paint: Callable[[Any], None]) -> str:
-    """A chart as an <svg> element.
+def css(colours: Sequence[str]) -> str:
+    """The colours as a page names them."""
+    return " ".join(f"--c{at}: {colour};" for at, colour in enumerate(colours))
+
+
+def chart(
+    title: str,
+    about: str,
+    paint: Paint,
+    *,
+    wide: tuple[float, float],
+    narrow: tuple[float, float],
+) -> str:
+    """A chart as a <figure> of two <svg>, of which a page shows one.
 
     Args:
-      title: what it shows, for those who cannot see it; no two charts of a page have the same.
-      size: width and height in inches of 72 points.
-      paint: draws on a matplotlib Figure.
+      title: what it shows; no two charts of a page have the same.
+      about: what there is to see, for those who cannot.
+      paint: draws it.
+      wide: width and height in inches of 72 points, on wide pages.
+      narrow: those on narrow ones.
 
     Raises:
       ImportError: matplotlib is not installed.
     """
+    drawn = _drawn(title, "wide", paint, wide) + _drawn(title, "narrow", paint, narrow)
+    label = html.text(f"{title}. {about}")
+    return f'<figure><div role="img" aria-label="{label}">{drawn}</div></figure>'
+
+
+def _drawn(title: str, kind: str, paint: Paint, size: tuple[float, float]) -> str:
     matplotlib = _matplotlib()
     from matplotlib.figure import Figure
 
     drawn = io.StringIO()
-    with matplotlib.rc_context(_RC | {"svg.hashsalt": title}), warnings.catch_warnings():
+    rc = _RC | (_NARROW_RC if kind == "narrow" else {}) | {"svg.hashsalt": f"{kind} {title}"}
+    with matplotlib.rc_context(rc), warnings.catch_warnings():
         # The reader's fonts may have what matplotlib's own has not.
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure = Figure(figsize=size, layout="constrained")
-        paint(figure)
+        paint(figure, kind == "narrow")
         figure.savefig(drawn, format="svg")
-    return _inline(drawn.getvalue(), title)
+    return _inline(drawn.getvalue(), kind)
 
 
-def name_axis(axes: Any, names: Sequence[str]) -> None:
+def name_axis(axes: Any, names: Sequence[str], narrow: bool) -> None:
     """Labels 0, 1, ... of the x axis: each name, or each n-th where there are too many."""
-    step = max(1, math.ceil(len(names) / _LABELS))
+    step = max(1, math.ceil(len(names) / (_NARROW_LABELS if narrow else _LABELS)))
     at = range(0, len(names), step)
-    axes.set_xticks(list(at), [names[i] for i in at], rotation=90, fontsize=7)
+    axes.set_xticks(list(at), [names[i] for i in at], rotation=90, fontsize=8 if narrow else 7)
     middle, half = (len(names) - 1) / 2, max(len(names), 6) / 2 + 0.2  # bars of a few stay narrow
     axes.set_xlim(middle - half, middle + half)
     axes.grid(axis="x", visible=False)
@@ -129,7 +161,7 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-def _inline(drawing: str, title: str) -> str:
+def _inline(drawing: str, kind: str) -> str:
     """An SVG file as an element of a page, without what names files or other parts of the page."""
     drawing = drawing[drawing.index("<svg") :]
     head, rest = drawing.split(">", 1)
@@ -142,6 +174,6 @@ def _inline(drawing: str, title: str) -> str:
 
     # All charts have the ids that nothing refers to; on a page they have to differ.
     rest = re.sub(r'<(\w+) id="([^"]*)"', kept, rest)
-    rest = rest.replace(f": {_INK}", ": currentColor")
-    label = html.text(title)
-    return f'<svg role="img" aria-label="{label}" {box[0] if box else ""}>{rest.strip()}'
+    names = {_INK: "currentColor"} | {c: f"var(--c{at})" for at, c in enumerate(LIGHT)}
+    rest = re.sub(r": (#[0-9a-f]{6})", lambda m: f": {names.get(m[1], m[1])}", rest)
+    return f'<svg class="{kind}" aria-hidden="true" {box[0] if box else ""}>{rest.strip()}'

@@ -11,32 +11,37 @@ from typing import Any
 
 import numpy as np
 
-from tosajax.viz import charts, html
+from tosajax import html
+from tosajax.viz import charts
+from tosajax.viz.pages import page
 
 _HISTOGRAMS = 6
-_NAME = 26  # characters of a tensor's name in a chart
+_NAME, _NARROW_NAME = 26, 18  # characters of a tensor's name in a chart
+_BARS = 80  # of a chart; more are steps, and have smaller marks
+_OUTPUTS = 8  # in a summary
 _PLACE = 120  # characters of a location
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _HEAD = (
     "#", "tensor", "operator", "type", "elements", "differ (%)", "max |a − b|", "mean |a − b|",
-    "SQNR (dB)", "cosine", "min of a", "max of a", "min of b", "max of b", "a at limits (%)",
-    "b at limits (%)",
+    "SQNR (dB)", "cosine", "range of a", "range of b", "a at limits (%)", "b at limits (%)",
 )  # fmt: skip
+NAMED_BY = _HEAD.index("tensor")
 _LOCAL_HEAD = ("local: differ (%)", "local: max |a − b|", "local: SQNR (dB)")
 _TABLE_NOTE = (
-    "Tensors in the order of execution; a click on a head sorts. b is what a is judged by. LSB: "
-    "steps of an integer. SQNR: of b to a − b, inf where they are equal. At limits: share of "
-    "values at the ends of the type, or of CLAMP."
+    "Tensors in the order of execution; a click on a head sorts. LSB: steps of an integer. "
+    "SQNR: of b to a − b, inf where they are equal. At limits: share of values at the ends of the "
+    "type, or of CLAMP."
 )
-_NOTHING = html.note("No tensor differs: there is nothing to draw.")
+_NOTHING = html.note("All tensors are equal: there is nothing to draw.")
 _LOCAL_NOTE = "Local: what a layer does by itself, given b's values of the layers before."
 
 
-def comparison_page(comparison: Any) -> str:
+def comparison_page(comparison: Any, command: str | None = None) -> str:
     """A page: what differs first and most, charts by layer, histograms, and all tensors.
 
     Args:
       comparison: a `tosajax.compare.Comparison`.
+      command: what made it, for the page's foot.
 
     Returns:
       An HTML document that needs no other file.
@@ -46,39 +51,53 @@ def comparison_page(comparison: Any) -> str:
     """
     charts.check_installed()
     rows = comparison.rows
-    sections = [("Summary", _summary(comparison))]
-    if rows:
-        sections.append(("By layer", _layers_chart(rows) if _differs(rows) else _NOTHING))
-        worst = sorted(rows, key=_badness)[:_HISTOGRAMS]
+    sections = [("Summary", html.definitions(summary(comparison)))]
+    if rows and not _differs(rows):
+        sections.append(("By layer", _NOTHING))
+    elif rows:
+        sections.append(("By layer", _layers_chart(rows)))
+        worst = sorted(filter(_row_differs, rows), key=_badness)[:_HISTOGRAMS]
         sections.append(("Values of the worst tensors", _histograms_chart(rows, worst)))
+    if rows:
         notes = html.note(_TABLE_NOTE) + (html.note(_LOCAL_NOTE) if _with_local(rows) else "")
-        sections.append(("All tensors", notes + tensor_table(rows, sortable=True)))
-    return html.page("Comparison of two programs", sections)
+        table = html.table(*tensor_table(rows), sortable=True, named_by=NAMED_BY)
+        sections.append(("All tensors", notes + table))
+    return page("Comparison of two programs", sections, command=command)
 
 
-def tensor_table(rows: Sequence[Any], *, sortable: bool = False) -> str:
-    """The rows of a comparison as an HTML table; locations are left out where none is known."""
-    located, with_local = any(row.location for row in rows), _with_local(rows)
-    head = [*_HEAD, *(_LOCAL_HEAD if with_local else ()), *(("location",) if located else ())]
+def comparison_box(comparison: Any) -> str:
+    """What a notebook shows of a comparison: its summary and its tensors."""
+    head, cells = tensor_table(comparison.rows)
+    title = "Comparison of two programs"
+    return html.box(title, summary(comparison), head, cells, noun="tensor", named_by=NAMED_BY)
+
+
+def tensor_table(rows: Sequence[Any]) -> tuple[list[str], list[list[Any]]]:
+    """The rows of a comparison as the head and the cells of a table."""
+    with_local = _with_local(rows)
+    head = [*_HEAD, *(_LOCAL_HEAD if with_local else ())]
     cells = []
     for number, row in enumerate(rows, 1):
         name = f"{row.tensor} (output)" if row.is_output else row.tensor
-        cells.append([number, name, row.operator, row.dtype, *_numbers(row)])
+        named = html.Named(name, html.shortened(row.location, _PLACE))
+        cells.append([number, named, row.operator, row.dtype, *_numbers(row)])
         if with_local:
             cells[-1] += _local_numbers(row)
-        if located:
-            cells[-1].append(html.shortened(row.location, _PLACE))
-    return html.table(head, cells, sortable=sortable)
+    return head, cells
 
 
 # What is said in words and numbers.
 
 
-def _summary(comparison: Any) -> str:
+def summary(comparison: Any) -> list[tuple[str, str]]:
+    """What was compared and what was found: terms, and what is said of each, HTML."""
     rows = comparison.rows
     differ = sum(row.total.mismatches > 0 for row in rows)
     found = f"{differ} of {len(rows)} tensors differ" if differ else f"all {len(rows)} are equal"
-    said = [("examples", f"{comparison.examples:,}"), ("tensors", html.text(found))]
+    roles = ("a", "b, which a is judged by")
+    named = zip(roles, comparison.names, strict=True)
+    said = [(role, f"<code>{html.text(name)}</code>") for role, name in named if name]
+    said += [("examples", f"{comparison.examples:,}"), ("tensors", html.text(found))]
     if comparison.first_divergent is not None:
         row = comparison.first_divergent
         what = f"{_percent(row.total.share)} % of its elements, by up to {_error(row, row.total)}"
@@ -89,11 +108,14 @@ def _summary(comparison: Any) -> str:
         said.append(
             (f"worst{how}", f"{_title(row)}: SQNR {_decibels((row.local or row.total).sqnr)}")
         )
-    for row in comparison.outputs:
+    outputs = comparison.outputs
+    for row in outputs[:_OUTPUTS]:
         m = row.total
         what = f"{_percent(m.share)} % differ, by up to {_error(row, m)}, SQNR {_decibels(m.sqnr)}"
         said.append(("output", f"{_title(row)}: {what if m.mismatches else 'equal'}"))
-    return html.definitions(said)
+    if len(outputs) > _OUTPUTS:
+        said.append(("", f"and {html.counted(len(outputs) - _OUTPUTS, 'output')} more"))
+    return said
 
 
 def _title(row: Any) -> str:
@@ -103,14 +125,14 @@ def _title(row: Any) -> str:
 
 def _numbers(row: Any) -> list[Any]:
     m = row.total
-    ends = [*(m.range_a or (None, None)), *(m.range_b or (None, None))]
+    ranges = [None if ends is None else _range(ends) for ends in (m.range_a, m.range_b)]
     limits = [
         None if share is None else _percent_cell(share) for share in (m.clipped_a, m.clipped_b)
     ]
     return [
         m.elements, _percent_cell(m.share), _error_cell(row, m.max_error),
         _error_cell(row, m.mean_abs_error), html.Cell(f"{m.sqnr:.1f}", m.sqnr),
-        html.Cell(f"{m.cosine:.5f}", m.cosine), *ends, *limits,
+        html.Cell(f"{m.cosine:.5f}", m.cosine), *ranges, *limits,
     ]  # fmt: skip
 
 
@@ -120,6 +142,12 @@ def _local_numbers(row: Any) -> list[Any]:
         return [None, None, None]
     sqnr = html.Cell(f"{m.sqnr:.1f}", m.sqnr)
     return [_percent_cell(m.share), _error_cell(row, m.max_error), sqnr]
+
+
+def _range(ends: tuple[float, float]) -> html.Cell:
+    """The least and the greatest; sorts by what lies between."""
+    low, high = (f"{v:,}" if isinstance(v, int) else f"{v:.4g}" for v in ends)
+    return html.Cell(f"{low} … {high}", ends[1] - ends[0])
 
 
 def _percent_cell(share: float) -> html.Cell:
@@ -158,11 +186,15 @@ def _with_local(rows: Sequence[Any]) -> bool:
 
 
 def _differs(rows: Sequence[Any]) -> bool:
-    return any(m.mismatches for row in rows for m in (row.total, row.local) if m is not None)
+    return any(map(_row_differs, rows))
+
+
+def _row_differs(row: Any) -> bool:
+    return any(m.mismatches for m in (row.total, row.local) if m is not None)
 
 
 def _badness(row: Any) -> tuple[float, ...]:
-    """Less is worse: SQNR, and among equal tensors how many values are at their limits."""
+    """Less is worse: SQNR, and where that is equal how many values are at their limits."""
     found = [m.sqnr for m in (row.local or row.total, row.total)]
     clipped = [share for share in (row.total.clipped_a, row.total.clipped_b) if share is not None]
     known = [-math.inf if math.isnan(sqnr) else sqnr for sqnr in found]
@@ -172,25 +204,38 @@ def _badness(row: Any) -> tuple[float, ...]:
 # What is drawn.
 
 
-def _label(number: int, row: Any) -> str:
+def _label(number: int, row: Any, narrow: bool = False) -> str:
     """A tensor in a chart: its number in the table, and its name."""
-    return f"{html.shortened(row.tensor, _NAME)} #{number}"
+    return f"{html.shortened(row.tensor, _NARROW_NAME if narrow else _NAME)} #{number}"
 
 
 def _layers_chart(rows: Sequence[Any]) -> str:
     """SQNR and mismatches in the order of execution, one above the other."""
-    names = [_label(number, row) for number, row in enumerate(rows, 1)]
     totals = [row.total for row in rows]
     locals_ = [row.local for row in rows] if _with_local(rows) else None
 
-    def paint(figure: Any) -> None:
+    def paint(figure: Any, narrow: bool) -> None:
         upper, lower = figure.subplots(2, 1, sharex=True)
         _paint_sqnr(upper, totals, locals_)
         _paint_mismatches(lower, totals, locals_)
-        charts.name_axis(lower, names)
-        lower.set_xlabel("tensors in the order of execution, with their numbers in the table")
+        names = [_label(number, row, narrow) for number, row in enumerate(rows, 1)]
+        charts.name_axis(lower, names, narrow)
+        order = "tensors in the order of execution"
+        lower.set_xlabel(order if narrow else f"{order}, with their numbers in the table")
+        if locals_:  # in both, colours are the same
+            figure.legend(
+                *upper.get_legend_handles_labels(), loc="outside upper left", ncols=1 + (not narrow)
+            )
 
-    return charts.chart("SQNR and mismatches by layer", (11.5, 7.2), paint)
+    differ = sum(m.mismatches > 0 for m in totals)
+    about = f"{differ} of {html.counted(len(rows), 'tensor')} differ"
+    known = [(m.sqnr, number) for number, m in enumerate(totals, 1) if m.mismatches]
+    if known:
+        sqnr, number = min(known)
+        about += f"; the lowest SQNR is {_decibels(sqnr)}, of {_label(number, rows[number - 1])}"
+    about += ". The table below has the numbers."
+    title = "SQNR and mismatches by layer"
+    return charts.chart(title, about, paint, wide=(11.5, 7.2), narrow=(5.0, 7.2))
 
 
 def _paint_sqnr(axes: Any, totals: Sequence[Any], locals_: Sequence[Any] | None) -> None:
@@ -205,9 +250,9 @@ def _paint_sqnr(axes: Any, totals: Sequence[Any], locals_: Sequence[Any] | None)
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     room = max(5.0, 0.1 * (high - low))
     for (label, _, colour, marker, dashes), line in zip(series, values, strict=True):
-        style = {"color": colour, "marker": marker, "markersize": 3.5}
+        style = {"color": colour, "marker": marker, "markersize": 3.5 if len(line) <= _BARS else 2}
         known = [v if math.isfinite(v) else math.nan for v in line]
-        axes.plot(range(len(line)), known, label=label, linestyle=dashes, linewidth=1, **style)
+        axes.plot(range(len(line)), known, label=label, linestyle=dashes, linewidth=0.9, **style)
         equal = [high + room if v == math.inf else math.nan for v in line]
         axes.plot(range(len(line)), equal, linestyle="none", fillstyle="none", **style)
         lost = [low - room if v == -math.inf else math.nan for v in line]
@@ -217,8 +262,6 @@ def _paint_sqnr(axes: Any, totals: Sequence[Any], locals_: Sequence[Any] | None)
     axes.set_title("Signal to quantization noise")
     axes.set_ylabel("SQNR (dB)")
     axes.grid(axis="x", visible=False)
-    if locals_:
-        _legend(axes)
 
 
 def _decibel_ticks(
@@ -242,27 +285,38 @@ def _paint_mismatches(axes: Any, totals: Sequence[Any], locals_: Sequence[Any] |
     ]
     if locals_:
         series.append(("the layer by itself (local)", locals_, charts.SECOND, "////"))
-    width = 0.8 / len(series)
-    seen: list[float] = []
-    for at, (label, measured, colour, hatch) in enumerate(series):
-        places = [i + (at - (len(series) - 1) / 2) * width for i in range(len(measured))]
+    seen = [100 * m.share for _, measured, *_ in series for m in measured if m and m.mismatches]
+    paint = _paint_bars if len(totals) <= _BARS else _paint_steps
+    for at, (_, measured, colour, hatch) in enumerate(series):
         heights = [100 * m.share if m is not None else 0.0 for m in measured]
-        seen += [h for h in heights if h > 0]
-        style = {"edgecolor": colour, "linewidth": 0.5, "hatch": hatch}
-        fill = {"facecolor": "none"} if hatch else {"color": colour}
-        axes.bar(places, heights, width, label=label, **fill, **style)
+        paint(axes, heights, (at, len(series)), colour, hatch)
     scale = charts.spread_axis(axes.yaxis, seen)
     if not scale:
         axes.set_ylim(0, 1.1 * max(seen, default=1.0))
     axes.set_title("Elements that differ")
     axes.set_ylabel(f"elements (%){scale}")
-    if locals_:
-        _legend(axes)
 
 
-def _legend(axes: Any) -> None:
-    """Above the axes, to the right of the title."""
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0.2)
+def _paint_bars(
+    axes: Any, heights: Sequence[float], place: tuple[int, int], colour: str, hatch: str | None
+) -> None:
+    """Bars beside those of other series; place: which series of how many."""
+    at, count = place
+    width = 0.8 / count
+    places = [i + (at - (count - 1) / 2) * width for i in range(len(heights))]
+    fill = {"facecolor": "none", "hatch": hatch} if hatch else {"color": colour}
+    axes.bar(places, heights, width, edgecolor=colour, linewidth=0.5, **fill)
+
+
+def _paint_steps(
+    axes: Any, heights: Sequence[float], place: tuple[int, int], colour: str, _: str | None
+) -> None:
+    """A line of steps, where bars would be too thin to tell apart; the first series is filled."""
+    ends = np.arange(len(heights) + 1) - 0.5
+    known = [height or math.nan for height in heights]
+    if place[0] == 0:
+        axes.stairs(known, ends, color=colour, fill=True, alpha=0.4, linewidth=0)
+    axes.stairs(known, ends, color=colour, linewidth=1.1, baseline=None)
 
 
 def _histograms_chart(rows: Sequence[Any], worst: Sequence[Any]) -> str:
@@ -271,17 +325,21 @@ def _histograms_chart(rows: Sequence[Any], worst: Sequence[Any]) -> str:
     across = 2 if len(worst) > 1 else 1
     down = math.ceil(len(worst) / across)
 
-    def paint(figure: Any) -> None:
-        grid = figure.subplots(down, across, squeeze=False).ravel()
+    def paint(figure: Any, narrow: bool) -> None:
+        shape = (len(worst), 1) if narrow else (down, across)
+        grid = figure.subplots(*shape, squeeze=False).ravel()
         for axes, row in zip(grid, worst, strict=False):
-            _paint_histogram(axes, numbers[id(row)], row)
+            _paint_histogram(axes, numbers[id(row)], row, narrow)
         for axes in grid[len(worst) :]:
             axes.set_axis_off()
 
-    return charts.chart("Histograms of values", (5.75 * across, 2.7 * down), paint)
+    named = (f"{_label(numbers[id(row)], row)} {_decibels(row.total.sqnr)}" for row in worst)
+    about = f"How often each value occurs in a and in b, of {', '.join(named)}"
+    wide, narrow = (5.75 * across, 2.7 * down), (5.0, 2.7 * len(worst))
+    return charts.chart("Histograms of values", about, paint, wide=wide, narrow=narrow)
 
 
-def _paint_histogram(axes: Any, number: int, row: Any) -> None:
+def _paint_histogram(axes: Any, number: int, row: Any, narrow: bool) -> None:
     m = row.total
     sides = ((m.values_a, "a", m.clipped_a), (m.values_b, "b", m.clipped_b))
     shares = [100 * np.asarray(h.counts, np.float64) / max(1, sum(h.counts)) for h, *_ in sides]
@@ -300,10 +358,10 @@ def _paint_histogram(axes: Any, number: int, row: Any) -> None:
     else:
         _integer_axis(axes, sides)
     alone = f", by itself {_decibels(row.local.sqnr)}" if row.local else ""
-    axes.set_title(f"{_label(number, row)}: {_decibels(m.sqnr)}{alone}", pad=19)
+    axes.set_title(f"{_label(number, row, narrow)}: {_decibels(m.sqnr)}{alone}", pad=19)
     axes.legend(
         loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.1, fontsize=7.5,
-        handlelength=1.5, columnspacing=1.2,
+        handlelength=1 if narrow else 1.5, columnspacing=0.8 if narrow else 1.2,
     )  # fmt: skip
 
 

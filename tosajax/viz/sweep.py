@@ -1,4 +1,4 @@
-"""Pages of sweeps: all rows, what accuracy costs, and what each axis does.
+"""Pages of sweeps: all rows, what accuracy costs, and what each axis and two of them do.
 
 Results are those of `tosajax.sweep`, which calls this; nothing of it is imported here.
 """
@@ -8,24 +8,35 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tosajax.viz import charts, html
+from tosajax import html
+from tosajax.viz import charts, heat
+from tosajax.viz.pages import page
 
 Row = Mapping[str, Any]
+Point = tuple[float, float]
 
 _COST = "mean_bits"
 _LINES = len(charts.COLOURS)  # of one chart
 _LISTED = 14  # points of a front that a chart names
+_CATEGORIES = 12  # of an axis of names; more are no axis
 
 
-def results_page(results: Any, cost: str | None = None) -> str:
+def results_page(
+    results: Any,
+    cost: str | None = None,
+    about: Mapping[str, str] | None = None,
+    command: str | None = None,
+) -> str:
     """A page: the best settings, metric against cost and axes, all rows, errors.
 
     Args:
       results: `tosajax.sweep.Results`.
       cost: a column of numbers of which less is better; by default mean_bits, where rows have it.
+      about: what was swept, for the summary: "model": "m.tosa".
+      command: what made the results, for the page's foot.
 
     Returns:
       An HTML document that needs no other file.
@@ -38,38 +49,64 @@ def results_page(results: Any, cost: str | None = None) -> str:
     if cost is None and _COST in results.columns:
         cost = _COST
     settings = _settings(results, cost)
-    sections = [("Summary", _summary(results, _settings(results, None)))]
+    named = [(term, f"<code>{html.text(what)}</code>") for term, what in (about or {}).items()]
+    sections = [("Summary", html.definitions([*named, *summary(results)]))]
     gain = _gain(results)
     if cost is not None and gain is not None:
         front = _front(results, cost, gain)
         if front:
             chart = _front_chart(results, settings, front, cost, gain)
             sections.append((f"{gain} against {cost}", chart))
-    if (axes := [c for c in settings if _is_axis(results, c)]) and results.metrics:
-        drawn = [_axis_chart(results, settings, axis, results.metrics[0]) for axis in axes]
-        sections.append((f"{results.metrics[0]} by axis", "\n".join(drawn)))
-    sections.append(("All settings", _table(results, results.rows)))
+    metric = results.metrics[0] if results.metrics else None
+    axes = [c for c in settings if _is_axis(results, c)]
+    if axes and metric:
+        chosen = settings if _is_computed(results, settings, cost) else _settings(results, None)
+        drawn = [_axis_chart(results, chosen, axis, metric) for axis in axes]
+        sections.append((f"{metric} by axis", "\n".join(drawn)))
+        numeric = [c for c in chosen if _is_numeric(results, c)]
+        known = [_known(results, *pair, metric) for pair in itertools.combinations(numeric, 2)]
+        maps = heat.maps(numeric, known, metric, min if _is_error(metric) else max)
+        if maps:
+            sections.append((f"{metric} by two axes", maps))
+    sections.append(("All settings", _table(results)))
     if results.errors:
         columns = [*settings, "error"]
         rows = [[row.get(c) for c in columns] for row in results.errors]
-        sections.append(("Errors", html.table(columns, rows)))
-    return html.page("Sweep", sections)
+        sections.append(("Errors", html.table(columns, rows, sortable=True)))
+    return page("Sweep", sections, command=command)
 
 
-def results_table(results: Any) -> str:
-    """All rows as an HTML table; errors only where there are any."""
-    return _table(results, results.rows, sortable=False)
+def results_box(results: Any) -> str:
+    """What a notebook shows of results: the best of each metric, and the rows."""
+    columns = _columns(results)
+    rows = [[row.get(c) for c in columns] for row in results.rows[: html.ROWS]]
+    rows += [[]] * (len(results) - len(rows))  # which are only counted
+    return html.box("Results of a sweep", summary(results), columns, rows, noun="setting")
 
 
-def _table(results: Any, rows: Sequence[Row], *, sortable: bool = True) -> str:
-    columns = [c for c in results.columns if c != "error" or results.errors]
-    return html.table(columns, [[r.get(c) for c in columns] for r in rows], sortable=sortable)
+def _table(results: Any) -> str:
+    columns = _columns(results)
+    rows = [[row.get(c) for c in columns] for row in results.rows]
+    return html.table(columns, rows, sortable=True)
+
+
+def _columns(results: Any) -> list[str]:
+    """Errors only where there are any."""
+    return [c for c in results.columns if c != "error" or results.errors]
 
 
 def _settings(results: Any, cost: str | None) -> list[str]:
     """The columns that say what a row is the result of."""
     others = {*results.metrics, "error", cost}
     return [c for c in results.columns if c not in others]
+
+
+def _is_computed(results: Any, settings: Sequence[str], cost: str | None) -> bool:
+    """Whether the settings leave nothing open of a cost, which else is one of them."""
+    if cost is None:
+        return False
+    found = {(*(str(row.get(c)) for c in settings), row.get(cost)) for row in _known(results, cost)}
+    return len({place[:-1] for place in found}) == len(found)
 
 
 def _gain(results: Any) -> str | None:
@@ -81,7 +118,9 @@ def _is_error(metric: str) -> bool:
     return metric.startswith(("mean_lsb", "max_lsb"))
 
 
-def _summary(results: Any, settings: Sequence[str]) -> str:
+def summary(results: Any) -> list[tuple[str, str]]:
+    """How many settings there are, and the best by each metric: terms, and HTML of each."""
+    settings = _settings(results, None)
     failed = f", of which {len(results.errors)} failed" if results.errors else ""
     said = [("settings", f"{len(results):,}{failed}")]
     for metric in results.metrics:
@@ -90,8 +129,9 @@ def _summary(results: Any, settings: Sequence[str]) -> str:
             best = (min if _is_error(metric) else max)(known, key=lambda row: row[metric])
             name = "lowest" if _is_error(metric) else "highest"
             value = f"{best[metric]:.6g}"
-            said.append((f"{name} {metric}", f"{value}: {html.text(_named(best, settings))}"))
-    return html.definitions(said)
+            setting = html.shortened(_named(best, settings), 200)
+            said.append((f"{name} {metric}", f"{value}: {html.text(setting)}"))
+    return said
 
 
 def _named(row: Row, settings: Sequence[str]) -> str:
@@ -133,7 +173,7 @@ def _front_chart(
 ) -> str:
     known = _known(results, cost, gain)
 
-    def paint(figure: Any) -> None:
+    def paint(figure: Any, narrow: bool) -> None:
         axes = figure.subplots()
         xs = [row[cost] for row in known]
         axes.plot(
@@ -157,12 +197,20 @@ def _front_chart(
         handles, labels = axes.get_legend_handles_labels()
         for number, (_, _, rows) in enumerate(front[:_LISTED], 1):
             more = f" (and {len(rows) - 1} equal)" if len(rows) > 1 else ""
-            name = html.shortened(_named(rows[0], settings), 60)
+            name = html.shortened(_named(rows[0], settings), 44 if narrow else 60)
             handles.append(axes.plot([], [], linestyle="none")[0])
             labels.append(f"{number}: {name}{more}")
-        figure.legend(handles, labels, loc="outside lower left", ncols=2)
+        figure.legend(handles, labels, loc="outside lower left", ncols=1 if narrow else 2)
 
-    return charts.chart(f"{gain} against {cost}", (9.5, 5.8), paint)
+    (least, first, _), (most, best, _) = front[0], front[-1]
+    alt = (
+        f"{html.counted(len(known), 'setting')}, of which no other is better at "
+        f"{html.counted(len(front), 'point')}: {gain} from {first:.4g} at {cost} {least:.4g} to "
+        f"{best:.4g} at {cost} {most:.4g}"
+    )
+    title, lines = f"{gain} against {cost}", min(_LISTED, len(front)) + 2
+    size = {"wide": (9.5, 4.3 + 0.1 * lines), "narrow": (5.0, 3.6 + 0.2 * lines)}
+    return charts.chart(title, alt, paint, **size)
 
 
 def _with_unit(column: str) -> str:
@@ -179,61 +227,95 @@ def _with_unit(column: str) -> str:
 
 
 def _is_axis(results: Any, column: str) -> bool:
-    """Whether a column holds different numbers."""
-    values = {row.get(column) for row in _known(results, column)}
-    return len(values) > 1
+    """Whether a column holds different numbers, or a few names."""
+    if _is_numeric(results, column):
+        return True
+    return 1 < len(_categories(results.rows, column)) <= _CATEGORIES
+
+
+def _is_numeric(results: Any, column: str) -> bool:
+    return len({row[column] for row in _known(results, column)}) > 1
+
+
+def _categories(rows: Sequence[Row], column: str) -> list[str]:
+    """The names in a column, in the order in which they come; none of numbers and errors."""
+    values = (row.get(column) for row in rows if not row.get("error"))
+    names = [None if v is None or _is_finite(v) else _plain(v) for v in values]
+    return list(dict.fromkeys(name for name in names if name is not None))
 
 
 def _axis_chart(results: Any, settings: Sequence[str], axis: str, metric: str) -> str:
     """A line for each combination of the other settings, or, where those are many, a summary."""
-    known = _known(results, axis, metric)
+    names = [] if _is_numeric(results, axis) else _categories(results.rows, axis)
+    if names:
+        known = [r for r in _known(results, metric) if _plain(r.get(axis)) in names]
+        place = [names.index(_plain(row[axis])) for row in known]
+    else:
+        known = _known(results, axis, metric)
+        place = [row[axis] for row in known]
     others = [c for c in settings if c != axis and len({str(r.get(c)) for r in known}) > 1]
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for row in known:
-        lines.setdefault(_named(row, others) if others else metric, []).append(
-            (row[axis], row[metric])
-        )
+    lines: dict[str, list[Point]] = {}
+    for at, row in zip(place, known, strict=True):
+        lines.setdefault(_named(row, others) if others else metric, []).append((at, row[metric]))
+    points = [point for line in lines.values() for point in line]
 
-    def paint(figure: Any) -> None:
+    def paint(figure: Any, narrow: bool) -> None:
         axes = figure.subplots()
         if len(lines) <= _LINES and len(lines) < len(known):
-            _paint_lines(axes, lines)
+            _paint_lines(axes, lines, ":" if names else "-")
         else:
-            _paint_spread(axes, [point for line in lines.values() for point in line], metric)
-        if known:
-            charts.value_axis(axes.xaxis, [row[axis] for row in known])
+            _paint_spread(axes, points, metric, joined=not names)
+        if names:
+            shown = [html.shortened(name, 12 if narrow else 24) for name in names]
+            axes.set_xticks(range(len(names)), shown, rotation=90 if len(names) > 5 else 0)
+            axes.set_xlim(-0.5, len(names) - 0.5)
+        elif known:
+            charts.value_axis(axes.xaxis, place)
         axes.set_xlabel(_with_unit(axis))
         axes.set_ylabel(_with_unit(metric))
         axes.set_title(f"{metric} by {axis}")
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+        where = "outside lower left" if narrow else "outside right upper"
+        figure.legend(*axes.get_legend_handles_labels(), loc=where)
 
-    return charts.chart(f"{metric} by {axis}", (9.5, 3.4), paint)
+    best = min if _is_error(metric) else max
+    ends = _best_by_place(points, best)
+    told = "; ".join(f"{names[int(x)] if names else f'{x:g}'}: {y:.4g}" for x, y in ends)
+    alt = f"The best {metric} by {axis}: {html.shortened(told, 300)}" if told else "No values"
+    narrow = (5.0, 3.2 + 0.2 * min(len(lines), _LINES))
+    return charts.chart(f"{metric} by {axis}", alt, paint, wide=(9.5, 3.4), narrow=narrow)
 
 
-def _paint_lines(axes: Any, lines: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+def _best_by_place(points: Sequence[Point], best: Callable[[list[float]], float]) -> list[Point]:
+    """Where there are points, in order, and the best there."""
+    places = sorted({x for x, _ in points})
+    return [(x, best([y for at, y in points if at == x])) for x in places]
+
+
+def _paint_lines(axes: Any, lines: Mapping[str, Sequence[Point]], dashes: str) -> None:
     styles = zip(charts.COLOURS, charts.MARKERS, strict=True)
     for (name, points), (colour, marker) in zip(lines.items(), styles, strict=False):
         points = sorted(points)
         xs, ys = [x for x, _ in points], [y for _, y in points]
         label = html.shortened(name, 40)
-        axes.plot(xs, ys, color=colour, marker=marker, markersize=4, linewidth=1.2, label=label)
+        style = {"color": colour, "marker": marker, "markersize": 4, "linestyle": dashes}
+        axes.plot(xs, ys, linewidth=1.2, label=label, **style)
 
 
-def _paint_spread(axes: Any, points: Sequence[tuple[float, float]], metric: str) -> None:
+def _paint_spread(axes: Any, points: Sequence[Point], metric: str, *, joined: bool) -> None:
     """All points; where several share their place on the axis, their best and their median."""
     axes.plot(
         [x for x, _ in points], [y for _, y in points], "o", color=charts.GREY, markersize=3.5,
         alpha=0.6, label="settings",
     )  # fmt: skip
-    at = {x: [y for place, y in points if place == x] for x in sorted({x for x, _ in points})}
-    if len(at) == len(points):
+    if len({x for x, _ in points}) == len(points):
         return
     best = min if _is_error(metric) else max
     for label, of, colour, marker, dashes in (
         ("the best of each", best, charts.SECOND, "D", "-"),
         ("their median", statistics.median, charts.FIRST, "s", "--"),
     ):
+        found = _best_by_place(points, of)
         axes.plot(
-            list(at), [of(values) for values in at.values()], color=colour, marker=marker,
-            markersize=4, linewidth=1.2, linestyle=dashes, label=label,
+            [x for x, _ in found], [y for _, y in found], color=colour, marker=marker,
+            markersize=4, linewidth=1.2, linestyle=dashes if joined else "none", label=label,
         )  # fmt: skip

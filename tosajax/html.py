@@ -1,0 +1,255 @@
+"""HTML that objects show of themselves, in notebooks and on pages, and short texts for reprs."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+ROWS = 500  # of a table in a notebook
+_NAME = 40  # characters of a name in a repr
+_NAMES = 4  # of a list in a repr
+_NUMBER = ' class="number"'
+_SHORT = 20  # of a cell that is not broken
+_CELL = 80  # characters of a cell in a notebook
+# Colours are those of the notebook, which need not be those of the system.
+_BOX_STYLE = (
+    ".tosajax{font:13px/1.45 system-ui,sans-serif;max-width:100%}"
+    ".tosajax>strong{font-size:14px}"
+    ".tosajax dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:1px 12px;"
+    "margin:4px 0 8px}"
+    ".tosajax dt{opacity:.75;font-weight:normal;margin:0}"
+    ".tosajax dd{margin:0;overflow-wrap:anywhere}"
+    ".tosajax p{opacity:.75;margin:4px 0}"
+    ".tosajax div.table{overflow:auto;max-height:26em;border:1px solid rgba(128,128,128,.4)}"
+    ".tosajax table{border-collapse:collapse;font-size:12px;margin:0;"
+    "font-variant-numeric:tabular-nums}"
+    ".tosajax th,.tosajax td{padding:2px 8px;text-align:left;white-space:nowrap;"
+    "border-bottom:1px solid rgba(128,128,128,.25)}"
+    ".tosajax tbody th{font-weight:normal}"
+    ".tosajax small{display:block;opacity:.75;font-size:11px}"
+    ".tosajax thead th{position:sticky;top:0;font-weight:600;"
+    "background:var(--jp-layout-color1,var(--vscode-editor-background,"
+    "var(--colab-primary-surface-color,Canvas)))}"
+    ".tosajax .number{text-align:right}"
+)
+
+
+class Cell(NamedTuple):
+    """A number in a table, written in its own way.
+
+    Args:
+      text: what is shown.
+      order: what it sorts by; None, like NaN, comes last.
+    """
+
+    text: str
+    order: float | None
+
+
+class Named(NamedTuple):
+    """The name of a row, and in smaller letters what else is said of it; plain text."""
+
+    text: str
+    more: str
+
+
+# Plain text.
+
+
+def printable(value: str) -> str:
+    """Text on one line."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in value)
+
+
+def shortened(value: str, length: int) -> str:
+    """Text of at most so many characters: what is too long loses its middle."""
+    value = printable(value)
+    if len(value) <= length:
+        return value
+    tail = (length - 1) * 2 // 3  # names differ at their ends more often than at their starts
+    return f"{value[: length - 1 - tail]}…{value[len(value) - tail :]}"
+
+
+def quoted(name: str) -> str:
+    """A name in a repr, its middle left out where it is long."""
+    return repr(shortened(name, _NAME))
+
+
+def listed(items: Sequence[str], most: int = _NAMES) -> str:
+    """A few items, and how many more there are."""
+    shown = [shortened(item, 2 * _NAME) for item in items[:most]]
+    more = len(items) - len(shown)
+    return ", ".join([*shown, *([f"{more} more"] if more > 0 else ())])
+
+
+def signature(inputs: Sequence[tuple[str, Any]], outputs: Sequence[tuple[str, Any]]) -> str:
+    """A few of the inputs and outputs in a repr: pairs of a name and a type."""
+    ends = ([f"{shortened(n, _NAME)}: {kind}" for n, kind in side] for side in (inputs, outputs))
+    return " -> ".join(f"({listed(end)})" for end in ends)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things; the plural has an s."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+# HTML.
+
+
+def text(value: str) -> str:
+    """Plain text as HTML, in which a character that cannot be printed is U+FFFD."""
+    return html.escape(printable(value))
+
+
+def note(value: str) -> str:
+    """A paragraph that explains what stands before or after it."""
+    return f'<p class="note">{text(value)}</p>'
+
+
+def definitions(pairs: Iterable[tuple[str, str]]) -> str:
+    """Terms, plain text, and what is said of each, HTML."""
+    items = "".join(f"<dt>{text(term)}</dt><dd>{said}</dd>" for term, said in pairs)
+    return f"<dl>{items}</dl>"
+
+
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    sortable: bool = False,
+    named_by: int | None = None,
+) -> str:
+    """A table in a box that scrolls.
+
+    Args:
+      head: plain text.
+      rows: of plain text, numbers, `Cell`s, `Named`, None and what JSON holds.
+      sortable: whether a click on a column's head sorts the rows, and a form filters them, on a
+        page.
+      named_by: the column that names the rows.
+    """
+    rows = [list(row) for row in rows]
+    numeric = _numeric(rows, len(head))
+    top = "".join(
+        f'<th scope="col"{_NUMBER if at in numeric else ""}>'
+        + (f"<button>{text(title)}</button>" if sortable else text(title))
+        + "</th>"
+        for at, title in enumerate(head)
+    )
+    body = "\n".join(_row(row, sortable, named_by) for row in rows)
+    kind = ' class="sortable"' if sortable else ""
+    content = f"<table{kind}><thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody></table>"
+    # Whoever has no mouse scrolls what has the focus.
+    reach = ' tabindex="0" role="region" aria-label="table"' if sortable else ""
+    return f'{_filter(head, numeric) if sortable else ""}<div class="table"{reach}>{content}</div>'
+
+
+def box(
+    title: str,
+    said: Iterable[tuple[str, str]] = (),
+    head: Sequence[str] | None = None,
+    rows: Sequence[Sequence[Any]] = (),
+    *,
+    noun: str = "row",
+    named_by: int | None = None,
+) -> str:
+    """What a notebook shows of an object, light or dark as the notebook is.
+
+    Args:
+      title: plain text.
+      said: terms, plain text, and what is said of each, HTML.
+      head: of a table, if there is one.
+      rows: of the table, of which at most `ROWS` are shown.
+      noun: what a row is.
+      named_by: see `table`.
+    """
+    pairs = list(said)
+    parts = [f"<style>{_BOX_STYLE}</style>", f"<strong>{text(title)}</strong>"]
+    if pairs:
+        parts.append(definitions(pairs))
+    if head is not None:
+        cut = [[_short(value) for value in row] for row in rows[:ROWS]]
+        parts.append(table(head, cut, named_by=named_by))
+        if len(rows) > ROWS:
+            parts.append(note(f"and {counted(len(rows) - ROWS, noun)} more"))
+    return f'<div class="tosajax">{"".join(parts)}</div>'
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, Named):
+        return Named(shortened(value.text, _CELL), shortened(value.more, _CELL))
+    return shortened(value, _CELL) if isinstance(value, str) else value
+
+
+def _row(values: Sequence[Any], sortable: bool, named_by: int | None) -> str:
+    cells = (_cell(value, sortable, at == named_by) for at, value in enumerate(values))
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _cell(value: Any, sortable: bool, names: bool) -> str:
+    shown, order = _shown(value)
+    if names:
+        more = value.more if isinstance(value, Named) else ""
+        below = f" <small>{text(more)}</small>" if more else ""
+        return f'<th scope="row">{text(shown)}{below}</th>'
+    if order is None:
+        # Only long texts are broken anywhere, so that short ones keep their column wide enough.
+        kind = ' class="text"' if sortable and len(shown) > _SHORT else ""
+        return f"<td{kind}>{text(shown)}</td>"
+    key = f' data-order="{order}"' if sortable else ""
+    return f"<td{_NUMBER}{key}>{text(shown)}</td>"
+
+
+def _shown(value: Any) -> tuple[str, str | None]:
+    """What a cell shows, and of a number what it sorts by."""
+    match value:
+        case None:
+            return "", None
+        case Named():
+            return value.text, None
+        case Cell():
+            return value.text, "" if value.order is None else _order(value.order)
+        case bool():
+            return json.dumps(value), None
+        case int():
+            return f"{value:,}", str(value)
+        case float():
+            return f"{value:.6g}", _order(value)
+        case str():
+            return value, None
+        case _:
+            return json.dumps(value), None
+
+
+def _order(value: float) -> str:
+    """A number as JavaScript reads it; nothing for NaN."""
+    if math.isnan(value):
+        return ""
+    return repr(value) if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _numeric(rows: Sequence[Sequence[Any]], columns: int) -> list[int]:
+    """The columns that hold numbers."""
+    kinds = [[_shown(value)[1] is not None for value in row] for row in rows]
+    return [at for at in range(columns) if any(at < len(kind) and kind[at] for kind in kinds)]
+
+
+def _filter(head: Sequence[str], numeric: Sequence[int]) -> str:
+    """A form that the script of a page shows and obeys: words, and a bound of a number."""
+    options = "".join(f'<option value="{at}">{text(head[at])}</option>' for at in numeric)
+    bound = (
+        f'<label>Column <select name="column"><option value="">any</option>{options}</select>'
+        '</label><label>is <select name="side"><option value="most">at most</option>'
+        '<option value="least">at least</option></select></label>'
+        '<label>Value <input type="number" name="bound" step="any"></label>'
+    )
+    return (
+        '<form class="filter" role="search" aria-label="Filter the table" hidden>'
+        '<label>Text <input type="search" name="words" autocomplete="off" '
+        'placeholder="words of a row"></label>'
+        f'{bound if numeric else ""}<button type="reset">Show all</button>'
+        '<output aria-live="polite"></output></form>'
+    )
