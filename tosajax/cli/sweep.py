@@ -6,12 +6,11 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 import tosajax
 from tosajax.atomic import check_folder
 from tosajax.cli._common import add_command, positive
 from tosajax.sweep import Data, Results, Sweep, grid
+from tosajax.sweep.data import load_array
 from tosajax.sweep.evaluate import STRATEGIES
 from tosajax.viz import check_installed
 
@@ -50,6 +49,9 @@ def add(commands: Any) -> None:
             f"--{name}-quant", type=_quant, metavar="SCALE,ZERO_POINT",
             help=f"of the {name}: real values are {'quantized' if name == 'input' else 'measured'}",
         )  # fmt: skip
+    parser.add_argument(
+        "--allow-nan", action="store_true", help="take NaN in data, labels and reference as it is"
+    )
     parser.add_argument("--batch", type=positive, help="examples at a time")
     parser.add_argument("--strategy", choices=("auto", *STRATEGIES), default="auto")
     parser.add_argument("--store", metavar="FILE", help="keeps rows: what is finished stays so")
@@ -73,10 +75,11 @@ def _sweep(arguments: argparse.Namespace) -> int:
         grid(**axes),
         arguments.strategy,
         store=arguments.store,
-        reference=None if arguments.reference is None else _array(arguments.reference),
+        reference=None if arguments.reference is None else load_array(arguments.reference),
         batch=arguments.batch,
         input_quant=arguments.input_quant,
         output_quant=arguments.output_quant,
+        allow_nan=arguments.allow_nan,
     )
     if arguments.plan:
         print(sweep.plan())
@@ -92,9 +95,9 @@ def _data(arguments: argparse.Namespace) -> Data:
     if arguments.data.endswith(".npz"):
         if arguments.labels is not None:
             raise ValueError(f"{arguments.data} has its own labels: leave out --labels")
-        return Data(arguments.data)
-    labels = None if arguments.labels is None else _array(arguments.labels)
-    return Data((_array(arguments.data), labels))
+        return Data(arguments.data, allow_nan=arguments.allow_nan)
+    labels = None if arguments.labels is None else load_array(arguments.labels)
+    return Data((load_array(arguments.data), labels), allow_nan=arguments.allow_nan)
 
 
 def _usual_metrics(arguments: argparse.Namespace, data: Data) -> list[str]:
@@ -104,10 +107,6 @@ def _usual_metrics(arguments: argparse.Namespace, data: Data) -> list[str]:
     if not labelled and not referred:
         raise ValueError("nothing to measure by: give --labels or --reference")
     return [*labelled, *referred]
-
-
-def _array(path: str) -> np.ndarray:
-    return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def _quant(text: str) -> tuple[float, int]:

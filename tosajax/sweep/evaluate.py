@@ -80,11 +80,13 @@ class Evaluator:
         Raises:
           ReadError: of the data, whatever the setting.
         """
-        varying, state, count = self._stacked(settings), None, 0
+        varying, state, shapes, count = self._stacked(settings), None, None, 0
         for batch in _read(data.batches(self.batch, stored)):
             inputs, examples = self._placed(batch)
             if state is None:
-                state = self._start(settings, inputs, examples)
+                shapes = self._shapes(settings[0], inputs, examples)
+                state = self._start(settings, shapes)
+            self._check_labels(shapes, batch, data, count)
             step = self._compiled(varying, state, inputs, examples)
             state = step(varying, state, inputs, examples)
             count += batch.count
@@ -121,14 +123,24 @@ class Evaluator:
         place = functools.partial(_over, self.mesh, PartitionSpec("settings"))
         return jax.tree.map(place, stacked)
 
-    def _start(self, settings: Sequence[Arrays], inputs: Any, examples: Any) -> Any:
-        one = measures.start(self.metrics, self._shapes(settings[0], inputs, examples))
+    def _start(self, settings: Sequence[Arrays], shapes: Examples) -> Any:
+        one = measures.start(self.metrics, shapes)
         if self.strategy == "loop":
             return [jax.tree.map(jnp.copy, one) for _ in settings]
         many = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], self.chunk, axis=0), one)
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, many)
         return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("settings")), many)
+
+    def _check_labels(self, shapes: Any, batch: Batch, data: Data, start: int) -> None:
+        """All labels at the first batch where they are at hand, else those of each batch."""
+        if batch.labels is None or (start and data.labels is not None):
+            return
+        labels = batch.labels[: batch.count] if data.labels is None else data.labels
+        try:
+            measures.check_classes(self.metrics, shapes, labels, start)
+        except ValueError as error:
+            raise ReadError(error) from error
 
     def _shapes(self, setting: Arrays, inputs: Any, examples: Any) -> Examples:
         """What metrics will see on a device."""

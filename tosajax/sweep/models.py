@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import numbers
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,11 +19,13 @@ from tosajax.executable import with_batch
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.quant import Observed, QModel, mean_bits, sample_tables, with_bits
 from tosajax.quant.bits import check_bits
+from tosajax.quant.observers import check_percentile
 from tosajax.sweep import digest
 from tosajax.sweep.graphs import digest_of
+from tosajax.sweep.near import near
 from tosajax.sweep.program import accepted, graph_program, is_constant
 from tosajax.sweep.space import Setting
-from tosajax.sweep.subject import Arrays, Prepared, Variant, fields_of
+from tosajax.sweep.subject import Arrays, Prepared, Variant, check_name, fields_of
 from tosajax.target import Target
 
 
@@ -47,6 +50,20 @@ class ModelSubject:
         return digest.of_text(
             digest_of(self.model.graph), digest.of_arrays(self.params), digest.of_arrays(observed)
         )
+
+    def check(self, setting: Setting) -> None:
+        if (percentile := setting.get("percentile")) is not None:
+            self._check_percentile(percentile)
+        if self.change is None:
+            rest = {key: value for key, value in setting.items() if key != "percentile"}
+            check_bits(self.model, self.params, self._bits(rest))
+
+    def _check_percentile(self, percentile: Any) -> None:
+        if self.observed is None:
+            raise ValueError("percentile: of_model(..., observed=quant.observe(...)) has it")
+        if isinstance(percentile, bool) or not isinstance(percentile, numbers.Real):
+            raise TypeError(f"percentile is {percentile!r}, expected a number in (50, 100]")
+        check_percentile(float(percentile))
 
     def prepare(self, setting: Setting) -> Prepared:
         params = self.settle(setting)
@@ -80,8 +97,8 @@ class ModelSubject:
         params = self.params
         percentile = setting.pop("percentile", None)
         if percentile is not None:
-            if self.observed is None:
-                raise ValueError("percentile: of_model(..., observed=quant.observe(...)) has it")
+            self._check_percentile(percentile)
+            assert self.observed is not None
             params = quant.settle(self.model, self.observed, percentile=percentile)
         if self.change is not None:
             params = self.change(self.model, params, setting)
@@ -102,15 +119,12 @@ class ModelSubject:
             "bits": tuple(self.model.specs),
         }
         for key, value in setting.items():
-            if key not in groups:
-                raise ValueError(
-                    f"a setting has {key!r}, expected one of {', '.join(groups)}, percentile"
-                )
+            check_name(key, (*groups, "percentile"))
+            if value is None:
+                continue
             for pattern, bits in (value if isinstance(value, Mapping) else {"": value}).items():
-                names = [name for name in groups[key] if re.search(pattern, name)]
-                if not names:
-                    raise ValueError(f"{key}: no tensor matches {pattern!r}")
-                chosen.update(dict.fromkeys(names, bits))
+                names = _matching(key, pattern, groups[key])
+                chosen.update(dict.fromkeys(names, _number_of(key, bits)))
         return chosen
 
     @functools.cached_property
@@ -144,6 +158,23 @@ class ModelSubject:
         return peak_bytes(with_batch(self.model.graph, Target.everything(), 1)[0])
 
 
+def _matching(key: str, pattern: Any, names: Sequence[str]) -> list[str]:
+    try:
+        found = [name for name in names if re.search(pattern, name)]
+    except (TypeError, re.error) as error:
+        raise ValueError(f"{key}: {pattern!r} is not a regular expression: {error}") from None
+    if not found:
+        raise ValueError(f"{key}: no tensor matches {pattern!r}{near(pattern, names)}")
+    return found
+
+
+def _number_of(key: str, bits: Any) -> int | float:
+    found = bits.item() if hasattr(bits, "item") and np.ndim(bits) == 0 else bits
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise TypeError(f"{key} is {bits!r}, expected a number of bits")
+    return found
+
+
 def of_model(
     model: QModel,
     params: Any,
@@ -154,7 +185,8 @@ def of_model(
     """A quantized model: what its `freeze` computes. The keys of its settings are
 
     - "weight_bits", "act_bits", "bits" (of weights, of activations, of both): a number for all of
-      them, or {regular expression: number}, a later one overriding an earlier one;
+      them, or {regular expression: number}, a later one overriding an earlier one; None leaves
+      them as they are;
     - "percentile": of the activations' ranges.
 
     Args:

@@ -1,0 +1,27 @@
+"""NaN in arrays: where the first one is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_BLOCK = 2**20  # elements, so that a file mapped to memory is not held twice
+
+
+def first_nan(array: np.ndarray) -> tuple[int, ...] | None:
+    """The index of the first NaN in row-major order; None without one.
+
+    Args:
+      array: of any type and shape; integers have no NaN. Infinities are numbers.
+    """
+    if array.dtype.kind in "biu" or not array.size:
+        return None
+    if array.ndim == 0:
+        return () if array != array else None
+    rows = max(1, _BLOCK * len(array) // array.size)
+    for start in range(0, len(array), rows):
+        part = array[start : start + rows]
+        is_nan = part != part
+        if is_nan.any():
+            row, *rest = np.unravel_index(int(is_nan.argmax()), is_nan.shape)
+            return (start + int(row), *map(int, rest))
+    return None
