@@ -262,7 +262,8 @@ def test_static_values_are_compiled_apart():
     swept = of_linear(configs=configs)
     plan = swept.plan()
     assert plan.compilations == 2
-    assert "kind='negative'" in str(plan)
+    assert plan.differences == ("kind",)
+    assert "program 2: 5 settings, kind negative" in str(plan)
     found = swept.run()
     assert swept.compilations == 2
     assert [row["accuracy"] for row in found] == [
@@ -276,7 +277,7 @@ def test_settings_of_other_keys():
 
     configs = grid(step=STEPS) + grid(scale=[1.0, -1.0]) + grid(step=STEPS[:1], scale=[1.0])
     swept = Sweep(scaled, (POINTS, CLASSES), configs=configs)
-    assert sum(count for _, count in swept.plan().groups) == len(configs)
+    assert sum(p.settings for p in swept.plan().programs) == len(configs)
     found = swept.run()
     expected = [*map(accuracy_by_numpy, STEPS), accuracy_by_numpy(0.01)]
     expected += [accuracy_by_numpy(0.01, -1), accuracy_by_numpy(0.01)]

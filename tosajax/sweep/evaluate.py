@@ -10,9 +10,11 @@ All give the same numbers, as metrics are summed exactly.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import jax
@@ -55,6 +57,7 @@ class Evaluator:
       strategy: one of STRATEGIES.
       chunk: settings at a time; of "loop" any number.
       mesh: for "sharded": the axes "settings" and "data".
+      compiling: the context in which the program is compiled.
     """
 
     subject: Subject
@@ -66,6 +69,7 @@ class Evaluator:
     strategy: Strategy
     chunk: int
     mesh: Mesh | None = None
+    compiling: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
     def run(
         self, settings: Sequence[Arrays], data: Data, stored: Sequence[np.ndarray] = ()
@@ -180,8 +184,10 @@ class Evaluator:
             place = functools.partial(_over, self.mesh, PartitionSpec())
             constants = [place(c) for c in constants]
         jitted = jax.jit(run, donate_argnums=2, compiler_options=compiler_options(platform))
+        lowered = jitted.lower(constants, *arguments)
         # Compiled here and now: another shape is an error, not another compilation.
-        return functools.partial(jitted.lower(constants, *arguments).compile(), constants)
+        with self.compiling():
+            return functools.partial(lowered.compile(), constants)
 
     def _step(self, varying: Arrays, state: Any, inputs: Any, examples: Any) -> Any:
         """Takes in a batch, of one setting."""

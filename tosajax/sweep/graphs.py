@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -153,12 +153,22 @@ class GraphSubject:
 
     def _structure(self, graph: Graph) -> str:
         """What tells a graph from those that differ in constants alone."""
-        tensors = dict(graph.tensors)
-        for name, values in _constants(graph).items():
-            tensors[name] = dataclasses.replace(tensors[name], values=np.zeros_like(values))
-        found = digest_of(dataclasses.replace(graph, tensors=tensors))[:12]
-        self._structures.setdefault(found, graph)
-        return found
+        constants = _constants(graph)
+        outline = _outline(graph, constants)
+        if outline not in self._outlines:
+            # Takes long, as the whole graph is written: once for each structure.
+            tensors = dict(graph.tensors)
+            for name, values in constants.items():
+                tensors[name] = dataclasses.replace(tensors[name], values=np.zeros_like(values))
+            found = digest_of(dataclasses.replace(graph, tensors=tensors))[:12]
+            self._outlines[outline] = found
+            self._structures.setdefault(found, graph)
+        return self._outlines[outline]
+
+    @functools.cached_property
+    def _outlines(self) -> dict[Any, str]:
+        """Structures by what is quick to find of a graph."""
+        return {}
 
     @functools.cached_property
     def _structures(self) -> dict[str, Graph]:
@@ -238,6 +248,22 @@ def of_graph(
 def _constants(graph: Graph) -> dict[str, np.ndarray]:
     """The values of CONST tensors of the main graph."""
     return {t.name: t.values for t in graph.tensors.values() if is_constant(t)}  # type: ignore
+
+
+def _outline(graph: Graph, constants: Collection[str] = ()) -> tuple[Any, ...]:
+    """All of a graph but the values of constants: equal only where all else is."""
+    tensors = [
+        (t.name, t.dtype, t.shape, t.variable, _held(None if name in constants else t.values))
+        for name, t in graph.tensors.items()
+    ]
+    # As text, in which -0.0 is not 0.0 and True is not 1.
+    nodes = [(n.op, n.inputs, n.outputs, n.location, str(n.attributes)) for n in graph.nodes]
+    parts = [(name, _outline(part)) for name, part in graph.subgraphs.items()]
+    return graph.name, graph.inputs, graph.outputs, tuple(tensors), tuple(nodes), tuple(parts)
+
+
+def _held(values: np.ndarray | None) -> bytes | None:
+    return None if values is None else values.tobytes()
 
 
 def _qparams_of(argument: str, tensors: Sequence[Tensor], given: Any) -> dict[str, QParams]:

@@ -22,6 +22,11 @@ class Progress:
         if self._bar is not None:
             self._bar.update(count)
 
+    def say(self, text: str) -> None:
+        """Shows a few words at the end of the bar."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(text)
+
     def __enter__(self) -> Progress:
         return self
 

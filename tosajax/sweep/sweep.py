@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from tosajax.report import FormatError
 from tosajax.sweep import digest, farm, given
 from tosajax.sweep import metrics as measures
 from tosajax.sweep.evaluate import Evaluator, ReadError, mesh_of
 from tosajax.sweep.metrics import Metric
-from tosajax.sweep.plan import Plan
+from tosajax.sweep.plan import Plan, Program
 from tosajax.sweep.progress import Progress
 from tosajax.sweep.results import Results, Row
 from tosajax.sweep.space import Setting, Space
-from tosajax.sweep.store import Store
+from tosajax.sweep.store import Store, fault_of
 from tosajax.sweep.subject import Prepared, Variant
 
 _BATCH = 1024  # examples, at most
@@ -83,6 +86,9 @@ class Sweep:
         setting has a name or a value of no use to any data; or the data have NaN.
     """
 
+    # The context in which a program is compiled: workers of one machine take turns in it.
+    compiling: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+
     def __init__(
         self,
         model: Any,
@@ -112,7 +118,7 @@ class Sweep:
         self._given_reference = reference
         self._reference = given.reference_of(self.subject, reference, allow_nan=allow_nan)
         self._check_needs()
-        self.store = Store(store)
+        self.store = Store(store, fault_of)
         self._batch, self._chunk = batch, chunk
         self._evaluators: dict[Any, Evaluator] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -135,7 +141,8 @@ class Sweep:
             settings=len(known),
             finished=sum(k.key in finished for k in known),
             failed={i: k.error for i, k in enumerate(known) if k.error},
-            groups=tuple((group[0].variant, len(group)) for group in groups),
+            failing={i: k.setting for i, k in enumerate(known) if k.error},
+            programs=tuple(Program.of(k.setting for k in group) for group in groups),
             strategy=self.strategy,
             batch=batch,
             chunk=chunk,
@@ -177,7 +184,8 @@ class Sweep:
             self._keep(rows, [_row(k, error=k.error) for k in broken], bar)
             left = {k.key: k for k in known if k.key not in rows}
             groups = _groups(left.values())
-            for found in self._farmed(groups, ray, workers) if ray else self._in_turn(groups):
+            parts = self._farmed(groups, ray, workers, bar) if ray else self._in_turn(groups)
+            for found in parts:
                 self._keep(rows, found, bar)
         return self._results(known, rows)
 
@@ -337,15 +345,20 @@ class Sweep:
             yield from self._evaluated(group)
 
     def _farmed(
-        self, groups: Sequence[Sequence[_Known]], ray: bool | str, workers: int | None
+        self,
+        groups: Sequence[Sequence[_Known]],
+        ray: bool | str,
+        workers: int | None,
+        bar: Progress,
     ) -> Iterator[list[Row]]:
+        bar.say("Ray starts")
         connected = farm.connect(None if ray is True else str(ray))
         jobs = [
             (group, _fixed(group), self._chunk_size(self._varying_bytes(group), len(group)))
             for group in groups
         ]
         if jobs:
-            yield from farm.evaluated(connected, self, jobs, workers)
+            yield from farm.evaluated(connected, self, jobs, workers, bar.say)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker: without programs, devices and store."""
@@ -430,6 +443,7 @@ class Sweep:
                 strategy=self.strategy,
                 chunk=chunk,
                 mesh=self.mesh,
+                compiling=self.compiling,
             )
         return self._evaluators[key]
 
@@ -459,10 +473,15 @@ class Sweep:
         keys = dict.fromkeys(key for k in known for key in k.setting)
         table = []
         for k in known:
-            row = rows[k.key]
+            row, setting = rows[k.key], digest.plain(k.setting)
+            if row["error"] is None and (missing := set(names) - set(row["metrics"])):
+                raise FormatError(
+                    f"{self.store.path}: the row of key {k.key} has no {', '.join(sorted(missing))}"
+                    ": delete its line, and the setting runs again"
+                )
             table.append(
                 {
-                    **{key: row["setting"].get(key) for key in keys},
+                    **{key: setting.get(key) for key in keys},
                     **{c: row["columns"].get(c) for c in columns},
                     **{name: row["metrics"].get(name) for name in names},
                     "error": row["error"],
