@@ -1,6 +1,6 @@
 """A sweep as a program of its own, to be killed, doubled and shared out.
 
-run_sweep.py STORE TABLE.json PAUSE [PORT RANK | ray]
+run_sweep.py STORE TABLE.json PAUSE [PORT RANK | MESH | ray | ray-lost]
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -52,15 +54,45 @@ def make(store, pause=0.0, **options):
     )  # fmt: skip
 
 
-def kill_a_worker():
-    """Kills one of Ray's workers as soon as it works."""
-    while True:
-        listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout
-        found = [line.split()[0] for line in listed.splitlines() if "ray::_Worker.rows" in line]
-        if found:
-            os.kill(int(found[0]), signal.SIGKILL)
-            return
+def started_ray() -> Any:
+    import ray  # pyright: ignore[reportMissingImports]
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    return ray
+
+
+def workers_at_work():
+    """The processes that evaluate settings for this one: those of Ray's that it started."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
+    family, size = {str(os.getpid())}, 0
+    while len(family) > size:
+        size = len(family)
+        family |= {pid for pid, parent, *_ in rows if parent in family}
+    return [pid for pid, _, *args in rows if pid in family and "_Worker.rows" in "".join(args)]
+
+
+def disturb(ray, store, puts):
+    """Kills a worker as soon as it works; another when its sweep is no longer in Ray's store."""
+    while not (found := workers_at_work()):
         time.sleep(0.05)
+    os.kill(int(found[0]), signal.SIGKILL)
+    if puts is not None:
+        while Path(store).read_text().count("\n") < 5 or not (found := workers_at_work()):
+            time.sleep(0.05)
+        ray._private.internal_api.free(list(puts), local_only=False)
+        os.kill(int(found[0]), signal.SIGKILL)
+
+
+def with_ray(store, loses):
+    """The options of a run through Ray that is disturbed, and what Ray was told to hold."""
+    ray, puts, put = started_ray(), [], None
+    if loses:
+        put = ray.put
+        ray.put = lambda value: puts.append(put(value)) or puts[-1]
+    arguments = ray, store, puts if loses else None
+    threading.Thread(target=disturb, args=arguments, daemon=True).start()
+    return puts
 
 
 def mesh_of(shape):
@@ -70,20 +102,18 @@ def mesh_of(shape):
 
 
 def main(store, table, pause, *where):
-    options, made = {}, {}
+    options, made, puts = {}, {}, []
     if len(where) == 2:
         port, rank = where
         jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
         made = {"devices": mesh_of("1x2"), "chunk": 8}
-    elif where == ("ray",):
-        import ray  # pyright: ignore[reportMissingImports]
-
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-        threading.Thread(target=kill_a_worker, daemon=True).start()
+    elif where and where[0].startswith("ray"):
+        puts = with_ray(store, loses=where == ("ray-lost",))
         options = {"ray": True}
     elif where:
         made = {"devices": mesh_of(*where), "chunk": 8}
     found = make(store, float(pause), **made).run(**options)
+    assert where != ("ray-lost",) or len(puts) > 1, "the sweep was not put there again"
     with open(table, "w") as file:
         json.dump([dict(row) for row in found], file)
 

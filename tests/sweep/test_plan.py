@@ -87,8 +87,8 @@ def test_structures_that_differ_in_little_are_apart() -> None:
 
 def plan(programs: list[Program], **more: Any) -> Plan:
     options: dict[str, Any] = {"settings": 9, "finished": 2, "failed": {}, "failing": {}, **more}
-    sizes = {"batch": 1, "chunk": 1, "arrays_bytes": 0, "memory_bytes": 0, "devices": 2}
-    return Plan(programs=tuple(programs), strategy="loop", **options, **sizes)
+    options |= {"batch": 1, "chunk": 1, "arrays_bytes": 0, "memory_bytes": 0, "devices": 2}
+    return Plan(programs=tuple(programs), strategy="loop", **options)
 
 
 @pytest.mark.parametrize(

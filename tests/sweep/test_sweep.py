@@ -625,12 +625,20 @@ def test_two_processes_share_a_store(tmp_path):
 
 
 @pytest.mark.slow
-def test_ray_gives_the_same_table(tmp_path):
+@pytest.mark.parametrize("how", ["ray", "ray-lost"])
+def test_ray_gives_the_same_table(how, tmp_path):
+    """A worker is killed; with "ray-lost", another one, when what it was sent is lost."""
     pytest.importorskip("ray")
     store, table = tmp_path / "run.jsonl", tmp_path / "table.json"
-    command = [sys.executable, str(SCRIPT), str(store), str(table), "0.05", "ray"]
-    subprocess.run(command, env=environment(), check=True, timeout=300)
+    command = [sys.executable, str(SCRIPT), str(store), str(table), "0.3", how]
+    found = subprocess.run(
+        command, env=environment(), timeout=500, check=False, capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert "constructor arguments in the object store" not in found.stderr
     assert json.loads(table.read_text()) == expected_rows()
+    keys = [json.loads(line)["key"] for line in store.read_text().splitlines()]
+    assert len(keys) == len(set(keys)) == len(expected_rows())
 
 
 @pytest.mark.slow

@@ -61,9 +61,10 @@ class ModelSubject:
     def _check_percentile(self, percentile: Any) -> None:
         if self.observed is None:
             raise ValueError("percentile: of_model(..., observed=quant.observe(...)) has it")
-        if isinstance(percentile, bool) or not isinstance(percentile, numbers.Real):
+        is_number = isinstance(percentile, numbers.Real) and not isinstance(percentile, bool)
+        if not is_number:
             raise TypeError(f"percentile is {percentile!r}, expected a number in (50, 100]")
-        check_percentile(float(percentile))
+        check_percentile(percentile)
 
     def prepare(self, setting: Setting) -> Prepared:
         params = self.settle(setting)
@@ -105,10 +106,10 @@ class ModelSubject:
             return sample_tables(self.model, params)
         bits = self._bits(setting)
         check_bits(self.model, params, bits)
-        for name, count in bits.items():
-            params = {**params, "qparams": {**params["qparams"]}}
-            params["qparams"][name] = self._with_bits(name)(params, jnp.float32(count))
-        return sample_tables(self.model, params) if bits else params
+        if not bits:
+            return params
+        found = self._with_bits(params, {name: jnp.float32(count) for name, count in bits.items()})
+        return sample_tables(self.model, {**params, "qparams": {**params["qparams"], **found}})
 
     def _bits(self, setting: Setting) -> dict[str, Any]:
         """The bits of tensors that a setting names."""
@@ -135,13 +136,15 @@ class ModelSubject:
     def _mean_bits(self) -> Callable[..., Any]:
         return jax.jit(lambda params: mean_bits(self.model, params))
 
-    def _with_bits(self, name: str) -> Callable[..., Any]:
-        known = self.__dict__.setdefault("_changes", {})
-        if name not in known:
-            known[name] = jax.jit(
-                lambda p, bits: with_bits(self.model, p, {name: bits})["qparams"][name]
-            )
-        return known[name]
+    @functools.cached_property
+    def _with_bits(self) -> Callable[..., Any]:
+        """The scales of tensors with other bits: one small program for the same tensors."""
+
+        def changed(params: Any, bits: Mapping[str, jax.Array]) -> dict[str, Any]:
+            found = with_bits(self.model, params, bits)["qparams"]
+            return {name: found[name] for name in bits}
+
+        return jax.jit(changed)
 
     def program(self, variant: Variant, fixed: Arrays, batch: int) -> Callable[..., Any]:
         bounds = {
