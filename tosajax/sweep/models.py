@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import numbers
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -61,10 +60,7 @@ class ModelSubject:
     def _check_percentile(self, percentile: Any) -> None:
         if self.observed is None:
             raise ValueError("percentile: of_model(..., observed=quant.observe(...)) has it")
-        is_number = isinstance(percentile, numbers.Real) and not isinstance(percentile, bool)
-        if not is_number:
-            raise TypeError(f"percentile is {percentile!r}, expected a number in (50, 100]")
-        check_percentile(percentile)
+        check_percentile(_number_of("percentile", percentile, "in (50, 100]"))
 
     def prepare(self, setting: Setting) -> Prepared:
         params = self.settle(setting)
@@ -171,10 +167,10 @@ def _matching(key: str, pattern: Any, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _number_of(key: str, bits: Any) -> int | float:
-    found = bits.item() if hasattr(bits, "item") and np.ndim(bits) == 0 else bits
+def _number_of(key: str, value: Any, what: str = "of bits") -> int | float:
+    found = value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
     if isinstance(found, bool) or not isinstance(found, int | float):
-        raise TypeError(f"{key} is {bits!r}, expected a number of bits")
+        raise TypeError(f"{key} is {value!r}, expected a number {what}")
     return found
 
 
