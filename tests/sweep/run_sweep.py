@@ -72,15 +72,17 @@ def workers_at_work():
     return [pid for pid, _, *args in rows if pid in family and "_Worker.rows" in "".join(args)]
 
 
-def disturb(ray, store, puts):
+def disturb(store, puts):
     """Kills a worker as soon as it works; another when its sweep is no longer in Ray's store."""
     while not (found := workers_at_work()):
         time.sleep(0.05)
     os.kill(int(found[0]), signal.SIGKILL)
     if puts is not None:
+        from ray._private.internal_api import free  # pyright: ignore[reportMissingImports]
+
         while Path(store).read_text().count("\n") < 5 or not (found := workers_at_work()):
             time.sleep(0.05)
-        ray._private.internal_api.free(list(puts), local_only=False)
+        free(list(puts), local_only=False)
         os.kill(int(found[0]), signal.SIGKILL)
 
 
@@ -90,7 +92,7 @@ def with_ray(store, loses):
     if loses:
         put = ray.put
         ray.put = lambda value: puts.append(put(value)) or puts[-1]
-    arguments = ray, store, puts if loses else None
+    arguments = store, puts if loses else None
     threading.Thread(target=disturb, args=arguments, daemon=True).start()
     return puts
 

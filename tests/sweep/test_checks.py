@@ -13,6 +13,7 @@ import small_networks as small
 import tosajax
 from tosajax import Builder, DType, Graph, quant, sweep
 from tosajax.cli import main
+from tosajax.report import FormatError
 from tosajax.sweep import Data, Sweep, grid, integers, random, uniform
 
 COUNT, CLASSES = 12, 4
@@ -280,6 +281,17 @@ def test_a_misspelt_metric() -> None:
         swept((POINTS, LABELS), metrics=["acuracy"])
 
 
+def test_a_row_without_its_metric(tmp_path: Path) -> None:
+    """Hand-edited, and still a row of this sweep."""
+    store = tmp_path / "run.jsonl"
+    swept((POINTS, LABELS), store=store).run()
+    store.write_text(store.read_text().replace('"accuracy"', '"acuracy"', 1))
+    with pytest.raises(
+        FormatError, match=r"run\.jsonl: the row of key \w+ has no accuracy: delete"
+    ):
+        swept((POINTS, LABELS), store=store).run()
+
+
 # The command.
 
 
@@ -318,4 +330,4 @@ def test_the_command(arguments: list[str], message: str, capsys: Any) -> None:
 def test_the_command_takes_nan(capsys: Any) -> None:
     arguments = ["--data", "nan.npy", "--labels", "y.npy", "--input-quant", "1,0", "--allow-nan"]
     assert main(["sweep", "model.tosa", *arguments, "--plan"]) == 0
-    assert "1 settings" in capsys.readouterr().out
+    assert "1 setting: 0 finished" in capsys.readouterr().out
