@@ -1,6 +1,6 @@
 """A sweep as a program of its own, to be killed, doubled and shared out.
 
-run_sweep.py STORE TABLE.json PAUSE [PORT RANK | MESH | ray | ray-lost]
+run_sweep.py STORE TABLE.json PAUSE [PORT RANK | MESH | ray]
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -72,29 +71,11 @@ def workers_at_work():
     return [pid for pid, _, *args in rows if pid in family and "_Worker.rows" in "".join(args)]
 
 
-def disturb(store, puts):
-    """Kills a worker as soon as it works; another when its sweep is no longer in Ray's store."""
+def kill_a_worker():
+    """As soon as one works."""
     while not (found := workers_at_work()):
         time.sleep(0.05)
     os.kill(int(found[0]), signal.SIGKILL)
-    if puts is not None:
-        from ray._private.internal_api import free  # pyright: ignore[reportMissingImports]
-
-        while Path(store).read_text().count("\n") < 5 or not (found := workers_at_work()):
-            time.sleep(0.05)
-        free(list(puts), local_only=False)
-        os.kill(int(found[0]), signal.SIGKILL)
-
-
-def with_ray(store, loses):
-    """The options of a run through Ray that is disturbed, and what Ray was told to hold."""
-    ray, puts, put = started_ray(), [], None
-    if loses:
-        put = ray.put
-        ray.put = lambda value: puts.append(put(value)) or puts[-1]
-    arguments = store, puts if loses else None
-    threading.Thread(target=disturb, args=arguments, daemon=True).start()
-    return puts
 
 
 def mesh_of(shape):
@@ -104,18 +85,18 @@ def mesh_of(shape):
 
 
 def main(store, table, pause, *where):
-    options, made, puts = {}, {}, []
+    options, made = {}, {}
     if len(where) == 2:
         port, rank = where
         jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
         made = {"devices": mesh_of("1x2"), "chunk": 8}
-    elif where and where[0].startswith("ray"):
-        puts = with_ray(store, loses=where == ("ray-lost",))
+    elif where == ("ray",):
+        started_ray()
+        threading.Thread(target=kill_a_worker, daemon=True).start()
         options = {"ray": True}
     elif where:
         made = {"devices": mesh_of(*where), "chunk": 8}
     found = make(store, float(pause), **made).run(**options)
-    assert where != ("ray-lost",) or len(puts) > 1, "the sweep was not put there again"
     with open(table, "w") as file:
         json.dump([dict(row) for row in found], file)
 
