@@ -1,6 +1,6 @@
 """A sweep as a program of its own, to be killed, doubled and shared out.
 
-run_sweep.py STORE TABLE.json PAUSE [PORT RANK | ray]
+run_sweep.py STORE TABLE.json PAUSE [PORT RANK | MESH | ray]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -52,15 +53,29 @@ def make(store, pause=0.0, **options):
     )  # fmt: skip
 
 
+def started_ray() -> Any:
+    import ray  # pyright: ignore[reportMissingImports]
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    return ray
+
+
+def workers_at_work():
+    """The processes that evaluate settings for this one: those of Ray's that it started."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
+    family, size = {str(os.getpid())}, 0
+    while len(family) > size:
+        size = len(family)
+        family |= {pid for pid, parent, *_ in rows if parent in family}
+    return [pid for pid, _, *args in rows if pid in family and "_Worker.rows" in "".join(args)]
+
+
 def kill_a_worker():
-    """Kills one of Ray's workers as soon as it works."""
-    while True:
-        listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout
-        found = [line.split()[0] for line in listed.splitlines() if "ray::_Worker.rows" in line]
-        if found:
-            os.kill(int(found[0]), signal.SIGKILL)
-            return
+    """As soon as one works."""
+    while not (found := workers_at_work()):
         time.sleep(0.05)
+    os.kill(int(found[0]), signal.SIGKILL)
 
 
 def mesh_of(shape):
@@ -76,9 +91,7 @@ def main(store, table, pause, *where):
         jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
         made = {"devices": mesh_of("1x2"), "chunk": 8}
     elif where == ("ray",):
-        import ray  # pyright: ignore[reportMissingImports]
-
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        started_ray()
         threading.Thread(target=kill_a_worker, daemon=True).start()
         options = {"ray": True}
     elif where:

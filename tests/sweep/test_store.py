@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tosajax.report import FormatError
+from tosajax.sweep import store as store_module
 from tosajax.sweep.store import Store
 
 ROWS = [
@@ -154,12 +156,63 @@ def test_lines_that_are_torn_twice(path: Path) -> None:
             assert set(Store(path).read()) == ({"new", "a"} if one == len(whole) - 1 else {"new"})
 
 
-@pytest.mark.parametrize("rest", [b"\0" * 100, b"\xff\xfe\x00", b'{"key": "b", "x\0\0\0', b"[1]\n"])
+@pytest.mark.parametrize("rest", [b"\0" * 100, b"\xff\xfe\x00", b'{"key": "b", "x\0\0\0'])
 def test_what_a_disk_leaves_when_power_fails(path: Path, rest: bytes) -> None:
     Store(path).append(ROWS[:1])
     path.write_bytes(path.read_bytes() + rest)
     Store(path).append([{"key": "new"}])
     assert set(Store(path).read()) == {"a", "new"}
+
+
+def test_every_beginning_of_a_row_is_passed_over() -> None:
+    """With all that JSON has: a cut leaves half a word, a number, an escape, an open bracket."""
+    values = [1.5e-300, -17, True, None, "a\\b\n\u00e9\U0001f600", [], {}, [{"x": [0.1]}]]
+    text = json.dumps({"key": "a\u00e9", "m": [math.nan, math.inf, -math.inf, *values]})
+    for end in range(len(text)):
+        assert store_module._parsed(text[:end].encode()) == (None, None), text[:end]
+    assert store_module._parsed(text.encode())[0]
+
+
+GOOD = '{"key": "a", "setting": {}, "columns": {}, "metrics": {"m": 0.5}, "error": null}'
+
+
+@pytest.mark.parametrize(
+    ("edited", "fault"),
+    [
+        (GOOD.replace("{}", "[" * 10**5), "nested too deeply"),
+        (GOOD.replace("{}", '{"x":' * 10**5), "nested too deeply"),
+        (GOOD.replace("0.5", "9" * 5000), "digits"),
+        (GOOD.replace("0.5", "9" * 400), "metrics has 'm': 9999.*, expected a number"),
+        (GOOD.replace("0.5", '"0.5"'), "metrics has 'm': 0.5, expected a number"),
+        (GOOD.replace("0.5", "true"), "metrics has 'm': True, expected a number"),
+        (GOOD.replace("0.5", "[1]"), r"metrics has 'm': \[1\], expected a number"),
+        (GOOD.replace('{"m": 0.5}', "3"), "'metrics' is '3', expected an object"),
+        (GOOD.replace('"columns": {}', '"columns": null'), "'columns' is 'None', expected an obj"),
+        (GOOD.replace('"setting": {}, ', ""), "'setting' is missing, expected an object"),
+        (GOOD.replace("null", "NaN"), "'error' is 'nan', expected a text or null"),
+        (GOOD.replace(', "error": null', ""), "'error' is missing, expected a text or null"),
+        (GOOD.replace('"setting"', '"key": "b", "setting"'), "'key' is given twice"),
+        (GOOD.replace('"m": 0.5', '"m": 0.5, "m": 1'), "'m' is given twice"),
+        (GOOD.replace("null}", "null,}"), "not JSON at column"),
+        (GOOD.replace("0.5", "0.5.5"), "not JSON at column"),
+        (GOOD + " ,", "not JSON at column"),
+        (GOOD.replace("null", '"\xff"'), "not UTF-8 at byte"),
+        ("[1]", "does not begin"),
+        ("  " + GOOD, "does not begin"),
+        ("hello", "does not begin"),
+    ],
+)
+def test_edited_rows_are_refused_by_their_line(path: Path, edited: str, fault: str) -> None:
+    content = f"{GOOD}\n{edited}\n{GOOD}\n".encode("latin-1")
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=rf"run\.jsonl line 2: .*{fault}.*; delete the line"):
+        Store(path, store_module.fault_of)
+    assert path.read_bytes() == content
+
+
+def test_numbers_that_are_not_finite_are_in_order(path: Path) -> None:
+    path.write_text(GOOD.replace("0.5", "NaN") + "\n" + GOOD.replace("0.5", "1e999") + "\n")
+    assert Store(path, store_module.fault_of).read()["a"]["metrics"] == {"m": math.inf}
 
 
 @pytest.mark.parametrize(
@@ -179,7 +232,7 @@ def test_what_a_disk_leaves_when_power_fails(path: Path, rest: bytes) -> None:
 )
 def test_other_files_are_refused_and_stay_as_they_are(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"run\.jsonl is no store of sweeps: line \d is no row"):
+    with pytest.raises(FormatError, match=r"run\.jsonl is no store of sweeps: line \d is no row"):
         Store(path)
     assert path.read_bytes() == content
 

@@ -50,6 +50,9 @@ def add(commands: Any) -> None:
             f"--{name}-quant", type=quantization, metavar="SCALE,ZERO_POINT",
             help=f"of the {name}: real values are {'quantized' if name == 'input' else 'measured'}",
         )  # fmt: skip
+    parser.add_argument(
+        "--allow-nan", action="store_true", help="take NaN in data, labels and reference as it is"
+    )
     parser.add_argument("--batch", type=positive, help="examples at a time")
     parser.add_argument("--strategy", choices=STRATEGIES, default="auto")
     parser.add_argument("--store", metavar="FILE", help="keeps rows: what is finished stays so")
@@ -90,6 +93,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         batch=arguments.batch,
         input_quant=input_quant,
         output_quant=arguments.output_quant,
+        allow_nan=arguments.allow_nan,
     )
     if arguments.plan:
         print(sweep.plan())
@@ -124,9 +128,9 @@ def _data(arguments: argparse.Namespace) -> Data:
     if arguments.data.endswith(".npz"):
         if arguments.labels is not None:
             raise ValueError(f"{arguments.data} has its own labels: leave out --labels")
-        return Data(arguments.data)
+        return Data(arguments.data, allow_nan=arguments.allow_nan)
     labels = None if arguments.labels is None else _array(arguments.labels)
-    return Data((_array(arguments.data), labels))
+    return Data((_array(arguments.data), labels), allow_nan=arguments.allow_nan)
 
 
 def _usual_metrics(arguments: argparse.Namespace, data: Data) -> list[str]:

@@ -62,6 +62,20 @@ def bits(
     raise ValueError(f"tensors {tensors!r}, expected 'activations' or 'weights'")
 
 
+def widest(graph: Graph, tensors: Literal["activations", "weights"] = "activations") -> int:
+    """The most bits of the tensors that `bits` rounds; 0 where there are none."""
+    found = [0]
+    for part in graph.walk():
+        draft = Draft(part)
+        for node in part.nodes:
+            if tensors == "weights":
+                found += (part.tensors[name].dtype.bits for name, _ in _weights_of(draft, node))
+            elif node.op in _MAKING and node.outputs:
+                dtype = part.tensors[node.outputs[0]].dtype
+                found += [dtype.bits] * (dtype in (DType.INT8, DType.INT16))
+    return max(found)
+
+
 def _activations(graph: Graph, n: int, where: str | None) -> Graph:
     zeros = {part.name: zero_points(part) for part in graph.walk()}
     clamped = {part.name: _clamped(part) for part in graph.walk()}

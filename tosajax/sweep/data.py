@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import itertools
 import os
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tosajax.arrays import load_array, load_arrays
+from tosajax.nan import first_nan
 from tosajax.sweep import digest
 
 _DIGESTED = 64  # examples at a time
@@ -25,12 +29,14 @@ class Batch:
       labels: an array, or None.
       stored: reference outputs that lie beside the inputs, or None.
       count: how many examples there are.
+      names: of the inputs, in messages.
     """
 
     inputs: tuple[np.ndarray, ...]
     labels: np.ndarray | None
     stored: tuple[np.ndarray, ...] | None
     count: int
+    names: tuple[str, ...] = ()
 
 
 class Data:
@@ -46,19 +52,24 @@ class Data:
           be lists, as those of PyTorch's loaders are. Batches may differ in size; examples come
           in the same order each time. An iterator can be read once only.
       name: what tells the data set from others in a store; by default a digest of all of it.
+      allow_nan: take NaN in inputs and labels as it is. By default it is an error, found when the
+        examples are read and before any row is written. Infinities are numbers: floats compute
+        with them, and quantization saturates them.
 
     Raises:
       OSError: a file cannot be read.
       TypeError: the source, or a batch, has another form.
-      ValueError: arrays have different numbers of examples, or none.
+      ValueError: arrays have different numbers of examples, or none; or they have NaN, here or
+        where batches are read.
     """
 
-    def __init__(self, source: Any, *, name: str | None = None):
+    def __init__(self, source: Any, *, name: str | None = None, allow_nan: bool = False):
         self._arrays = _whole(source) if _is_whole(source) else None
         self._source: Any = source if self._arrays is None else None
         if self._arrays is None and not callable(source) and not isinstance(source, Iterable):
             raise TypeError(f"data is {type(source).__name__}, expected arrays or batches")
         self._name = name
+        self._seeks_nan = not allow_nan
         self._first: Batch | None = None
         self._reading: Iterator[Any] | None = None
 
@@ -71,10 +82,21 @@ class Data:
         """The source itself, if it is a data set."""
         return source if isinstance(source, Data) else cls(source)
 
+    def with_nan(self) -> Data:
+        """The same data set, in its place, that takes NaN as it is."""
+        found = copy.copy(self)
+        found._seeks_nan = False
+        return found
+
     @property
     def count(self) -> int | None:
         """How many examples there are; None where only reading tells."""
         return None if self._arrays is None else self._arrays.count
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """All labels; None where there are none, or only reading tells."""
+        return None if self._arrays is None else self._arrays.labels
 
     @property
     def is_read_once(self) -> bool:
@@ -140,6 +162,8 @@ class Data:
 
     def _parts(self) -> Iterator[Batch]:
         if self._arrays is not None:
+            self._check_nan(self._arrays, 0)
+            self._seeks_nan = False  # there is none, and need not be looked for again
             yield self._arrays
             return
         batches = iter(self._source if isinstance(self._source, Iterable) else self._source())
@@ -147,6 +171,7 @@ class Data:
             raise ValueError("the data come from an iterator, which has been read already")
         self._reading = batches
         first: Batch | None = None
+        start = 0
         for number, batch in enumerate(batches):
             part = _whole(batch)
             first = first or part
@@ -155,7 +180,16 @@ class Data:
                     f"batch {number} has {_kind(part)}, the first one {_kind(first)}, expected "
                     "batches that differ in size only"
                 )
+            self._check_nan(part, start)
+            start += part.count
             yield part
+
+    def _check_nan(self, part: Batch, start: int) -> None:
+        if self._seeks_nan:
+            for name, array in zip(part.names, part.inputs, strict=True):
+                refuse_nan(name, array, start)
+            if part.labels is not None:
+                refuse_nan("labels", part.labels, start)
 
 
 def _is_whole(source: Any) -> bool:
@@ -185,11 +219,11 @@ def _whole(source: Any) -> Batch:
         return source
     if isinstance(source, str | os.PathLike):
         source = _loaded(source)
-    labels = None
+    labels, names = None, ()
     if isinstance(source, Mapping):
         named = dict(source)
         labels = named.pop("labels", None)
-        inputs = tuple(named.values())
+        names, inputs = tuple(f"input {str(name)!r}" for name in named), tuple(named.values())
     elif isinstance(source, tuple | list) and _is_pair(source):
         inputs, labels = source
     elif _is_array(source):
@@ -199,8 +233,10 @@ def _whole(source: Any) -> Batch:
             f"a batch is {type(source).__name__}, expected an array, (inputs, labels), a mapping "
             "of arrays, or a path"
         )
-    inputs = tuple(map(np.asarray, inputs if isinstance(inputs, tuple) else (inputs,)))
-    labels = None if labels is None else np.asarray(labels)
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    names = names or tuple(f"input {i}" for i in range(len(inputs)))
+    inputs = tuple(map(_numbers, names, inputs))
+    labels = None if labels is None else _numbers("labels", labels)
     counts = {x.shape[:1] for x in (*inputs, *(() if labels is None else (labels,)))}
     if not inputs or len(counts) != 1 or counts <= {(), (0,)}:
         shapes = ", ".join(str(x.shape) for x in inputs) or "nothing"
@@ -209,15 +245,41 @@ def _whole(source: Any) -> Batch:
             f"data of shapes {shapes}{also}, expected the same number of examples, at least one, "
             "on the first axis"
         )
-    return Batch(inputs, labels, None, len(inputs[0]))
+    return Batch(inputs, labels, None, len(inputs[0]), names)
+
+
+def _numbers(name: str, given: Any) -> np.ndarray:
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise TypeError(f"data: {name} is not an array: {error}") from None
+    if array.dtype.kind in "OUSMm":
+        what = type(given).__name__ if array.ndim == 0 else f"an array of {array.dtype}"
+        raise TypeError(f"data: {name} is {what}, expected an array of numbers")
+    return array
+
+
+def refuse_nan(name: str, array: np.ndarray, start: int = 0) -> None:
+    """Raises ValueError at the first NaN.
+
+    Args:
+      name: in the message.
+      array: the examples on the first axis.
+      start: how many examples came before.
+    """
+    if (at := first_nan(array)) is None:
+        return
+    example, *position = at
+    where = f" at ({', '.join(map(str, position))})" if position else ""
+    raise ValueError(
+        f"data: {name}: NaN in example {start + example}{where}; repair the data, or take it as "
+        "it is by allow_nan=True (--allow-nan)"
+    )
 
 
 def _loaded(path: str | os.PathLike[str]) -> Any:
-    found = np.load(path, allow_pickle=False)
-    if isinstance(found, np.ndarray):
-        return found
-    with found as file:
-        return {key: file[key] for key in file.files}
+    is_npz = os.fspath(path).endswith(".npz") or zipfile.is_zipfile(path)
+    return load_arrays(path) if is_npz else load_array(path, mapped=True)
 
 
 def _kind(batch: Batch) -> str:

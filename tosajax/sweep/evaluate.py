@@ -10,9 +10,11 @@ All give the same numbers, as metrics are summed exactly.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import jax
@@ -58,6 +60,7 @@ class Evaluator:
       strategy: one of STRATEGIES.
       chunk: settings at a time; of "loop" any number.
       mesh: for "sharded": the axes "settings" and "data".
+      compiling: the context in which the program is compiled.
     """
 
     subject: Subject
@@ -69,6 +72,7 @@ class Evaluator:
     strategy: Strategy
     chunk: int
     mesh: Mesh | None = None
+    compiling: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
     def run(
         self, settings: Sequence[Arrays], data: Data, stored: Sequence[np.ndarray] = ()
@@ -83,11 +87,13 @@ class Evaluator:
         Raises:
           ReadError: of the data, whatever the setting.
         """
-        varying, state, count = self._stacked(settings), None, 0
+        varying, state, shapes, count = self._stacked(settings), None, None, 0
         for batch in _read(data.batches(self.batch, stored)):
             inputs, examples = self._placed(batch)
             if state is None:
-                state = self._start(settings, inputs, examples)
+                shapes = self._shapes(settings[0], inputs, examples)
+                state = self._start(settings, shapes)
+            self._check_labels(shapes, batch, data, count)
             step = self._compiled(varying, state, inputs, examples)
             state = step(varying, state, inputs, examples)
             count += batch.count
@@ -124,14 +130,24 @@ class Evaluator:
         place = functools.partial(_over, self.mesh, PartitionSpec("settings"))
         return jax.tree.map(place, stacked)
 
-    def _start(self, settings: Sequence[Arrays], inputs: Any, examples: Any) -> Any:
-        one = measures.start(self.metrics, self._shapes(settings[0], inputs, examples))
+    def _start(self, settings: Sequence[Arrays], shapes: Examples) -> Any:
+        one = measures.start(self.metrics, shapes)
         if self.strategy == "loop":
             return [jax.tree.map(jnp.copy, one) for _ in settings]
         many = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], self.chunk, axis=0), one)
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, many)
         return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("settings")), many)
+
+    def _check_labels(self, shapes: Any, batch: Batch, data: Data, start: int) -> None:
+        """All labels at the first batch where they are at hand, else those of each batch."""
+        if batch.labels is None or (start and data.labels is not None):
+            return
+        labels = batch.labels[: batch.count] if data.labels is None else data.labels
+        try:
+            measures.check_classes(self.metrics, shapes, labels, start)
+        except ValueError as error:
+            raise ReadError(error) from error
 
     def _shapes(self, setting: Arrays, inputs: Any, examples: Any) -> Examples:
         """What metrics will see on a device."""
@@ -171,8 +187,10 @@ class Evaluator:
             place = functools.partial(_over, self.mesh, PartitionSpec())
             constants = [place(c) for c in constants]
         jitted = jax.jit(run, donate_argnums=2, compiler_options=compiler_options(platform))
+        lowered = jitted.lower(constants, *arguments)
         # Compiled here and now: another shape is an error, not another compilation.
-        return functools.partial(jitted.lower(constants, *arguments).compile(), constants)
+        with self.compiling():
+            return functools.partial(lowered.compile(), constants)
 
     def _step(self, varying: Arrays, state: Any, inputs: Any, examples: Any) -> Any:
         """Takes in a batch, of one setting."""

@@ -1,14 +1,32 @@
-"""Settings farmed out through Ray: each worker compiles once, and a worker that dies is replaced.
+"""Settings farmed out through Ray: workers of one machine compile once, and dead ones come back.
 
-`pip install 'tosajax[ray]'`. Ray keeps the queue, the workers and their restarts.
+`pip install 'tosajax[ray]'`. Ray keeps the workers and their restarts. A worker is made of nothing
+that could be lost: it fetches the sweep with its first part, after a restart once more, and where
+the sweep was lost with the machine that held it, it is put there again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import atexit
+import contextlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-_RETRIES = 8  # of a part whose worker died
+import jax
+
+try:
+    import fcntl
+except ImportError:  # Windows: workers compile side by side
+    fcntl = None
+
+_RETRIES = 8  # of a part whose worker died, and of a sweep that was lost
+
+Part = tuple[Sequence[Any], Mapping[str, str], int]  # settings, what they share, the chunk
 
 
 def connect(address: str | None) -> Any:
@@ -33,8 +51,9 @@ def connect(address: str | None) -> Any:
 def evaluated(
     ray: Any,
     sweep: Any,
-    groups: Sequence[tuple[Sequence[Any], Mapping[str, str], int]],
+    groups: Sequence[Part],
     workers: int | None,
+    say: Callable[[str], None],
 ) -> Iterator[list[dict[str, Any]]]:
     """The rows of settings, part by part, as they are finished.
 
@@ -44,30 +63,89 @@ def evaluated(
       groups: settings that share a program, the arrays that they share, and how many of them go
         into it at a time.
       workers: how many; by default, one for each CPU of the cluster.
-    """
-    from ray.util import ActorPool  # pyright: ignore[reportMissingImports]
+      say: takes a few words on what goes on.
 
+    Raises:
+      RuntimeError: the sweep was lost again and again.
+    """
     count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-    parts = [part for group in groups for part in _parts(*group, count)]
-    worker = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_RETRIES)(_Worker)
-    shared = ray.put(sweep)
-    pool = ActorPool([worker.remote(shared) for _ in range(min(count, len(parts)))])
-    yield from pool.map_unordered(lambda actor, part: actor.rows.remote(*part), parts)
+    waiting = deque(part for group in groups for part in _parts(*group, count))
+    made = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_RETRIES)(_Worker)
+    # Of texts alone: what lies in the object store may be lost, and the worker with it.
+    folder = f"tosajax-{uuid.uuid4().hex}"
+    idle = [made.remote(folder) for _ in range(min(count, len(waiting)))]
+    crew = f"{len(idle)} worker{'' if len(idle) == 1 else 's'}"
+    say(f"{crew}, starting and compiling")
+    held, lost, busy = ray.put(sweep), 0, {}
+    while waiting or busy:
+        while idle and waiting:
+            worker, part = idle.pop(), waiting.popleft()
+            # In a list Ray passes it on as it is.
+            busy[worker.rows.remote([held], *part)] = worker, part
+        (done,), _ = ray.wait(list(busy), num_returns=1)
+        worker, part = busy.pop(done)
+        idle.append(worker)
+        if (rows := ray.get(done)) is not None:
+            say(crew)
+            yield rows
+            continue
+        lost += 1
+        if lost > _RETRIES * len(idle + list(busy)):
+            raise RuntimeError(f"Ray lost the sweep {lost} times: is its object store too small?")
+        held = ray.put(sweep)
+        waiting.appendleft(part)
 
 
 class _Worker:
-    """Keeps the programs from one part to the next."""
+    """Keeps the sweep and its programs from one part to the next.
 
-    def __init__(self, sweep: Any):
-        self._sweep = sweep
+    Args:
+      folder: by this name, workers of one machine share what they compile.
+    """
 
-    def rows(self, part: Sequence[Any], fixed: Mapping[str, str], chunk: int) -> list[Any]:
+    def __init__(self, folder: str):
+        self._folder = os.path.join(tempfile.gettempdir(), folder)
+        self._sweep: Any = None
+
+    def rows(
+        self, held: Sequence[Any], part: Sequence[Any], fixed: Mapping[str, str], chunk: int
+    ) -> list[Any] | None:
+        """The rows of a part; None if the sweep is lost."""
+        if self._sweep is None:
+            self._share_programs()
+            self._sweep = _fetched(*held)
+            if self._sweep is None:
+                return None
+            self._sweep.compiling = self._alone
         return self._sweep.chunk_rows(part, fixed, chunk)
 
+    def _share_programs(self) -> None:
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        # The process is ours alone; a cache of the user's own is theirs.
+        if not jax.config.values["jax_compilation_cache_dir"]:
+            jax.config.update("jax_compilation_cache_dir", self._folder)
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
-def _parts(
-    group: Sequence[Any], fixed: Mapping[str, str], most: int, workers: int
-) -> list[tuple[Sequence[Any], Mapping[str, str], int]]:
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One worker of a machine at a time: the next ones find what it compiled."""
+        with open(os.path.join(self._folder, "lock"), "ab") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _fetched(held: Any) -> Any:
+    import ray  # pyright: ignore[reportMissingImports]
+
+    try:
+        return ray.get(held)
+    except ray.exceptions.ObjectLostError:
+        return None
+
+
+def _parts(group: Sequence[Any], fixed: Mapping[str, str], most: int, workers: int) -> list[Part]:
     """Small enough that workers end at about the same time."""
     size = max(1, min(most, len(group) // (4 * workers)))
     return [(group[i : i + size], fixed, most) for i in range(0, len(group), size)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +17,26 @@ from tosajax.cost import peak_bytes
 from tosajax.dtypes import DType, to_storage
 from tosajax.executable import with_batch
 from tosajax.graph import Graph, Tensor
+from tosajax.locations import matches
 from tosajax.quant import QParams
-from tosajax.rewrite.rescale import Rounding
+from tosajax.rewrite.bits import widest
 from tosajax.sweep import digest
+from tosajax.sweep.near import near
 from tosajax.sweep.program import accepted, graph_program, is_constant
 from tosajax.sweep.space import Setting
-from tosajax.sweep.subject import Arrays, Prepared, Variant, fields_of
+from tosajax.sweep.subject import (
+    Arrays,
+    Prepared,
+    Variant,
+    check_name,
+    check_whole,
+    fields_of,
+)
 from tosajax.target import Target
 from tosajax.validate import validate
 
 _ROUNDING_KEY = "rounding mode"
+_ROUNDINGS = ("single", "double")  # "inexact" cannot be traced beside them
 
 
 class _Quantization(NamedTuple):
@@ -38,15 +49,19 @@ class _Quantization(NamedTuple):
 Rewrite = Callable[[Graph, Any], Graph]
 
 
-def _rewrites() -> dict[str, Rewrite]:
-    """What keys of a setting do to a graph, in this order."""
-    return {
-        "weight_bits": lambda graph, n: rewrite.bits(graph, n, tensors="weights"),
-        "act_bits": rewrite.bits,
-        "table_bits": rewrite.table_resolution,
-        "scale_bits": rewrite.scale,
-        "float": rewrite.to_float,
-    }
+# What keys of a setting do to a graph, in this order.
+_REWRITES: dict[str, Rewrite] = {
+    "weight_bits": lambda graph, n: rewrite.bits(graph, n, tensors="weights"),
+    "act_bits": rewrite.bits,
+    "table_bits": rewrite.table_resolution,
+    "scale_bits": rewrite.scale,
+    "float": rewrite.to_float,
+}
+_WIDTHS = {
+    "weight_bits": "integer weights",
+    "act_bits": "integer activations",
+    "table_bits": "tables",
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,12 +82,67 @@ class GraphSubject:
     def _digest(self) -> str:
         return digest.of_text(digest_of(self.graph), digest.of_arrays(self._quantized))
 
-    def prepare(self, setting: Setting) -> Prepared:
-        setting = {key: value for key, value in setting.items() if value is not None}
+    def check(self, setting: Setting) -> None:
+        known = ("rounding", *self.rewrites)
+        for name, value in setting.items():
+            if name not in known:
+                self._check_constant(setting, name, value)
+            elif value is None:
+                continue
+            elif name == "rounding":
+                _rounding(value)
+            elif self.rewrites[name] is _REWRITES.get(name):
+                self._check_value(name, value)  # what others take, they alone know
+
+    def _check_constant(self, setting: Setting, name: str, value: Any) -> None:
+        graph = self.graph
+        if name not in graph.tensors:
+            try:
+                graph = self._rewritten(setting)  # which has other constants
+            except Exception:
+                return  # of this setting, not of the name
+        known = ("rounding", *self.rewrites)
+        check_name(name, known, tuple(_constants(graph)), "the name of a CONST")
+        if value is not None:
+            self._constant(graph, name, value)
+
+    def _check_value(self, name: str, value: Any) -> None:
+        match name:
+            case "scale_bits":
+                if value not in (16, 32):
+                    raise ValueError(f"scale_bits is {value!r}, expected 16 or 32")
+            case "float":
+                _check_pattern(self.graph, value)
+            case _:
+                most, what = self._most[name], _WIDTHS[name]
+                if not most:
+                    raise ValueError(f"{name}: the graph has no {what}")
+                check_whole(name, value, 1, most, f"{what} have {most} bits")
+
+    @functools.cached_property
+    def _most(self) -> dict[str, int]:
+        """The greatest value of an axis of bits; 0 where the graph has nothing for it."""
+        tables = [n.inputs[0] for part in self.graph.walk() for n in part.nodes if n.op == "TABLE"]
+        tensors = {name: t for part in self.graph.walk() for name, t in part.tensors.items()}
+        # 256 entries for INT8, 2**9 steps for INT16.
+        steps = [8 if tensors[name].dtype is DType.INT8 else 9 for name in tables]
+        return {
+            "weight_bits": widest(self.graph, "weights"),
+            "act_bits": widest(self.graph, "activations"),
+            "table_bits": max(steps, default=0),
+        }
+
+    def _rewritten(self, setting: Setting) -> Graph:
         graph = self.graph
         for key, function in self.rewrites.items():
-            if key in setting:
-                graph = function(graph, setting.pop(key))
+            if setting.get(key) is not None:
+                graph = function(graph, setting[key])
+        return graph
+
+    def prepare(self, setting: Setting) -> Prepared:
+        setting = {key: value for key, value in setting.items() if value is not None}
+        graph = self._rewritten(setting)
+        setting = {key: value for key, value in setting.items() if key not in self.rewrites}
         arrays: dict[str, Any] = dict(self._quantized)
         if "rounding" in setting:
             arrays[_ROUNDING_KEY] = _rounding(setting.pop("rounding"))
@@ -83,12 +153,22 @@ class GraphSubject:
 
     def _structure(self, graph: Graph) -> str:
         """What tells a graph from those that differ in constants alone."""
-        tensors = dict(graph.tensors)
-        for name, values in _constants(graph).items():
-            tensors[name] = dataclasses.replace(tensors[name], values=np.zeros_like(values))
-        found = digest_of(dataclasses.replace(graph, tensors=tensors))[:12]
-        self._structures.setdefault(found, graph)
-        return found
+        constants = _constants(graph)
+        outline = _outline(graph, constants)
+        if outline not in self._outlines:
+            # Takes long, as the whole graph is written: once for each structure.
+            tensors = dict(graph.tensors)
+            for name, values in constants.items():
+                tensors[name] = dataclasses.replace(tensors[name], values=np.zeros_like(values))
+            found = digest_of(dataclasses.replace(graph, tensors=tensors))[:12]
+            self._outlines[outline] = found
+            self._structures.setdefault(found, graph)
+        return self._outlines[outline]
+
+    @functools.cached_property
+    def _outlines(self) -> dict[Any, str]:
+        """Structures by what is quick to find of a graph."""
+        return {}
 
     @functools.cached_property
     def _structures(self) -> dict[str, Graph]:
@@ -105,12 +185,16 @@ class GraphSubject:
     def _constant(self, graph: Graph, name: str, value: Any) -> np.ndarray:
         tensor = graph.tensors.get(name)
         if tensor is None or not is_constant(tensor):
-            known = ", ".join(("rounding", *self.rewrites))
-            raise ValueError(f"a setting has {name!r}, expected {known}, or the name of a CONST")
+            raise ValueError(f"the rewritten graph has no CONST {name!r}")
         values = np.asarray(value)
+        if values.dtype.kind in "OUSMm":
+            raise TypeError(f"{name!r} is {type(value).__name__}, expected an array like {tensor}")
         if values.shape != tensor.shape:
             raise ValueError(f"{name!r} has shape {values.shape}, expected {tensor.shape}")
-        return to_storage(values, tensor.dtype)
+        try:
+            return to_storage(values, tensor.dtype)
+        except ValueError as error:
+            raise ValueError(f"{name!r}: {error}") from None
 
     def program(self, variant: Variant, fixed: Arrays, batch: int) -> Callable[..., Any]:
         known = dict(variant)
@@ -158,12 +242,28 @@ def of_graph(
         _qparams_of("input_quant", graph.input_tensors, input_quant),
         _qparams_of("output_quant", graph.output_tensors, output_quant),
     )
-    return GraphSubject(graph, known, {**_rewrites(), **(rewrites or {})})
+    return GraphSubject(graph, known, {**_REWRITES, **(rewrites or {})})
 
 
 def _constants(graph: Graph) -> dict[str, np.ndarray]:
     """The values of CONST tensors of the main graph."""
     return {t.name: t.values for t in graph.tensors.values() if is_constant(t)}  # type: ignore
+
+
+def _outline(graph: Graph, constants: Collection[str] = ()) -> tuple[Any, ...]:
+    """All of a graph but the values of constants: equal only where all else is."""
+    tensors = [
+        (t.name, t.dtype, t.shape, t.variable, _held(None if name in constants else t.values))
+        for name, t in graph.tensors.items()
+    ]
+    # As text, in which -0.0 is not 0.0 and True is not 1.
+    nodes = [(n.op, n.inputs, n.outputs, n.location, str(n.attributes)) for n in graph.nodes]
+    parts = [(name, _outline(part)) for name, part in graph.subgraphs.items()]
+    return graph.name, graph.inputs, graph.outputs, tuple(tensors), tuple(nodes), tuple(parts)
+
+
+def _held(values: np.ndarray | None) -> bytes | None:
+    return None if values is None else values.tobytes()
 
 
 def _qparams_of(argument: str, tensors: Sequence[Tensor], given: Any) -> dict[str, QParams]:
@@ -190,9 +290,24 @@ def digest_of(graph: Graph) -> str:
     return digest.of_text(io.to_bytes(graph).hex())
 
 
+def _check_pattern(graph: Graph, pattern: Any) -> None:
+    """Of nodes, by their outputs or locations."""
+    if not isinstance(pattern, str):
+        raise TypeError(f"float is {pattern!r}, expected a regular expression")
+    nodes = [node for part in graph.walk() for node in part.nodes]
+    try:
+        found = any(matches(node, pattern) for node in nodes)
+    except re.error as error:
+        raise ValueError(f"float: {pattern!r} is not a regular expression: {error}") from None
+    if not found:
+        outputs = [name for node in nodes for name in node.outputs]
+        raise ValueError(f"float: no node matches {pattern!r}{near(pattern, outputs)}")
+
+
 def _rounding(name: Any) -> jax.Array:
-    if name not in get_args(Rounding):
-        raise ValueError(f"rounding {name!r}, expected one of {', '.join(get_args(Rounding))}")
+    if name not in _ROUNDINGS:
+        like = near(str(name), _ROUNDINGS)
+        raise ValueError(f"rounding is {name!r}, expected {' or '.join(_ROUNDINGS)}{like}")
     return jnp.asarray(name == "double")
 
 

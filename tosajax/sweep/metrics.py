@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax.sweep import exact
+from tosajax.sweep.near import near
 
 
 class Examples(NamedTuple):
@@ -61,12 +62,15 @@ class Metric:
         are measured too, and do not count.
       finish: from what they came to, by name, and the number of examples, to the number.
       needs: "labels", "reference", or both.
+      classes: the output whose scores are of the classes that labels name: a label that is not
+        one of them is an error then. None where labels are anything else.
     """
 
     name: str
     measure: Callable[[Examples], Mapping[str, Total | Greatest]]
     finish: Callable[[Found, int], float]
     needs: frozenset[str] = frozenset()
+    classes: int | None = None
 
 
 def accuracy(output: int = 0) -> Metric:
@@ -83,8 +87,7 @@ def top_k(k: int, output: int = 0) -> Metric:
 
     Args:
       k: at least 1.
-      output: which one has the scores. Labels are integers, from 0; one that is no class is not
-        among them.
+      output: which one has the scores. Labels are integers from 0, below the number of scores.
 
     Raises:
       ValueError: k is less than 1.
@@ -96,7 +99,8 @@ def top_k(k: int, output: int = 0) -> Metric:
         scores = _rows(_output(examples, output))
         return {"good": Total(_is_among(k, scores, _labels(examples.labels, scores)))}
 
-    return Metric(_name(f"top_{k}", output), measure, _mean_of("good"), frozenset({"labels"}))
+    name, needs = _name(f"top_{k}", output), frozenset({"labels"})
+    return Metric(name, measure, _mean_of("good"), needs, classes=output)
 
 
 def agreement(output: int = 0) -> Metric:
@@ -235,8 +239,62 @@ def _by_name(name: str) -> Metric:
     if match := re.fullmatch(r"top_([1-9]\d*)", name):
         return top_k(int(match[1]))
     if name not in _NAMED:
-        raise ValueError(f"no metric {name!r}, expected one of {', '.join(_NAMED)}, top_5")
+        known = (*_NAMED, "top_5")
+        raise ValueError(
+            f"no metric {name!r}, expected one of {', '.join(known)}{near(name, known)}"
+        )
     return _NAMED[name]()
+
+
+def check_kind_of_labels(metrics: Sequence[Metric], first: np.ndarray) -> None:
+    """Checks the type and shape of labels that are to be classes.
+
+    Args:
+      metrics: to be measured.
+      first: the labels of one example.
+
+    Raises:
+      TypeError: they are not integers.
+      ValueError: there are several for an example.
+    """
+    names = ", ".join(m.name for m in metrics if m.classes is not None)
+    if names and first.dtype.kind not in "iu":
+        raise TypeError(
+            f"{names}: labels are {first.dtype}, expected integers: give labels.astype('int32')"
+        )
+    if names and first.size != 1:
+        raise ValueError(
+            f"{names}: labels have shape {first.shape[1:]} for each example, expected one integer: "
+            "give labels.argmax(axis=-1) if they are one-hot"
+        )
+
+
+def check_classes(
+    metrics: Sequence[Metric], examples: Examples, labels: np.ndarray, start: int = 0
+) -> None:
+    """Checks that labels are classes of the outputs.
+
+    Args:
+      metrics: to be measured.
+      examples: arrays, or `jax.ShapeDtypeStruct`, of what they will measure.
+      labels: integers.
+      start: how many examples came before.
+
+    Raises:
+      ValueError: a label is negative, or there are not as many classes.
+    """
+    for output in {m.classes: None for m in metrics if m.classes is not None}:
+        count = math.prod(examples.outputs[output].shape[1:])
+        flat = labels.reshape(-1)
+        bad = (flat < 0) | (flat >= count)
+        if not bad.any():
+            continue
+        at = int(bad.argmax())
+        from_1 = flat[at] == count and flat.min() >= 1
+        raise ValueError(
+            f"label {flat[at]} of example {start + at}: output {output} has {count} classes, "
+            f"expected 0 to {count - 1}{': do labels count from 1?' if from_1 else ''}"
+        )
 
 
 # What is found so far, on the device: {metric: {quantity: array}}.

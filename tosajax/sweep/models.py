@@ -18,11 +18,13 @@ from tosajax.executable import with_batch
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.quant import Observed, QModel, mean_bits, sample_tables, with_bits
 from tosajax.quant.bits import check_bits
+from tosajax.quant.observers import check_percentile
 from tosajax.sweep import digest
 from tosajax.sweep.graphs import digest_of
+from tosajax.sweep.near import near
 from tosajax.sweep.program import accepted, graph_program, is_constant
 from tosajax.sweep.space import Setting
-from tosajax.sweep.subject import Arrays, Prepared, Variant, fields_of
+from tosajax.sweep.subject import Arrays, Prepared, Variant, check_name, fields_of
 from tosajax.target import Target
 
 
@@ -47,6 +49,18 @@ class ModelSubject:
         return digest.of_text(
             digest_of(self.model.graph), digest.of_arrays(self.params), digest.of_arrays(observed)
         )
+
+    def check(self, setting: Setting) -> None:
+        if (percentile := setting.get("percentile")) is not None:
+            self._check_percentile(percentile)
+        if self.change is None:
+            rest = {key: value for key, value in setting.items() if key != "percentile"}
+            check_bits(self.model, self.params, self._bits(rest))
+
+    def _check_percentile(self, percentile: Any) -> None:
+        if self.observed is None:
+            raise ValueError("percentile: of_model(..., observed=quant.observe(...)) has it")
+        check_percentile(_number_of("percentile", percentile, "in (50, 100]"))
 
     def prepare(self, setting: Setting) -> Prepared:
         params = self.settle(setting)
@@ -80,18 +94,18 @@ class ModelSubject:
         params = self.params
         percentile = setting.pop("percentile", None)
         if percentile is not None:
-            if self.observed is None:
-                raise ValueError("percentile: of_model(..., observed=quant.observe(...)) has it")
+            self._check_percentile(percentile)
+            assert self.observed is not None
             params = quant.settle(self.model, self.observed, percentile=percentile)
         if self.change is not None:
             params = self.change(self.model, params, setting)
             return sample_tables(self.model, params)
         bits = self._bits(setting)
         check_bits(self.model, params, bits)
-        for name, count in bits.items():
-            params = {**params, "qparams": {**params["qparams"]}}
-            params["qparams"][name] = self._with_bits(name)(params, jnp.float32(count))
-        return sample_tables(self.model, params) if bits else params
+        if not bits:
+            return params
+        found = self._with_bits(params, {name: jnp.float32(count) for name, count in bits.items()})
+        return sample_tables(self.model, {**params, "qparams": {**params["qparams"], **found}})
 
     def _bits(self, setting: Setting) -> dict[str, Any]:
         """The bits of tensors that a setting names."""
@@ -102,15 +116,12 @@ class ModelSubject:
             "bits": tuple(self.model.specs),
         }
         for key, value in setting.items():
-            if key not in groups:
-                raise ValueError(
-                    f"a setting has {key!r}, expected one of {', '.join(groups)}, percentile"
-                )
+            check_name(key, (*groups, "percentile"))
+            if value is None:
+                continue
             for pattern, bits in (value if isinstance(value, Mapping) else {"": value}).items():
-                names = [name for name in groups[key] if re.search(pattern, name)]
-                if not names:
-                    raise ValueError(f"{key}: no tensor matches {pattern!r}")
-                chosen.update(dict.fromkeys(names, bits))
+                names = _matching(key, pattern, groups[key])
+                chosen.update(dict.fromkeys(names, _number_of(key, bits)))
         return chosen
 
     @functools.cached_property
@@ -121,13 +132,15 @@ class ModelSubject:
     def _mean_bits(self) -> Callable[..., Any]:
         return jax.jit(lambda params: mean_bits(self.model, params))
 
-    def _with_bits(self, name: str) -> Callable[..., Any]:
-        known = self.__dict__.setdefault("_changes", {})
-        if name not in known:
-            known[name] = jax.jit(
-                lambda p, bits: with_bits(self.model, p, {name: bits})["qparams"][name]
-            )
-        return known[name]
+    @functools.cached_property
+    def _with_bits(self) -> Callable[..., Any]:
+        """The scales of tensors with other bits: one small program for the same tensors."""
+
+        def changed(params: Any, bits: Mapping[str, jax.Array]) -> dict[str, Any]:
+            found = with_bits(self.model, params, bits)["qparams"]
+            return {name: found[name] for name in bits}
+
+        return jax.jit(changed)
 
     def program(self, variant: Variant, fixed: Arrays, batch: int) -> Callable[..., Any]:
         bounds = {
@@ -144,6 +157,23 @@ class ModelSubject:
         return peak_bytes(with_batch(self.model.graph, Target.everything(), 1)[0])
 
 
+def _matching(key: str, pattern: Any, names: Sequence[str]) -> list[str]:
+    try:
+        found = [name for name in names if re.search(pattern, name)]
+    except (TypeError, re.error) as error:
+        raise ValueError(f"{key}: {pattern!r} is not a regular expression: {error}") from None
+    if not found:
+        raise ValueError(f"{key}: no tensor matches {pattern!r}{near(pattern, names)}")
+    return found
+
+
+def _number_of(key: str, value: Any, what: str = "of bits") -> int | float:
+    found = value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise TypeError(f"{key} is {value!r}, expected a number {what}")
+    return found
+
+
 def of_model(
     model: QModel,
     params: Any,
@@ -154,7 +184,8 @@ def of_model(
     """A quantized model: what its `freeze` computes. The keys of its settings are
 
     - "weight_bits", "act_bits", "bits" (of weights, of activations, of both): a number for all of
-      them, or {regular expression: number}, a later one overriding an earlier one;
+      them, or {regular expression: number}, a later one overriding an earlier one; None leaves
+      them as they are;
     - "percentile": of the activations' ranges.
 
     Args:

@@ -3,10 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
+import jax
+import numpy as np
+
+from tosajax.sweep import digest
 from tosajax.sweep.evaluate import Strategy
-from tosajax.sweep.subject import Variant
+from tosajax.sweep.space import Setting
+
+_VALUES = 8  # of an axis, in a line
+_LINES = 20  # of programs, and of settings that fail
+
+
+class Program(NamedTuple):
+    """A program to be compiled.
+
+    Args:
+      settings: how many it runs.
+      axes: the values that these have, in their order, by axis.
+    """
+
+    settings: int
+    axes: Mapping[str, tuple[Any, ...]]
+
+    @classmethod
+    def of(cls, settings: Iterable[Setting]) -> Program:
+        """The program that runs these settings."""
+        axes: dict[str, dict[str, Any]] = {}
+        count = 0
+        for setting in settings:
+            count += 1
+            for name, value in setting.items():
+                axes.setdefault(name, {}).setdefault(digest.canonical(value), value)
+        return cls(count, {name: tuple(values.values()) for name, values in axes.items()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,8 +48,9 @@ class Plan:
     Args:
       settings: of the sweep.
       finished: settings whose rows the store has.
-      failed: settings that cannot run, with the reason.
-      groups: for each program to be compiled, what is static in it, and how many settings it runs.
+      failed: why settings cannot run, by their place in the sweep.
+      failing: these settings, by their place in the sweep.
+      programs: to be compiled, each for the settings that differ in arrays alone.
       strategy: of evaluation.
       batch: examples at a time.
       chunk: settings at a time, at most.
@@ -29,7 +62,8 @@ class Plan:
     settings: int
     finished: int
     failed: Mapping[int, str]
-    groups: tuple[tuple[Variant, int], ...]
+    failing: Mapping[int, Setting]
+    programs: tuple[Program, ...]
     strategy: Strategy
     batch: int
     chunk: int
@@ -39,7 +73,14 @@ class Plan:
 
     @property
     def compilations(self) -> int:
-        return len(self.groups)
+        return len(self.programs)
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """The axes of which not all programs have the same values."""
+        sets = [{n: _names(values) for n, values in p.axes.items()} for p in self.programs]
+        axes = dict.fromkeys(name for names in sets for name in names)
+        return tuple(a for a in axes if any(s.get(a) != sets[0].get(a) for s in sets))
 
     def __repr__(self) -> str:
         return (
@@ -49,15 +90,76 @@ class Plan:
 
     def __str__(self) -> str:
         left = self.settings - self.finished
-        lines = [
-            f"{self.settings} settings, {self.finished} finished, {left} to run",
-            f"{self.compilations} compilations, strategy {self.strategy!r} on {self.devices} "
-            f"devices, {self.batch} examples and up to {self.chunk} settings at a time",
-            f"{self.arrays_bytes / 2**20:.2f} MiB for each setting, about "
-            f"{self.memory_bytes / 2**20:.0f} MiB at a time",
+        by = f", by {', '.join(self.differences)}" if self.differences else ""
+        return "\n".join(
+            [
+                f"{_count(self.settings, 'setting')}: {self.finished} finished, {left} to run",
+                f"{_count(self.compilations, 'program')} to compile{by}; strategy "
+                f"{self.strategy!r} on {_count(self.devices, 'device')}, "
+                f"{_count(self.batch, 'example')} and up to {_count(self.chunk, 'setting')} at a "
+                "time",
+                f"{self.arrays_bytes / 2**20:.2f} MiB for each setting, about "
+                f"{self.memory_bytes / 2**20:.0f} MiB at a time",
+                *_first_lines(self._programs()),
+                *_first_lines(self._failed()),
+            ]
+        )
+
+    def _programs(self) -> list[str]:
+        # Programs of the same values differ in how these go together.
+        own = self.differences or dict.fromkeys(a for p in self.programs for a in p.axes)
+        lines = []
+        if shared := {a: v for p in self.programs[:1] for a, v in p.axes.items() if a not in own}:
+            lines.append(f"  all programs: {_described(shared)}")
+        for number, program in enumerate(self.programs, 1):
+            axes = {name: program.axes[name] for name in own if name in program.axes}
+            count = _count(program.settings, "setting")
+            lines.append(f"  program {number}: {count}, {_described(axes) or 'no axis'}")
+        return lines
+
+    def _failed(self) -> list[str]:
+        return [
+            f"  setting {index} fails ({_described({k: (v,) for k, v in setting.items()})}): "
+            f"{self.failed[index]}"
+            for index, setting in self.failing.items()
         ]
-        for variant, count in self.groups:
-            static = ", ".join(f"{k}={v!r}" for k, v in variant) or "everything is data"
-            lines.append(f"  {count} settings: {static}")
-        lines += [f"  setting {index} fails: {why}" for index, why in self.failed.items()]
-        return "\n".join(lines)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _first_lines(lines: list[str]) -> list[str]:
+    more = len(lines) - _LINES
+    return lines if more <= 0 else [*lines[:_LINES], f"  and {more} more"]
+
+
+def _names(values: Iterable[Any]) -> frozenset[str]:
+    return frozenset(map(digest.canonical, values))
+
+
+def _described(axes: Mapping[str, tuple[Any, ...]]) -> str:
+    """Each axis with its values: rounding single, double; weight_bits 8, 4."""
+    return "; ".join(f"{name} {_listed(values)}" for name, values in axes.items())
+
+
+def _listed(values: tuple[Any, ...]) -> str:
+    texts = [_text(value) for value in values]
+    if len(texts) > 1 and len(set(texts)) == 1:
+        return f"{len(texts)} of {texts[0]}"
+    if len(texts) > _VALUES:
+        return f"{', '.join(texts[: _VALUES - 2])}, ... {texts[-1]} ({len(texts)} values)"
+    return ", ".join(texts)
+
+
+def _text(value: Any) -> str:
+    """A value in a few words; of an array, its type and shape."""
+    match value:
+        case None:
+            return "as it is"
+        case str():
+            return value
+        case np.ndarray() | jax.Array() if value.ndim:
+            return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+        case _:
+            return json.dumps(digest.plain(value))

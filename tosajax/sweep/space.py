@@ -38,6 +38,9 @@ class uniform:
         if not finite or (self.log and self.low <= 0):
             raise ValueError(f"{self}: expected finite low < high, and 0 < low with log")
 
+    def ends(self) -> tuple[float, ...]:
+        return self.low, self.high
+
     def draw(self, rng: np.random.Generator) -> float:
         if self.log:
             drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
@@ -65,6 +68,9 @@ class integers:
         if operator.index(self.low) > operator.index(self.high):
             raise ValueError(f"{self}: expected low <= high")
 
+    def ends(self) -> tuple[int, ...]:
+        return self.low, self.high
+
     def draw(self, rng: np.random.Generator) -> int:
         return int(rng.integers(self.low, self.high, endpoint=True))
 
@@ -75,6 +81,9 @@ class integers:
 @dataclasses.dataclass(frozen=True)
 class _Choice:
     values: tuple[Any, ...]
+
+    def ends(self) -> tuple[Any, ...]:
+        return self.values
 
     def draw(self, rng: np.random.Generator) -> Any:
         return self.values[int(rng.integers(len(self.values)))]
@@ -91,6 +100,12 @@ class _Either:
     """Axes of one name whose values no single axis has."""
 
     axes: tuple[Any, ...]
+
+    def ends(self) -> tuple[Any, ...]:
+        return tuple(end for axis in self.axes for end in axis.ends())
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        return self.axes[int(rng.integers(len(self.axes)))].draw(rng)
 
     def suggest(self, trial: Any, name: str) -> Any:
         at = trial.suggest_int(f"{name}/axis", 0, len(self.axes) - 1)

@@ -1,8 +1,10 @@
 """Stores: rows of a sweep in a file that only ever grows, one JSON object a line.
 
 Lines are written under a lock, and are on the disk when the call returns: a process that is killed
-leaves whole lines and at most the beginning of one, which readers pass over. Numbers that are not
-finite are NaN, Infinity and -Infinity, as Python's `json` writes and reads them.
+leaves whole lines and at most the beginning of one, which readers pass over, as they do lines with
+zeros that a disk made when power failed. Any other line that is not a row, of a file that was
+edited, is an error. Numbers that are not finite are NaN, Infinity and -Infinity, as Python's `json`
+writes and reads them.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 try:
     import fcntl
@@ -21,6 +24,9 @@ except ImportError:  # Windows: one process at a time
 
 
 _BEGINNING = b'{"key": "'  # of every row
+# What may follow the place where a row that was cut off is no JSON any more: half a word, a number
+# or an escape.
+_CUT_OFF = re.compile(r"[\w.+\\-]*")
 # Bytes are written as they are, where a system has files of text.
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
@@ -29,15 +35,21 @@ class Store:
     """The rows of a file by their keys; None keeps nothing.
 
     Args:
-      path: of the file, which is made if it is not there; its folder is.
+      path: of the file, which is made if it is not there; its folder is not.
+      fault: what is wrong with a row, None if nothing is. That it has a key is checked here.
 
     Raises:
+      FormatError: it is not a store, or a line is damaged.
       OSError: the file can be neither read nor made.
-      ValueError: it is no store.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None):
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        fault: Callable[[dict[str, Any]], str | None] = lambda row: None,
+    ):
         self.path = None if path is None else Path(path)
+        self._fault = fault
         if self.path is not None:
             with self._locked():
                 pass
@@ -47,20 +59,31 @@ class Store:
         """All rows so far, by key; the last of equal keys.
 
         Raises:
+          FormatError: it is not a store, or a line is damaged.
           OSError: the file cannot be read.
-          ValueError: it is no store.
         """
         if self.path is None:
             return {}
         found: dict[str, dict[str, Any]] = {}
         for number, line in enumerate(self.path.read_bytes().split(b"\n"), 1):
-            if line.startswith(_BEGINNING[: len(line)]):
-                if (row := _parsed(line)) is not None:
-                    found[row["key"]] = row
-            elif not found:
-                # After a row it is what a disk made of one when power failed.
-                raise ValueError(f"{self.path} is no store of sweeps: line {number} is no row")
+            begins_well = line.startswith(_BEGINNING[: len(line)])
+            if not begins_well and not found:
+                self._refuse(f"is no store of sweeps: line {number} is no row")
+            if b"\0" in line:
+                continue  # what a disk made of a row when power failed
+            row, fault = _parsed(line) if begins_well else (None, f"does not begin {_BEGINNING!r}")
+            fault = fault or (row and self._fault(row))
+            if fault:
+                self._refuse(f"line {number}: {fault}; delete the line, and its setting runs again")
+            if row is not None:
+                found[row["key"]] = row
         return found
+
+    def _refuse(self, why: str) -> NoReturn:
+        # Here, as the package takes long to import, and processes that append need none of it.
+        from tosajax.report import FormatError
+
+        raise FormatError(f"{self.path} {why}")
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Adds rows.
@@ -102,12 +125,55 @@ def _line(row: Mapping[str, Any]) -> str:
     return json.dumps({"key": row["key"], **row}) + "\n"
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """The row of a line that begins like one; None of one that was not finished."""
+def _parsed(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
+    """The row of a line that begins like one, and its fault; neither where it was cut off."""
     try:
-        return json.loads(line)
-    except ValueError:
-        return None
+        text = line.decode()
+        return json.loads(text, object_pairs_hook=_object), None
+    except json.JSONDecodeError as error:
+        if error.msg.startswith("Unterminated") or _CUT_OFF.fullmatch(error.doc, error.pos):
+            return None, None
+        return None, f"not JSON at column {error.colno}: {error.msg}"
+    except UnicodeDecodeError as error:
+        return None, f"not UTF-8 at byte {error.start}"
+    except RecursionError:
+        return None, "nested too deeply"
+    except ValueError as error:  # of a name given twice, or a number of too many digits
+        return None, str(error)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} is given twice")
+    return found
+
+
+def fault_of(row: Mapping[str, Any]) -> str | None:
+    """What is wrong with a row of a sweep, other than its key; None if nothing is."""
+    for name in ("setting", "columns", "metrics"):
+        if not isinstance(row.get(name), dict):
+            return _unlike(row, name, "an object")
+    if not isinstance(row.get("error", 0), str | None):
+        return _unlike(row, "error", "a text or null")
+    for name in ("columns", "metrics"):
+        for column, value in row[name].items():
+            if not _is_float(value):
+                return f"{name} has {column!r}: {str(value)[:40]}, expected a number"
+    return None
+
+
+def _unlike(row: Mapping[str, Any], name: str, wanted: str) -> str:
+    found = f"is {str(row[name])[:40]!r}" if name in row else "is missing"
+    return f"{name!r} {found}, expected {wanted}"
+
+
+def _is_float(value: Any) -> bool:
+    """Whether a value of JSON is a number that a float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) < 2**1023
 
 
 def _ends_whole(file: int) -> bool:

@@ -8,6 +8,7 @@ prepare.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.sweep import digest
+from tosajax.sweep.near import near
 from tosajax.sweep.space import Setting
 
 Arrays = Mapping[str, Any]  # pytrees of arrays by name
@@ -43,6 +45,16 @@ class Subject(Protocol):
 
     def digest(self) -> str:
         """What tells it from others in a store."""
+        ...
+
+    def check(self, setting: Setting) -> None:
+        """Checks names and values of a setting by themselves, before any setting runs.
+
+        Raises:
+          TypeError: a value is of another type.
+          ValueError: there is no such name, or a value is out of range. What only a try can tell,
+            as whether a rewrite finds something to change, is left to `prepare`.
+        """
         ...
 
     def prepare(self, setting: Setting) -> Prepared:
@@ -87,6 +99,9 @@ class FunctionSubject:
     def digest(self) -> str:
         return digest.of_text("function", self.name)
 
+    def check(self, setting: Setting) -> None:
+        """Any name goes: the function alone knows which it reads."""
+
     def prepare(self, setting: Setting) -> Prepared:
         is_static = {k: v is None or isinstance(v, str | bool | DType) for k, v in setting.items()}
         return Prepared(
@@ -121,6 +136,34 @@ def of_function(function: Callable[..., Any], name: str | None = None) -> Functi
       name: results in a store are known by it: another function takes another.
     """
     return FunctionSubject(function, name or getattr(function, "__qualname__", repr(function)))
+
+
+def check_name(name: str, known: Sequence[str], others: Sequence[str] = (), what: str = "") -> None:
+    """Raises ValueError for a name of a setting that is not known.
+
+    Args:
+      name: given.
+      known: names to list.
+      others: names too many to list.
+      what: in words, the others.
+    """
+    if name not in known and name not in others:
+        listed = ", ".join((*known, *((what,) if what else ())))
+        raise ValueError(
+            f"no axis {name!r}, expected one of {listed}{near(name, (*known, *others))}"
+        )
+
+
+def check_whole(name: str, value: Any, low: int, high: int, why: str) -> None:
+    """Raises TypeError or ValueError where a value is not a whole number in [low, high]."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} is {value!r}, expected a whole number, {low} to {high} ({why})")
+    if not low <= number <= high:
+        raise ValueError(f"{name} is {number}, expected {low} to {high} ({why})")
 
 
 def fields_of(subject: Any) -> dict[str, Any]:

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from tosajax.graph import Graph
 from tosajax.progress import Progress
-from tosajax.quant import QModel
-from tosajax.sweep import digest, farm
+from tosajax.report import FormatError
+from tosajax.sweep import digest, farm, given
 from tosajax.sweep import metrics as measures
-from tosajax.sweep.data import Data
-from tosajax.sweep.evaluate import STRATEGIES, Evaluator, ReadError, mesh_of
-from tosajax.sweep.graphs import of_graph
+from tosajax.sweep.evaluate import Evaluator, ReadError, mesh_of
 from tosajax.sweep.metrics import Metric
-from tosajax.sweep.models import ModelSubject, of_model
-from tosajax.sweep.plan import Plan
+from tosajax.sweep.plan import Plan, Program
 from tosajax.sweep.results import Results, Row
 from tosajax.sweep.space import Setting, Space
-from tosajax.sweep.store import Store
-from tosajax.sweep.subject import Prepared, Subject, Variant, of_function
+from tosajax.sweep.store import Store, fault_of
+from tosajax.sweep.subject import Prepared, Variant
 
 _BATCH = 1024  # examples, at most
 _BATCH_BYTES = 2**28  # of tensors that are alive, on an accelerator those of a chunk
@@ -78,12 +76,18 @@ class Sweep:
       batch: examples at a time.
       chunk: settings at a time.
       input_quant: of a Graph; see `of_graph`.
-      output_quant: likewise.
+      output_quant: of a Graph; see `of_graph`.
+      allow_nan: take NaN in the data and in arrays of `reference` as it is; see `Data`.
 
     Raises:
-      TypeError: the model is of another type.
-      ValueError: there is no such metric or strategy, or a metric lacks labels or a reference.
+      FormatError: the store is damaged, or another file.
+      TypeError: the model is of another type, or labels of classes are not integers.
+      ValueError: there is no such metric or strategy, or a metric lacks labels or a reference; a
+        setting has a name or a value of no use to any data; or the data have NaN.
     """
+
+    # The context in which a program is compiled: workers of one machine take turns in it.
+    compiling: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
     def __init__(
         self,
@@ -100,19 +104,21 @@ class Sweep:
         chunk: int | None = None,
         input_quant: Any = None,
         output_quant: Any = None,
+        allow_nan: bool = False,
     ):
-        self.subject = _subject(model, input_quant, output_quant)
-        self.data = Data.of(data)
+        self.subject = given.subject_of(model, input_quant, output_quant)
+        self.data = given.data_of(data, allow_nan)
         self.metrics = measures.named(metrics)
         self.configs = configs if isinstance(configs, Space) else Space(tuple(map(dict, configs)))
         self._mesh = devices if isinstance(devices, Mesh) else None
         listed = devices.devices.flat if isinstance(devices, Mesh) else devices
         self.devices = tuple(jax.devices() if listed is None else listed)
-        self.strategy = _strategy(strategy, self.devices, devices is not None)
-        self.store = Store(store)
+        self.strategy = given.strategy_of(strategy, self.devices, devices is not None)
+        given.check_settings(self.subject, self.configs)
         self._given_reference = reference
-        self._reference, self._stored, self._reference_digest = _reference(self.subject, reference)
+        self._reference = given.reference_of(self.subject, reference, allow_nan=allow_nan)
         self._check_needs()
+        self.store = Store(store, fault_of)
         self._batch, self._chunk = batch, chunk
         self._evaluators: dict[Any, Evaluator] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -135,7 +141,8 @@ class Sweep:
             settings=len(known),
             finished=sum(k.key in finished for k in known),
             failed={i: k.error for i, k in enumerate(known) if k.error},
-            groups=tuple((group[0].variant, len(group)) for group in groups),
+            failing={i: k.setting for i, k in enumerate(known) if k.error},
+            programs=tuple(Program.of(k.setting for k in group) for group in groups),
             strategy=self.strategy,
             batch=batch,
             chunk=chunk,
@@ -177,7 +184,8 @@ class Sweep:
             self._keep(rows, [_row(k, error=k.error) for k in broken], bar)
             left = {k.key: k for k in known if k.key not in rows}
             groups = _groups(left.values())
-            for found in self._farmed(groups, ray, workers) if ray else self._in_turn(groups):
+            parts = self._farmed(groups, ray, workers, bar) if ray else self._in_turn(groups)
+            for found in parts:
                 self._keep(rows, found, bar)
         return self._results(known, rows)
 
@@ -273,17 +281,19 @@ class Sweep:
     def _key(self, *parts: str) -> str:
         names = ",".join(m.name for m in self.metrics)
         return digest.of_text(
-            self.subject.digest(), self.data.digest(), names, self._reference_digest, *parts
+            self.subject.digest(), self.data.digest(), names, self._reference.digest, *parts
         )
 
     def _check_needs(self) -> None:
         needs = {need for m in self.metrics for need in m.needs}
-        if "reference" in needs and self._reference is None and not self._stored:
+        if "reference" in needs and not self._reference.digest:
             names = ", ".join(m.name for m in self.metrics if "reference" in m.needs)
             raise ValueError(f"{names}: no reference to compare with, give reference=...")
-        if "labels" in needs and self.data.first().labels is None:
-            names = ", ".join(m.name for m in self.metrics if "labels" in m.needs)
-            raise ValueError(f"{names}: the data set has no labels")
+        if "labels" in needs:
+            if (labels := self.data.first().labels) is None:
+                names = ", ".join(m.name for m in self.metrics if "labels" in m.needs)
+                raise ValueError(f"{names}: the data set has no labels")
+            measures.check_kind_of_labels(self.metrics, labels)
 
     def _varying_bytes(self, group: Sequence[_Known]) -> int:
         """Of the arrays of a setting that the others do not share."""
@@ -335,15 +345,20 @@ class Sweep:
             yield from self._evaluated(group)
 
     def _farmed(
-        self, groups: Sequence[Sequence[_Known]], ray: bool | str, workers: int | None
+        self,
+        groups: Sequence[Sequence[_Known]],
+        ray: bool | str,
+        workers: int | None,
+        bar: Progress,
     ) -> Iterator[list[Row]]:
+        bar.step("Ray starts")
         connected = farm.connect(None if ray is True else str(ray))
         jobs = [
             (group, _fixed(group), self._chunk_size(self._varying_bytes(group), len(group)))
             for group in groups
         ]
         if jobs:
-            yield from farm.evaluated(connected, self, jobs, workers)
+            yield from farm.evaluated(connected, self, jobs, workers, bar.say)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker: without programs, devices and store."""
@@ -353,7 +368,7 @@ class Sweep:
             "devices": (),
             "store": Store(None),
             "_evaluators": {},
-            "_reference": None,  # which is compiled, and made again
+            "_reference": self._reference._replace(run=None),  # which is compiled, and made again
             "_prepared": None,
             "_names": {},
             "_digests": {},
@@ -364,7 +379,8 @@ class Sweep:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.devices = tuple(jax.devices())
-        self._reference, self._stored, _ = _reference(self.subject, self._given_reference)
+        # Arrays were looked through for NaN where they were given.
+        self._reference = given.reference_of(self.subject, self._given_reference, allow_nan=True)
 
     def _evaluated(self, group: Sequence[_Known]) -> Iterator[list[Row]]:
         """The rows of settings of one variant, chunk by chunk."""
@@ -396,7 +412,7 @@ class Sweep:
             prepared = [self.subject.prepare(k.setting) for k in part]
             evaluator = self._evaluator(prepared[0], fixed, chunk)
             own = [{n: x for n, x in p.arrays.items() if n not in fixed} for p in prepared]
-            found = evaluator.run(own, self.data, self._stored)
+            found = evaluator.run(own, self.data, self._reference.stored)
         except ReadError as error:
             raise error.reason from None
         except Exception as error:  # a row, unless it is the data's
@@ -422,11 +438,12 @@ class Sweep:
                 variant=prepared.variant,
                 fixed={name: prepared.arrays[name] for name in fixed},
                 metrics=self.metrics,
-                reference=self._reference,
+                reference=self._reference.run,
                 batch=self._batch_size(),
                 strategy=self.strategy,
                 chunk=chunk,
                 mesh=self.mesh,
+                compiling=self.compiling,
             )
         return self._evaluators[key]
 
@@ -456,67 +473,21 @@ class Sweep:
         keys = dict.fromkeys(key for k in known for key in k.setting)
         table = []
         for k in known:
-            row = rows[k.key]
+            row, setting = rows[k.key], digest.plain(k.setting)
+            if row["error"] is None and (missing := set(names) - set(row["metrics"])):
+                raise FormatError(
+                    f"{self.store.path}: the row of key {k.key} has no {', '.join(sorted(missing))}"
+                    ": delete its line, and the setting runs again"
+                )
             table.append(
                 {
-                    **{key: row["setting"].get(key) for key in keys},
+                    **{key: setting.get(key) for key in keys},
                     **{c: row["columns"].get(c) for c in columns},
                     **{name: row["metrics"].get(name) for name in names},
                     "error": row["error"],
                 }
             )
         return Results(tuple(table), names)
-
-
-def _subject(model: Any, input_quant: Any, output_quant: Any) -> Subject:
-    if isinstance(model, Graph):
-        return of_graph(model, input_quant=input_quant, output_quant=output_quant)
-    if input_quant is not None or output_quant is not None:
-        raise TypeError("input_quant and output_quant are of a Graph")
-    if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], QModel):
-        return of_model(*model)
-    if isinstance(model, Subject):
-        return model
-    if callable(model):
-        return of_function(model)
-    raise TypeError(
-        f"model is {type(model).__name__}, expected a Graph, (QModel, parameters), a function, or "
-        "what of_graph, of_model or of_function returns"
-    )
-
-
-def _strategy(name: str, devices: Sequence[Any], are_given: bool) -> Any:
-    if name == "auto":
-        if jax.process_count() > 1 or (are_given and len(devices) > 1):
-            return "sharded"
-        if len(devices) > 1 and devices[0].platform != "cpu":
-            return "sharded"
-        return "loop" if devices[0].platform == "cpu" else "vmap"
-    if name not in STRATEGIES:
-        raise ValueError(f"strategy {name!r}, expected 'auto' or one of {', '.join(STRATEGIES)}")
-    if name != "sharded" and jax.process_count() > 1:
-        raise ValueError(f"strategy {name!r} of several processes, expected 'sharded'")
-    return name
-
-
-def _reference(
-    subject: Subject, given: Any
-) -> tuple[Callable[..., Any] | None, tuple[np.ndarray, ...], str]:
-    """A function of inputs, or stored outputs, and what tells them from others."""
-    if given is None:
-        return None, (), ""
-    if isinstance(given, str):
-        if given != "float" or not isinstance(subject, ModelSubject):
-            raise ValueError(f"reference {given!r}: only a QModel has a 'float' graph to refer to")
-        model, params = subject.model, subject.params
-        return jax.jit(lambda *x: model.apply(params, *x, mode="float")), (), "float"
-    if callable(given):
-        run = jax.jit(given)
-        name = getattr(given, "__qualname__", type(given).__name__)
-        return (lambda *x: y if isinstance(y := run(*x), tuple) else (y,)), (), f"function {name}"
-    arrays = given if isinstance(given, tuple | list) else (given,)
-    stored = tuple(map(np.asarray, arrays))
-    return None, stored, digest.of_arrays(stored)
 
 
 def _groups(known: Iterable[_Known]) -> list[list[_Known]]:

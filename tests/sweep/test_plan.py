@@ -1,0 +1,130 @@
+"""Plans say what will be done in the words of the settings, and compile nothing for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import small_networks as small
+
+from tosajax import rewrite
+from tosajax.sweep import Plan, Sweep, grid, of_graph
+from tosajax.sweep import graphs as graphs_module
+from tosajax.sweep.plan import Program
+
+EXAMPLES = small.images(2), np.zeros(2, np.int32)
+
+
+def compiled_of(run: Any) -> int:
+    """How many programs XLA compiles in a call."""
+    count = 0
+
+    def counted(event: str, duration_secs: float, **kwargs: Any) -> None:
+        nonlocal count
+        count += event == "/jax/core/compile/backend_compile_duration"
+
+    jax.monitoring.register_event_duration_secs_listener(counted)
+    try:
+        run()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(counted)
+    return count
+
+
+def test_a_plan_of_a_graph(monkeypatch: Any) -> None:
+    """Its settings by their values, and each structure written once, however many settings."""
+    written = []
+    digest_of = graphs_module.digest_of
+    monkeypatch.setattr(graphs_module, "digest_of", lambda g: (written.append(g), digest_of(g))[1])
+    weight = np.zeros((3, 3, 3, 2), np.int8)
+    configs = grid(rounding=["single", "double"], act_bits=[None, 8, 4], weight_bits=[8, 4]) + grid(
+        **{"acc1/weight": [weight, weight + 1]}
+    )
+    swept = Sweep(small.two_layers(), EXAMPLES, configs=configs)
+    plans: list[Plan] = []
+    # Small ones, of what turns arrays into others; none is a program of the network.
+    assert compiled_of(lambda: plans.append(swept.plan())) < 5
+    assert swept.compilations == 0
+    # That of the model, and three structures: 8 bits leave int8 as it is.
+    assert len(written) == 3
+    text = str(plans[0])
+    assert text.splitlines()[:2] == [
+        "14 settings: 0 finished, 14 to run",
+        "3 programs to compile, by rounding, act_bits, weight_bits, acc1/weight; strategy 'loop' "
+        "on 1 device, 2 examples and up to 14 settings at a time",
+    ]
+    assert text.splitlines()[3:] == [
+        "  program 1: 8 settings, rounding single, double; act_bits as it is, 8; weight_bits 8, 4",
+        "  program 2: 4 settings, rounding single, double; act_bits 4; weight_bits 8, 4",
+        "  program 3: 2 settings, acc1/weight 2 of int8[3, 3, 3, 2]",
+    ]
+    found = {p.settings: p for p in plans[0].programs}
+    assert found[4].axes == {
+        "rounding": ("single", "double"), "act_bits": (4,), "weight_bits": (8, 4)
+    }  # fmt: skip
+
+
+def test_structures_that_differ_in_little_are_apart() -> None:
+    """What is quick to find of a graph tells all apart that its file tells apart."""
+    graph = small.two_layers()
+    others = [
+        graph,
+        small.two_layers(weights=1),  # in constants alone
+        small.two_layers(batch=-1),
+        small.two_layers(names=("a", "b", "c", "d", "e")),
+        rewrite.rounding(graph, "double"),
+        rewrite.bits(graph, 4),
+        rewrite.scale(graph, 16),
+    ]
+    subject = of_graph(graph)
+    found = [subject._structure(other) for other in others]
+    assert found[0] == found[1]
+    assert len(set(found)) == len(others) - 1
+    assert [of_graph(graph)._structure(other) for other in others] == found
+
+
+def plan(programs: list[Program], **more: Any) -> Plan:
+    options: dict[str, Any] = {"settings": 9, "finished": 2, "failed": {}, "failing": {}, **more}
+    options |= {"batch": 1, "chunk": 1, "arrays_bytes": 0, "memory_bytes": 0, "devices": 2}
+    return Plan(programs=tuple(programs), strategy="loop", **options)
+
+
+@pytest.mark.parametrize(
+    ("groups", "lines"),
+    [
+        ([[{}]], ["  program 1: 1 setting, no axis"]),
+        (
+            [[{"a": 1, "b": True}, {"a": 1.5, "b": True}], [{"a": 2, "b": True}]],
+            [
+                "  all programs: b true",
+                "  program 1: 2 settings, a 1, 1.5",
+                "  program 2: 1 setting, a 2",
+            ],
+        ),
+        # The same values, otherwise together.
+        (
+            [[{"a": 1, "b": 1}, {"a": 2, "b": 2}], [{"a": 1, "b": 2}, {"a": 2, "b": 1}]],
+            ["  program 1: 2 settings, a 1, 2; b 1, 2", "  program 2: 2 settings, a 1, 2; b 2, 1"],
+        ),
+        (
+            [[{"a": n} for n in range(60)]],
+            ["  program 1: 60 settings, a 0, 1, 2, 3, 4, 5, ... 59 (60 values)"],
+        ),
+        ([[{"a": {"conv.*": 4}}]], ['  program 1: 1 setting, a {"conv.*": 4}']),
+        (
+            [[{"a": n}] for n in range(30)],
+            [*(f"  program {n + 1}: 1 setting, a {n}" for n in range(20)), "  and 10 more"],
+        ),
+    ],
+)  # fmt: skip
+def test_programs_by_their_values(groups: Any, lines: list[str]) -> None:
+    found = str(plan([Program.of(group) for group in groups])).splitlines()
+    assert found[0] == "9 settings: 2 finished, 7 to run"
+    assert found[3:] == lines
+
+
+def test_settings_that_fail() -> None:
+    found = str(plan([], failed={3: "E: no"}, failing={3: {"a": 1, "b": "x"}}))
+    assert found.splitlines()[-1] == "  setting 3 fails (a 1; b x): E: no"

@@ -1,0 +1,124 @@
+"""Arguments of a sweep: what each may be, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from tosajax.graph import Graph
+from tosajax.quant import QModel
+from tosajax.sweep import digest
+from tosajax.sweep.data import Data, refuse_nan
+from tosajax.sweep.evaluate import STRATEGIES
+from tosajax.sweep.graphs import of_graph
+from tosajax.sweep.models import ModelSubject, of_model
+from tosajax.sweep.space import Space
+from tosajax.sweep.subject import Subject, of_function
+
+
+def subject_of(model: Any, input_quant: Any, output_quant: Any) -> Subject:
+    """What runs.
+
+    Raises:
+      TypeError: the model is of another type, or not a Graph where scales are given.
+    """
+    if isinstance(model, Graph):
+        return of_graph(model, input_quant=input_quant, output_quant=output_quant)
+    if input_quant is not None or output_quant is not None:
+        raise TypeError("input_quant and output_quant are of a Graph")
+    if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], QModel):
+        return of_model(*model)
+    if isinstance(model, Subject):
+        return model
+    if callable(model):
+        return of_function(model)
+    raise TypeError(
+        f"model is {type(model).__name__}, expected a Graph, (QModel, parameters), a function, or "
+        "what of_graph, of_model or of_function returns"
+    )
+
+
+def data_of(data: Any, allow_nan: bool) -> Data:
+    """The data set."""
+    if not isinstance(data, Data):
+        return Data(data, allow_nan=allow_nan)
+    return data.with_nan() if allow_nan else data
+
+
+def check_settings(subject: Subject, configs: Space) -> None:
+    """Checks the names and values of all settings, and those that axes draw from.
+
+    Raises:
+      TypeError, ValueError: there is no such name, or its value cannot be.
+    """
+    for number, setting in enumerate(configs):
+        try:
+            subject.check(setting)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"setting {number}: {error}") from None
+    for name, axis in configs.axes.items():
+        for value in axis.ends():
+            subject.check({name: value})
+
+
+def strategy_of(name: str, devices: Sequence[Any], are_given: bool) -> Any:
+    """The strategy of a name; "auto" goes by the devices.
+
+    Raises:
+      ValueError: there is no such strategy, or not for several processes.
+    """
+    if name == "auto":
+        if jax.process_count() > 1 or (are_given and len(devices) > 1):
+            return "sharded"
+        if len(devices) > 1 and devices[0].platform != "cpu":
+            return "sharded"
+        return "loop" if devices[0].platform == "cpu" else "vmap"
+    if name not in STRATEGIES:
+        raise ValueError(f"strategy {name!r}, expected 'auto' or one of {', '.join(STRATEGIES)}")
+    if name != "sharded" and jax.process_count() > 1:
+        raise ValueError(f"strategy {name!r} of several processes, expected 'sharded'")
+    return name
+
+
+class Reference(NamedTuple):
+    """Outputs to compare with: a function of inputs, or all of them, or neither.
+
+    Args:
+      run: (*inputs) -> outputs, of a batch.
+      stored: outputs, all examples on the first axis.
+      digest: what tells them from others in a store.
+    """
+
+    run: Callable[..., Any] | None = None
+    stored: tuple[np.ndarray, ...] = ()
+    digest: str = ""
+
+
+def reference_of(subject: Subject, given: Any, *, allow_nan: bool = False) -> Reference:
+    """The reference that a sweep is given.
+
+    Raises:
+      ValueError: it is "float" and the model has no float graph; or an array has NaN.
+    """
+    if given is None:
+        return Reference()
+    if isinstance(given, str):
+        if given != "float" or not isinstance(subject, ModelSubject):
+            raise ValueError(f"reference {given!r}: only a QModel has a 'float' graph to refer to")
+        model, params = subject.model, subject.params
+        return Reference(jax.jit(lambda *x: model.apply(params, *x, mode="float")), (), "float")
+    if callable(given):
+        run = jax.jit(given)
+        name = getattr(given, "__qualname__", type(given).__name__)
+        return Reference(
+            lambda *x: y if isinstance(y := run(*x), tuple) else (y,), (), f"function {name}"
+        )
+    arrays = given if isinstance(given, tuple | list) else (given,)
+    stored = tuple(map(np.asarray, arrays))
+    if not allow_nan:
+        for number, array in enumerate(stored):
+            refuse_nan(f"reference {number}", array)
+    return Reference(None, stored, digest.of_arrays(stored))
