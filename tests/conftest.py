@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import gc
 import os
 import sys
 from pathlib import Path
@@ -17,14 +17,24 @@ os.environ["TOSA_MODEL_NO_BACKTRACE"] = "1"
 jax.config.update("jax_explicit_x64_dtypes", "error")
 
 
-# JAX keeps what it compiled for 8,192 calls at hand; of more of them, the newest are not.
-_TESTS = 2000
-_finished = itertools.count(1)
+# JAX keeps what it compiled at hand: of so many programs, a few hundred megabytes of a worker.
+_PROGRAMS = 400
+_compiled: list[float] = []  # seconds of each
+
+
+def _note(event: str, seconds: float, **_: object) -> None:
+    if event == "/jax/core/compile/backend_compile_duration":
+        _compiled.append(seconds)
+
+
+jax.monitoring.register_event_duration_secs_listener(_note)
 
 
 def pytest_runtest_teardown():
-    if next(_finished) % _TESTS == 0:
+    if len(_compiled) >= _PROGRAMS:
+        _compiled.clear()
         jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,7 @@ from tosajax.compare import RoundingTable
 from tosajax.cost import Cost, Explanation, NodeCost
 from tosajax.quant import BitExactReport, QuantReport
 from tosajax.sweep import Plan, Results
+from tosajax.sweep.plan import Program
 
 LAYERS = 300
 NAME = "block/" + "<b>" * 100
@@ -91,8 +92,8 @@ SHOWN: dict[str, Any] = {
     "tosajax.quant.QuantReport": QuantReport((QROW,) * LAYERS),
     "tosajax.quant.Row": QROW,
     "tosajax.sweep.Plan": Plan(
-        LAYERS, 0, dict.fromkeys(range(LAYERS), NAME), (((("graph", NAME),), 1),) * LAYERS,
-        "loop", 1, 1, 1, 1, 1,
+        LAYERS, 0, dict.fromkeys(range(LAYERS), NAME), dict.fromkeys(range(LAYERS), {"graph": NAME}),
+        (Program(1, {"graph": (NAME,)}),) * LAYERS, "loop", 1, 1, 1, 1, 1,
     ),
     "tosajax.sweep.Results": Results(ROWS, ("accuracy",)),
     "tosajax.sweep.Space": tosajax.sweep.grid(bits=list(range(2, 9))) * tosajax.sweep.grid(k=[1]),

@@ -126,9 +126,10 @@ def _data(arguments: argparse.Namespace) -> Data:
     from tosajax.sweep import Data
 
     if arguments.data.endswith(".npz"):
+        data = Data(arguments.data, allow_nan=arguments.allow_nan)
         if arguments.labels is not None:
             raise ValueError(f"{arguments.data} has its own labels: leave out --labels")
-        return Data(arguments.data, allow_nan=arguments.allow_nan)
+        return data
     labels = None if arguments.labels is None else _array(arguments.labels)
     return Data((_array(arguments.data), labels), allow_nan=arguments.allow_nan)
 

@@ -358,7 +358,7 @@ class Sweep:
             for group in groups
         ]
         if jobs:
-            yield from farm.evaluated(connected, self, jobs, workers, bar.say)
+            yield from farm.evaluated(connected, self, jobs, workers, bar.step)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker: without programs, devices and store."""
