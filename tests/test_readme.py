@@ -61,6 +61,7 @@ def test_commands_run(command, data, tmp_path, monkeypatch, capsys):
     for name in ("model.tosa", "single.tosa"):
         (tmp_path / name).symlink_to(data / "et_digits_cnn_a8w8" / "model.tosa")
     (tmp_path / "x.npy").symlink_to(data / "digits_test" / "inputs_0.npy")
+    np.save(tmp_path / "real.npy", np.load(tmp_path / "x.npy")[:4].astype(np.float32))
     (tmp_path / "labels.npy").symlink_to(data / "digits_test" / "labels.npy")
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(command)[1:]) == 0

@@ -7,11 +7,13 @@ REFUSALS. Whatever else comes is a finding.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import io
 import json
 import random as python_random
 import tempfile
+import warnings
 from pathlib import Path
 
 import jax
@@ -20,8 +22,9 @@ from reference import edits, growth
 
 import tosajax
 from fuzz import damage
-from tosajax import Builder, DType, FormatError, Graph, TosaError, UnsupportedError
+from tosajax import Builder, DType, FormatError, Graph, Quantization, TosaError, UnsupportedError
 from tosajax import io as files
+from tosajax.io import sidecar
 from tosajax.sweep.store import Store
 
 Random = python_random.Random
@@ -80,6 +83,33 @@ def make_json(random: Random) -> Files:
 
 def run_json(folder: Path) -> None:
     check_graph(tosajax.load(folder / "x.json"))
+
+
+def make_scales(random: Random) -> Files:
+    """A model of int8 with the file of its scales."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "x.tosa"
+        files.save(_with_scales(), path)
+        scales = sidecar.path_of(path)
+        damaged = damage.of_json(random, scales.read_bytes())
+        return {path.name: path.read_bytes(), scales.name: damaged}
+
+
+def _with_scales() -> Graph:
+    b = Builder()
+    x, table = b.input("x", DType.INT8, (2,)), b.const(np.arange(-128, 128), DType.INT8)
+    graph = b.graph([b.op("TABLE", x, table)])
+    ends = (*graph.inputs, *graph.outputs)
+    return dataclasses.replace(graph, quantization=dict.fromkeys(ends, Quantization((0.5,), (3,))))
+
+
+def run_scales(folder: Path) -> None:
+    """Scales of another content are left out with a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = tosajax.load(folder / "x.tosa")
+    if any(not q.fits(graph.tensors[name]) for name, q in graph.quantization.items()):
+        raise Finding(f"scales that fit no tensor: {graph.quantization}")
 
 
 # Graphs.

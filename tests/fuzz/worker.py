@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 # What is attacked, and for how many seconds of processor time at most; more where XLA may compile.
-KINDS = {"tosa": 2, "json": 2, "edit": 2, "tjx": 6, "store": 2, "array": 6, "model": 2}
+KINDS = {"tosa": 2, "json": 2, "scales": 2, "edit": 2, "tjx": 6, "store": 2, "array": 6, "model": 2}
 _BYTES = 500 << 20
 _SILENCE = 90.0  # seconds after which a worker that does not answer is ended
 _CASES = 500  # of one process

@@ -92,7 +92,7 @@ SHOWN: dict[str, Any] = {
     "tosajax.quant.QuantReport": QuantReport((QROW,) * LAYERS),
     "tosajax.quant.Row": QROW,
     "tosajax.sweep.Plan": Plan(
-        LAYERS, 0, dict.fromkeys(range(LAYERS), NAME), dict.fromkeys(range(LAYERS), {"graph": NAME}),
+        LAYERS, 0, dict.fromkeys(range(LAYERS), NAME), {k: {"graph": NAME} for k in range(LAYERS)},
         (Program(1, {"graph": (NAME,)}),) * LAYERS, "loop", 1, 1, 1, 1, 1,
     ),
     "tosajax.sweep.Results": Results(ROWS, ("accuracy",)),

@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
     parser = add_command(commands, "run", _run, "run a graph over a data set")
     add_input(parser, required=True)
     parser.add_argument(
-        "--output", required=True, action="append", metavar="Y.npy",
+        "-o", "--output", required=True, action="append", metavar="Y.npy",
         help="where results go; once for each output, in the graph's order",
     )  # fmt: skip
     parser.add_argument(
