@@ -60,7 +60,7 @@ def calibrate(
     Raises:
       TypeError: an argument, or an example, is of another type.
       ValueError: there are no examples; or one is NaN or infinite, or has another shape; or a
-        tensor becomes NaN, or a value is.
+        tensor becomes NaN throughout, or a value is.
     """
     observed = observe(model, batches, values=values, allow_nan=allow_nan, progress=progress)
     return settle(model, observed)
@@ -255,7 +255,8 @@ def _states(
         states = dict(states)
         for (_, name), y in zip(sources, outputs, strict=True):
             states[name] = observers[name].update(states[name], y)
-        is_nan = [jnp.isnan(y).any() for y in outputs]
+        # Some NaN may be what a SELECT leaves out, as the logarithms of what is not positive.
+        is_nan = [jnp.isnan(y).all() & bool(y.size) for y in outputs]
         return states, jnp.stack(is_nan) if is_nan else jnp.zeros(0, jnp.bool_)
 
     states, count = {name: observer.init() for name, observer in observers.items()}, 0
@@ -283,8 +284,8 @@ def _check_computed(names: Sequence[str], is_nan: jax.Array, batch: int) -> None
     for name, found in zip(names, np.asarray(is_nan), strict=True):
         if found:
             raise ValueError(
-                f"batch {batch}: the float graph computes NaN in {name!r} from finite inputs; "
-                "allow_nan=True leaves it out"
+                f"batch {batch}: the float graph computes nothing but NaN in {name!r} from finite "
+                "inputs; allow_nan=True leaves it out"
             )
 
 
