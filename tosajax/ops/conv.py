@@ -245,10 +245,10 @@ def _float_patches(x: jax.Array, weight: jax.Array, shape: Window) -> jax.Array:
 
 
 def _filled_convolution(x: jax.Array, weight: jax.Array, shape: Window) -> jax.Array:
-    """A convolution in float32 whose examples have the same bits in every batch.
+    """A convolution in float32, with results filled up to what XLA:CPU has a fast kernel for.
 
-    XLA:CPU leaves few channels to another library, which adds up the last ones of all rows in
-    another order, and is no faster.
+    Other convolutions it leaves to a library that adds up the last rows in another order than the
+    rest, so that the bits of an example depend on its place in a batch. In 3-D they stay there.
     """
     oc, ones = weight.shape[0], (1,) * len(shape.size)
     missing = _exact_conv.MIN_CHANNELS - oc
