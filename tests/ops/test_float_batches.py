@@ -37,7 +37,7 @@ def normal(rng: np.random.Generator, *shape: int) -> Any:
     return rng.normal(size=shape).astype(np.float32)
 
 
-# What XLA computes of a matrix [16, 2] of its own, once a batch has made it one.
+# Sums are products by ones, a matrix [2, N] that XLA would lay out anew for a batch.
 @pytest.mark.parametrize("shape", [(8, 16), (1, 16), (3, 33)])
 def test_reduce_sum(shape, rng):
     check(lambda x: ops.reduce_sum(x, axis=1), normal(rng, EXAMPLES, *shape))
