@@ -25,10 +25,10 @@ from tosajax.ops._window import Window, dynamic_window, pad_spatial, patches_of
 # Taps and bytes of patches that are laid out at once; a larger kernel is summed in a loop.
 MAX_TAPS = 64
 _MAX_PATCH_BYTES = 2**28
-# XLA:CPU convolves int8 fast from this many channels on, either in or out. Results are filled up to
+# XLA:CPU convolves fast from this many channels on, either in or out. Results are filled up to
 # a few more, unless there are fewer input channels than the third: patches are faster then, and so
 # they are, whatever the results, below the last.
-_MIN_CHANNELS = 17
+MIN_CHANNELS = 17
 _FILLED_CHANNELS = 20
 _MIN_TO_FILL = 12
 MIN_INPUT_CHANNELS = 8
@@ -63,7 +63,7 @@ def choose(
     channels = ic * (kernel[0] if len(kernel) == 3 else 1)
     if _by_onednn(x, oc, shape) and _onednn.convolves(known):
         return Route(_ONEDNN, f"constant weights, {channels} to {oc} channels")
-    enough = MIN_INPUT_CHANNELS if max(channels, oc) >= _MIN_CHANNELS else _MIN_TO_FILL
+    enough = MIN_INPUT_CHANNELS if max(channels, oc) >= MIN_CHANNELS else _MIN_TO_FILL
     if channels < enough:
         return Route("patches", f"{channels} to {oc} channels are few")
     return Route("convolution", f"constant weights, {channels} to {oc} channels")
@@ -244,7 +244,7 @@ def _sums(x: jax.Array, weight: np.ndarray, shape: Window, name: str) -> jax.Arr
         return _onednn.convolution(x, hwio, shape)
     if name != "convolution":
         return by_patches(x, hwio)
-    if max(hwio.shape[-2:]) < _MIN_CHANNELS:
+    if max(hwio.shape[-2:]) < MIN_CHANNELS:
         hwio = np.pad(hwio, [(0, 0)] * 3 + [(0, _FILLED_CHANNELS - oc)])
     if _platform.current().name == "cpu":
         return directly(x, jnp.asarray(hwio))

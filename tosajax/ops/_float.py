@@ -1,7 +1,8 @@
 """Float dots whose rows have the same bits however many rows there are.
 
 XLA:CPU adds up the products of a row in one order as long as the second operand is [N, K] and the
-matrix is no vector and not tiny; then an example computes the same alone as in a batch.
+matrix is no vector and not tiny; then an example computes the same alone as in a batch. Of [K, N],
+which XLA would make of it in a batch, the order depends on the number of rows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def dot_rows(a: jax.Array, b: jax.Array) -> jax.Array:
     m, n = a.shape[0], b.shape[0]
     product = lax.dot_general(
         _at_least(a, 2 if max(b.shape) >= _SMALLEST else _SMALLEST),
-        _at_least(b, 2),
+        lax.optimization_barrier(_at_least(b, 2)),
         (((1,), (1,)), ((), ())),
         precision=lax.Precision.HIGHEST,
         preferred_element_type=jnp.float32,

@@ -17,11 +17,14 @@ from jax import lax
 
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
-from tosajax.ops import _exact, _exact_conv, _window
+from tosajax.ops import _exact, _exact_conv, _platform, _window
 from tosajax.ops._float import dot_rows
 from tosajax.ops._route import route
 from tosajax.ops._skip import Taps, skip_padding
 from tosajax.ops._window import Window
+
+_FEW_RESULTS = 96  # elements of one channel
+_KEPT = [(0, 0, 0)] * 3
 
 
 def conv2d(
@@ -211,13 +214,12 @@ def _convolve(
     if not _is_float(x):
         total = _exact_conv.convolution(x, weight, input_zp, weight_zp, shape)
     else:
-        ones = (1,) * len(shape.size)
         if reason := _reason_for_patches(x, shape):
             with route("float patches", reason):
                 total = _float_patches(x, weight, shape)
         else:
             with route("float convolution", "channels and results enough"):
-                total = _float_convolution(x, weight, shape.stride, shape.pad, shape.dilation, ones)
+                total = _filled_convolution(x, weight, shape)
         total = skip_padding(total, x, weight, shape, _DENSE)
     return _add_bias(total, bias)
 
@@ -226,8 +228,8 @@ def _reason_for_patches(x: jax.Array, shape: Window) -> str:
     """Why floats are to be convolved as a dot of patches; nothing where they are not."""
     if math.prod(shape.size) > _exact_conv.MAX_TAPS:
         return ""
-    # XLA might convolve one example in another way, and to other bits, than a batch.
-    if math.prod(shape.out(x.shape)) <= 64:
+    # XLA adds up to other bits in a batch, as of a matrix [K, N] of up to 80 rows.
+    if math.prod(shape.out(x.shape)) <= _FEW_RESULTS:
         return "a small result"
     few = x.shape[-1] < _exact_conv.MIN_INPUT_CHANNELS
     return f"{x.shape[-1]} input channels are few" if few else ""
@@ -240,6 +242,22 @@ def _float_patches(x: jax.Array, weight: jax.Array, shape: Window) -> jax.Array:
     patches = _window.patches_of(padded, shape, out)
     total = dot_rows(patches, weight.astype(jnp.float32).reshape(oc, -1))
     return total.reshape(x.shape[0], *out, oc)
+
+
+def _filled_convolution(x: jax.Array, weight: jax.Array, shape: Window) -> jax.Array:
+    """A convolution in float32, with results filled up to what XLA:CPU has a fast kernel for.
+
+    Other convolutions it leaves to a library that adds up the last rows in another order than the
+    rest, so that the bits of an example depend on its place in a batch. In 3-D they stay there.
+    """
+    oc, ones = weight.shape[0], (1,) * len(shape.size)
+    missing = _exact_conv.MIN_CHANNELS - oc
+    few = x.ndim == 4 and max(x.shape[-1], oc) < _exact_conv.MIN_CHANNELS
+    if few and _platform.current().name in ("cpu", None):
+        filled = lax.pad(weight.astype(jnp.float32), np.float32(0), [(0, missing, 0), *_KEPT])
+        weight = lax.optimization_barrier(filled)
+    total = _float_convolution(x, weight, shape.stride, shape.pad, shape.dilation, ones)
+    return total[..., :oc]
 
 
 def _float_convolution(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from tosajax.fixedpoint import saturate
@@ -99,7 +100,20 @@ def exp(input1: jax.Array) -> jax.Array:
     Returns:
       The type and shape of `input1`.
     """
-    return in_float32(lax.exp, input1)
+    return in_float32(_exp, input1)
+
+
+def _exp(x: jax.Array) -> jax.Array:
+    """float32, with the same bits however many values there are.
+
+    XLA:CPU has its own exponential, but leaves 3, 5, 6 or 7 values to the C library where they are
+    all, or follow 8.
+    """
+    missing = -x.size % 4
+    if x.size >= 16 or not missing:
+        return lax.exp(x)
+    filled = lax.exp(lax.pad(x.reshape(-1), np.float32(0), [(0, missing, 0)]))
+    return lax.optimization_barrier(filled)[: x.size].reshape(x.shape)
 
 
 def floor(input1: jax.Array) -> jax.Array:

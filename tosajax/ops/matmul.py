@@ -9,6 +9,7 @@ from jax import lax
 
 from tosajax.dtypes import DType
 from tosajax.ops import _exact
+from tosajax.ops._float import dot_rows
 from tosajax.ops._route import route
 
 
@@ -37,11 +38,18 @@ def matmul(
         with route("dots of bytes", "int16"):
             return _exact.dot_int16(a, jnp.asarray(b))
     with route("float dot", "float32"):
-        product = lax.dot_general(
-            a.astype(jnp.float32),
-            b.astype(jnp.float32),
-            (((2,), (1,)), ((0,), (0,))),
-            precision=lax.Precision.HIGHEST,
-            preferred_element_type=jnp.float32,
-        )
-    return product.astype(out_type.storage)
+        return _float_product(a.astype(jnp.float32), b.astype(jnp.float32)).astype(out_type.storage)
+
+
+def _float_product(a: jax.Array, b: jax.Array | np.ndarray) -> jax.Array:
+    """float32 [N, H, C] times [N, C, W]."""
+    if isinstance(b, np.ndarray) and len(b) == 1:
+        # All rows of a batch are multiplied by it at once.
+        return dot_rows(a[0], jnp.asarray(b[0].T))[None]
+    return lax.dot_general(
+        a,
+        b,
+        (((2,), (1,)), ((0,), (0,))),
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
