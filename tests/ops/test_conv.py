@@ -23,7 +23,7 @@ from oracle.table_rows import float_rows, integer_rows
 
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
-from tosajax.ops import _exact_conv, conv
+from tosajax.ops import _exact_conv, _skip, conv
 
 NAMES = ("CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")
 INTEGERS = {
@@ -481,7 +481,7 @@ def test_constant_finite_weights_cost_nothing(rng):
 def test_finite_weights_keep_their_bits(name, rng, monkeypatch):
     """The second way changes nothing of the first, also where the input is batched alone."""
     types = dict.fromkeys(("in_t", "weight_t", "out_t", "acc_t"), DType.FP32)
-    function, (x, *rest) = _small(name, types, rng, "3x3" if "CONV2D" in name else None)
+    function, (x, *rest) = _small(name, types, rng, "3x3" if "3x3" in CASES[name] else None)
     results = []
     for skips in (True, False):
         if not skips:
@@ -496,10 +496,10 @@ def test_finite_weights_keep_their_bits(name, rng, monkeypatch):
 
 
 def test_called_again_it_compiles_nothing(rng):
-    """Without `jit`, a second call of the same shapes finds its programs."""
+    """Without `jit`, a second call of the same shapes finds the program of both ways."""
     types = dict.fromkeys(("in_t", "weight_t", "out_t", "acc_t"), DType.FP32)
     function, inputs = _small("CONV2D", types, rng, "3x3")
     function(*inputs)
-    with test_util.count_jit_and_pmap_lowerings() as count:
-        function(*inputs)
-    assert count() == 0
+    programs = _skip._skipped_if_needed._cache_size()
+    function(*inputs)
+    assert _skip._skipped_if_needed._cache_size() == programs > 0
