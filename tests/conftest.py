@@ -22,9 +22,9 @@ _PROGRAMS = 400
 _compiled: list[float] = []  # seconds of each
 
 
-def _note(event: str, seconds: float, **_: object) -> None:
+def _note(event: str, duration_secs: float, **_: str | int) -> None:
     if event == "/jax/core/compile/backend_compile_duration":
-        _compiled.append(seconds)
+        _compiled.append(duration_secs)
 
 
 jax.monitoring.register_event_duration_secs_listener(_note)

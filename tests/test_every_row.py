@@ -24,9 +24,8 @@ COMPUTING = [operator for operator in OPERATORS if operator.inputs]
 
 # XLA fuses a product into a sum, which eager execution rounds by itself.
 FUSED = {"DEPTHWISE_CONV2D", "RESIZE"}
-# XLA adds up float products in another order where one of their operands is batched alone; of
-# convolutions, where their weights are no constants.
-REORDERED = {"MATMUL": ("a", "b"), "CONV2D": ("input", "weight"), "CONV3D": ("input", "weight")}
+# XLA adds up float products in another order where one of their operands is batched alone.
+REORDERED = {"MATMUL": ("a", "b"), "CONV2D": ("weight",)}
 
 Operands = dict[str, jax.Array]
 Axes = dict[str, int | None]

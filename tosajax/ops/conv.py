@@ -20,7 +20,7 @@ from tosajax.fixedpoint import _x64
 from tosajax.ops import _exact, _exact_conv, _platform, _window
 from tosajax.ops._float import dot_rows
 from tosajax.ops._route import route
-from tosajax.ops._skip import Taps, skip_padding
+from tosajax.ops._skip import skip_padding
 from tosajax.ops._window import Window
 
 _FEW_RESULTS = 96  # elements of one channel
@@ -128,10 +128,10 @@ def depthwise_conv2d(
     shape = _window.window(weight.shape[:2], stride, dilation, pad)
     if _is_float(input):
         zero = jnp.zeros((), input.dtype)
-        padded = _window.pad_spatial(input, shape.pad, zero)
-        inside = shape._replace(pad=((0, 0), (0, 0)))
-        total = _depthwise(padded, weight.astype(jnp.float32), zero, inside, np.float32)
-        total = skip_padding(total, padded, weight, shape, _DEPTHWISE, padded=True)
+        total = _depthwise(input, weight.astype(jnp.float32), zero, shape, np.float32)
+        total = skip_padding(
+            total, input, weight, shape, _arrange_depthwise, groups=input.shape[-1]
+        )
         return _add_bias(total, bias)
     # The zero point of the small tensor is subtracted, that of the large one is folded.
     wide = weight.astype(jnp.int32) - weight_zp.astype(jnp.int32).reshape(1, 1, 1, 1)
@@ -183,7 +183,7 @@ def transpose_conv2d(
                 input, lax.rev(weight, (1, 2)), (1, 1), inner, (1, 1), tuple(stride)
             )
         window = Window(tuple(kernel), (1, 1), (1, 1), tuple(inner))
-        total = skip_padding(total, input, weight, window, _REVERSED, spread=stride)
+        total = skip_padding(total, input, weight, window, _arrange_reversed, spread=stride)
         return _add_bias(total, bias)
     spread, reach = _phases(weight, weight_zp, stride)
     around = [n for size in reach for n in (size - 1, size - 1)]
@@ -220,7 +220,7 @@ def _convolve(
         else:
             with route("float convolution", "channels and results enough"):
                 total = _filled_convolution(x, weight, shape)
-        total = skip_padding(total, x, weight, shape, _DENSE)
+        total = skip_padding(total, x, weight, shape, _arrange)
     return _add_bias(total, bias)
 
 
@@ -283,35 +283,21 @@ def _float_convolution(
     )
 
 
-def _dense_taps(weight: jax.Array) -> jax.Array:
-    """[OC, ..., IC] as [taps, OC, IC]."""
-    return jnp.moveaxis(weight, 0, -2).reshape(-1, weight.shape[0], weight.shape[-1])
+def _arrange(kernels: jax.Array) -> jax.Array:
+    """[OC, ..., IC, 3] as [..., IC * 3, OC]."""
+    moved = jnp.moveaxis(kernels, 0, -1)
+    return moved.reshape(*moved.shape[:-3], -1, moved.shape[-1])
 
 
-def _reversed_taps(weight: jax.Array) -> jax.Array:
-    return lax.rev(_dense_taps(weight), (0,))
+def _arrange_reversed(kernels: jax.Array) -> jax.Array:
+    """[OC, KH, KW, IC, 3] as [KH, KW, IC * 3, OC], backwards in height and width."""
+    return lax.rev(_arrange(kernels), (0, 1))
 
 
-def _dense_tap(values: jax.Array, kernel: jax.Array) -> jax.Array:
-    """float32 [N, ..., IC] by [OC, IC]."""
-    contract = (((values.ndim - 1,), (1,)), ((), ()))
-    return lax.dot_general(values, kernel, contract, precision=lax.Precision.HIGHEST)
-
-
-def _depthwise_taps(weight: jax.Array) -> jax.Array:
-    """[KH, KW, C, M] as [taps, C, M]."""
-    return weight.reshape(-1, *weight.shape[2:])
-
-
-def _depthwise_tap(values: jax.Array, kernel: jax.Array) -> jax.Array:
-    """float32 [N, OH, OW, C] by [C, M]."""
-    product = values[..., None] * kernel.reshape(1, 1, 1, *kernel.shape)
-    return product.reshape(*values.shape[:-1], -1)
-
-
-_DENSE = Taps(_dense_taps, _dense_tap)
-_REVERSED = Taps(_reversed_taps, _dense_tap)
-_DEPTHWISE = Taps(_depthwise_taps, _depthwise_tap)
+def _arrange_depthwise(kernels: jax.Array) -> jax.Array:
+    """[KH, KW, C, M, 3] as [KH, KW, 3, C * M]."""
+    moved = jnp.moveaxis(kernels, -1, 2)
+    return moved.reshape(*moved.shape[:3], -1)
 
 
 def _depthwise(
