@@ -18,7 +18,7 @@ jax.config.update("jax_explicit_x64_dtypes", "error")
 
 
 # JAX keeps what it compiled at hand: of so many programs, a few hundred megabytes of a worker.
-_PROGRAMS = 400
+_PROGRAMS = 250
 _compiled: list[float] = []  # seconds of each
 
 
