@@ -196,6 +196,9 @@ class Quantization:
         dims = [tensor.shape[axis] for axis in self.axes]
         return len(self.scale) == 1 or DYNAMIC in dims or len(self.scale) == math.prod(dims)
 
+    def __repr__(self) -> str:
+        return f"Quantization({self})"
+
     def __str__(self) -> str:
         if found := self.of_all:
             return f"scale {found[0]:.9g}, zero point {found[1]}"

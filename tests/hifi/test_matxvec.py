@@ -454,7 +454,7 @@ def _quant(**changed):
         ("sym8sxasym8s_asym8s", _quant(out_zero_bias=-129), "out_zero_bias"),
         ("sym8sxasym8s_asym8s", _quant(out_multiplier=0), "out_multiplier"),
         ("sym8sxasym8s_asym8s", _quant(out_multiplier=2**31), "out_multiplier"),
-        ("sym8sxasym8s_asym8s", _quant(out_multiplier=np.ones(ROWS)), "out_multiplier"),
+        ("sym8sxasym8s_asym8s", _quant(out_multiplier=np.ones(ROWS, np.int32)), "out_multiplier"),
         ("sym8sxasym8s_asym8s", _quant(out_shift=32), "out_shift"),
         ("asym8uxasym8u_asym8u", _quant(input_zero_bias=1), "input_zero_bias"),
         ("asym8uxasym8u_asym8u", _quant(input_zero_bias=-256), "input_zero_bias"),

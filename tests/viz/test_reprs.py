@@ -68,6 +68,7 @@ SHOWN: dict[str, Any] = {
     "tosajax.Finding": FINDING,
     "tosajax.Graph": GRAPH,
     "tosajax.Node": GRAPH.nodes[0],
+    "tosajax.Quantization": tosajax.Quantization(range(1, 513), axes=(0,)),
     "tosajax.Report": Report((FINDING,) * LAYERS),
     "tosajax.SavedExecutable": None,  # made of a file, below
     "tosajax.Source": GRAPH.source,
@@ -103,8 +104,8 @@ SHOWN: dict[str, Any] = {
 # What one gives, or what is a few numbers: nothing in it grows with a graph.
 GIVEN = {
     *("Builder", "DType", "Verdict", "FormatError", "TosaError", "UnsupportedError", "Variable"),
-    *("Data", "Examples", "Greatest", "Grid", "Metric", "Observer", "Rule", "Sweep", "Total"),
-    *("integers", "uniform"),
+    *("Data", "Examples", "Greatest", "Grid", "Metric", "Observer", "Rule", "Sweep", "Tolerance"),
+    *("Total", "integers", "uniform"),
 }
 RICH = {
     *("tosajax.Executable", "tosajax.Graph", "tosajax.Report", "tosajax.compare.Comparison"),
@@ -196,7 +197,9 @@ def test_a_notebook_has_a_summary():
 
 def test_reprs_say_the_most_important():
     few = tosajax.compare.Comparison((row("a", EQUAL), row("b")), 7)
-    assert repr(few) == "Comparison(1 of 2 tensors differ, 7 examples, first: RESCALE 'b')"
+    assert repr(few) == (
+        "Comparison(1 of 2 tensors differ, 1 beyond tolerance, 7 examples, first: RESCALE 'b')"
+    )
     assert str(few).splitlines()[0].startswith("tensor ")
     assert repr(few.rows[1]).startswith("Row(RESCALE 'b', INT8, 3 of 100 elements differ, by up to")
     assert "nan" in repr(row(total=measured(math.nan, max_error=math.nan)))
