@@ -34,9 +34,10 @@ def _compute() -> None:
         (lambda: _raise(KeyError("regions")), "finding"),
         (lambda: _raise(RecursionError()), "finding"),
         (lambda: np.ones(1 << 30), "finding"),
+        (lambda: np.ones(1 << 27).sum(), "finding"),
         (_compute, "finding"),
     ],
-    ids=["read", "refused", "silent", "key", "recursion", "memory", "time"],
+    ids=["read", "refused", "silent", "key", "recursion", "addresses", "memory", "time"],
 )
 def test_outcomes(reader: Any, expected: str, monkeypatch):
     monkeypatch.setattr(attacks, "run_json", lambda _: reader())

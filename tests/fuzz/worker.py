@@ -1,7 +1,8 @@
 """A process that tries cases one after another, within bounds of time and memory.
 
-The bounds stand for what a case adds: processor time, and address space beyond that of the
-process when the case began. Of a process that dies or never answers, its owner says so.
+The bounds stand for what a case adds: processor time, and memory beyond that of the process when
+the case began. Address space is bounded more widely, as each thread that XLA starts takes some. Of
+a process that dies or never answers, its owner says so.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 # What is attacked, and for how many seconds of processor time at most; more where XLA may compile.
 KINDS = {"tosa": 2, "json": 2, "scales": 2, "edit": 2, "tjx": 6, "store": 2, "array": 6, "model": 2}
 _BYTES = 500 << 20
+_ADDRESSES = 4 << 30
 _SILENCE = 90.0  # seconds after which a worker that does not answer is ended
 _CASES = 500  # of one process
 
@@ -99,6 +101,7 @@ def attack(kind: str, seed: int, index: int) -> Result:
 
     make, run = (getattr(attacks, f"{verb}_{kind}") for verb in ("make", "run"))
     files: dict[str, bytes] = {}
+    before = _resident("VmRSS")
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings(action="ignore"):
         folder = Path(name)
         began = time.process_time()
@@ -106,7 +109,8 @@ def attack(kind: str, seed: int, index: int) -> Result:
             files = make(python_random.Random(f"{kind}/{seed}/{index}"))
             for file, content in files.items():
                 (folder / file).write_bytes(content)
-            began = time.process_time()
+            began, before = time.process_time(), _resident("VmRSS")
+            Path("/proc/self/clear_refs").write_text("5")  # the peak is from here on
             with _bounded(seconds):
                 run(folder)
             outcome = Result("read")
@@ -117,6 +121,9 @@ def attack(kind: str, seed: int, index: int) -> Result:
         took = time.process_time() - began
         if outcome.outcome != "finding" and took > seconds:
             outcome = Result("finding", f"took {took:.1f} s of processor time", f"{kind}: time")
+        grown = _resident("VmHWM") - before
+        if outcome.outcome != "finding" and grown > _BYTES:
+            outcome = Result("finding", f"took {grown >> 20} MiB", f"{kind}: memory")
     return outcome._replace(files=files) if outcome.outcome == "finding" else outcome
 
 
@@ -137,7 +144,7 @@ def _bounded(seconds: float) -> Iterator[None]:
     old = resource.getrlimit(resource.RLIMIT_AS)
     signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + _BYTES, old[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + _ADDRESSES, old[1]))
     try:
         yield
     finally:
@@ -148,6 +155,13 @@ def _bounded(seconds: float) -> Iterator[None]:
 def _address_space() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _resident(field: str) -> int:
+    """Bytes of memory that the process holds (VmRSS), or held at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (size,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    return int(size) << 10
 
 
 def _why(error: BaseException) -> str:

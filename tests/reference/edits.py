@@ -27,7 +27,10 @@ def apply(random: Random, case: Case) -> tuple[str, Case]:
     """A random edit of the graph: its name, and the case with inputs that fit what it declares."""
     while True:
         edit = random.choice(EDITS)
-        graph = edit(random, case.graph)
+        try:
+            graph = edit(random, case.graph)
+        except IndexError:  # earlier edits left nothing that it could choose from
+            continue
         if graph is not None and graph != case.graph:
             rng = np.random.default_rng(random.getrandbits(32))
             inputs = {n: _input(rng, graph.tensors[n], case) for n in graph.inputs}

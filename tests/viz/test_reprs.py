@@ -68,7 +68,7 @@ SHOWN: dict[str, Any] = {
     "tosajax.Finding": FINDING,
     "tosajax.Graph": GRAPH,
     "tosajax.Node": GRAPH.nodes[0],
-    "tosajax.Quantization": tosajax.Quantization(range(1, 513), axes=(0,)),
+    "tosajax.Quantization": tosajax.Quantization((0.5,) * 512, axes=(0,)),
     "tosajax.Report": Report((FINDING,) * LAYERS),
     "tosajax.SavedExecutable": None,  # made of a file, below
     "tosajax.Source": GRAPH.source,
