@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from numbers import Integral
+from types import UnionType
 
 
-def check_type(name: str, value: object, kinds: type | tuple[type, ...], wanted: str) -> None:
+def check_type(
+    name: str, value: object, kinds: type | UnionType | tuple[type, ...], wanted: str
+) -> None:
     """Raises TypeError where an argument is of another type.
 
     Args:

@@ -120,7 +120,7 @@ def test_values_that_are_nan(model):
             run(model, values={"conv1/weight": weight})
         with pytest.raises(ValueError, match=r"has shape \(4,\), expected \(4, 1, 1, 3\)"):
             run(model, values={"conv1/weight": weight[:, 0, 0, 0] * 0})
-        with pytest.raises(ValueError, match=r"not a constant .*close to it: 'conv1/weight'"):
+        with pytest.raises(ValueError, match=r"not a constant .*did you mean 'conv1/weight'"):
             run(model, values={"conv1/weights": weight})
 
 
@@ -214,7 +214,7 @@ def test_project_keeps_scales_positive(model, params):
 
 
 def test_a_rule_that_matches_nothing():
-    message = r"rule 'conv_1': .* in no name .*; close to it: 'conv1'"
+    message = r"rule 'conv_1': .* in no name .*; did you mean 'conv1'"
     with pytest.raises(ValueError, match=message):
         tq.prepare(network(), [tq.rule(".*"), tq.rule("conv_1", act=tq.QSpec(bits=4))])
     with pytest.raises(ValueError, match=r"pattern 'conv\(' is not a regular expression"):
@@ -255,8 +255,8 @@ def test_inputs_of_other_kinds(model, params):
         lambda x: tq.calibrate(model, [x]),
         lambda x: tq.report(model, params, x),
     ):
-        for wrong, kind in ((None, "None"), ("a.npy", "of type str"), ({}, "of type dict")):
-            with pytest.raises(TypeError, match=f"input 'image' is {kind}, expected an array"):
+        for wrong, kind in ((None, "None"), ("a.npy", "'a.npy'"), ({}, "{}")):
+            with pytest.raises(TypeError, match=f"input 'image' is {kind} .*, expected an array"):
                 run(wrong)
     with pytest.raises(ValueError, match=r"2 inputs, expected 1 \(image\)"):
         model.apply(params, EXAMPLES, EXAMPLES)
@@ -279,7 +279,7 @@ def test_parameters_of_other_kinds(model, params):
     for run in (*calls, *more):
         with pytest.raises(ValueError, match="params has nothing and no 'values', expected what"):
             run(model, {})
-        with pytest.raises(TypeError, match="params is None, expected a dictionary"):
+        with pytest.raises(TypeError, match="params is None \\(NoneType\\), expected a dictionary"):
             run(model, None)
         fewer = {**params, "qparams": {"image": params["qparams"]["image"]}}
         with pytest.raises(ValueError, match=r"params\['qparams'\] has no 'conv1.*another model"):
@@ -296,27 +296,39 @@ def test_arguments_of_other_types(model, params):
     untyped: Any = tq
     graph = network()
     cases = (
-        (lambda: untyped.prepare("m.tosa"), "graph is of type str, expected a Graph"),
+        (lambda: untyped.prepare("m.tosa"), r"graph is .*\(str\), expected a Graph"),
         (
             lambda: untyped.prepare(graph, tq.rule(".*")),
-            "rules is of type Rule, expected a list",
+            r"rules is .*\(Rule\), expected a list",
         ),
-        (lambda: untyped.prepare(graph, [".*"]), "an element of rules is of type str"),
-        (lambda: untyped.rule(3), "pattern is of type int, expected a regular expression"),
-        (lambda: untyped.rule(".*", act="i8"), "act is of type str, expected a QSpec"),
-        (lambda: untyped.lift(None), "graph is None, expected a Graph"),
-        (lambda: untyped.calibrate(graph, [EXAMPLES]), "model is of type Graph, expected a QModel"),
-        (lambda: untyped.calibrate(model, None), "batches is None, expected an iterable"),
-        (lambda: untyped.calibrate(model, "a.npy"), "batches is of type str, expected an iterable"),
-        (lambda: untyped.calibrate(model, [EXAMPLES], values=[1]), "values is of type list"),
-        (lambda: untyped.with_bits(model, params, 4), "bits is of type int, expected a dictionary"),
-        (lambda: untyped.report(graph, params, EXAMPLES), "model is of type Graph"),
-        (lambda: untyped.sensitivity(model, params, EXAMPLES, names="w"), "names is of type str"),
+        (lambda: untyped.prepare(graph, [".*"]), r"an element of rules is .*\(str\)"),
+        (lambda: untyped.rule(3), r"pattern is .*\(int\), expected a regular expression"),
+        (lambda: untyped.rule(".*", act="i8"), r"act is .*\(str\), expected a QSpec"),
+        (lambda: untyped.lift(None), "graph is None \\(NoneType\\), expected a Graph"),
+        (
+            lambda: untyped.calibrate(graph, [EXAMPLES]),
+            r"model is .*\(Graph\), expected a QModel",
+        ),
+        (
+            lambda: untyped.calibrate(model, None),
+            "batches is None \\(NoneType\\), expected an iterable",
+        ),
+        (
+            lambda: untyped.calibrate(model, "a.npy"),
+            r"batches is .*\(str\), expected an iterable",
+        ),
+        (lambda: untyped.calibrate(model, [EXAMPLES], values=[1]), r"values is .*\(list\)"),
+        (
+            lambda: untyped.with_bits(model, params, 4),
+            r"bits is .*\(int\), expected a dictionary",
+        ),
+        (lambda: untyped.report(graph, params, EXAMPLES), r"model is .*\(Graph\)"),
+        (lambda: untyped.sensitivity(model, params, EXAMPLES, names="w"), r"names is .*\(str\)"),
     )
     for run, message in cases:
         with pytest.raises(TypeError, match=message):
             run()
-    with pytest.raises(ValueError, match=r"names has 'conv', .*close to it: 'conv1'"):
+    with pytest.raises(ValueError, match=r"names has 'conv', .*did you mean 'conv1'"):
         tq.sensitivity(model, params, EXAMPLES, names=["conv"])
     with pytest.raises(ValueError, match=r"against \['oracle'\]"):
         tq.check_bit_exact(model, params, EXAMPLES, against="oracle")

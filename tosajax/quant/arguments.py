@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,30 +16,14 @@ from tosajax.graph import Tensor
 from tosajax.nan import first_nan
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
-
-
-def check_type(argument: str, value: Any, kind: Any, wanted: str) -> None:
-    """Raises TypeError where an argument is of another type.
-
-    Args:
-      argument: its name.
-      value: what was given.
-      kind: what it may be: a type, or several.
-      wanted: the same in words.
-    """
-    if not isinstance(value, kind):
-        raise TypeError(f"{argument} is {_kind(value)}, expected {wanted}")
-
-
-def _kind(value: Any) -> str:
-    return "None" if value is None else f"of type {type(value).__name__}"
+from tosajax.typed import check_type, shown
 
 
 def check_batches(batches: Any) -> None:
     """Raises TypeError where examples cannot be batches."""
     wanted = "an iterable of batches, each an array or a tuple of arrays"
     if isinstance(batches, str | bytes | Mapping) or not isinstance(batches, Iterable):
-        raise TypeError(f"batches is {_kind(batches)}, expected {wanted}")
+        raise TypeError(f"batches is {shown(batches)}, expected {wanted}")
     if getattr(batches, "ndim", 1) == 0:
         raise TypeError(f"batches is a scalar, expected {wanted}")
 
@@ -48,12 +31,6 @@ def check_batches(batches: Any) -> None:
 def as_inputs(batch: Any) -> tuple[Any, ...]:
     """A batch as the inputs of `QModel.apply`."""
     return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
-
-
-def close_to(name: str, known: Iterable[str]) -> str:
-    """The names that are most like one, for a message; empty where none is."""
-    found = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=0.5)
-    return f"; close to it: {', '.join(map(repr, found))}" if found else ""
 
 
 # Inputs.
@@ -157,7 +134,7 @@ def _numbers(tensor: Tensor, x: Any) -> Any:
 
 
 def _array_kind(x: np.ndarray) -> str:
-    return _kind(x.item()) if x.ndim == 0 else f"an array of {x.dtype}"
+    return shown(x.item()) if x.ndim == 0 else f"an array of {x.dtype}"
 
 
 def _float32(x: Any) -> jax.Array:

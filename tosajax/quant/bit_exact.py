@@ -14,9 +14,10 @@ from tosajax.executable import compile
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph
 from tosajax.progress import Progress
-from tosajax.quant.arguments import check_finite, check_type
+from tosajax.quant.arguments import check_finite
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Params
+from tosajax.typed import check_type
 
 AGAINST = ("frozen", "reference_model")
 

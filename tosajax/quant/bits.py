@@ -9,12 +9,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tosajax.quant.arguments import check_type, close_to
+from tosajax.near import near
 from tosajax.quant.calibrate import weight_qparams
 from tosajax.quant.model import QModel
 from tosajax.quant.observers import scale_and_zero_point
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
+from tosajax.typed import check_type
 
 
 def with_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> Params:
@@ -53,7 +54,7 @@ def check_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> None:
     """Raises ValueError where `with_bits` does."""
     for name, count in bits.items():
         if name not in model.specs:
-            close = close_to(name, model.specs)
+            close = near(name, model.specs)
             raise ValueError(f"tensor {name!r} has no scale of its own{close}")
         known = params["qparams"][name]
         if isinstance(count, int | float) and not 2 <= count <= known.dtype.bits:

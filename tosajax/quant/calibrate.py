@@ -16,15 +16,9 @@ from jax.core import Tracer
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.nan import first_nan
+from tosajax.near import near
 from tosajax.progress import Progress
-from tosajax.quant.arguments import (
-    as_inputs,
-    check_batches,
-    check_finite,
-    check_type,
-    close_to,
-    real_inputs,
-)
+from tosajax.quant.arguments import as_inputs, check_batches, check_finite, real_inputs
 from tosajax.quant.convert.converter import TABLE_SIZE
 from tosajax.quant.model import QModel
 from tosajax.quant.observers import Histogram, check_percentile, percentile_qparams, tail
@@ -32,6 +26,7 @@ from tosajax.quant.qparams import Grid, QParams, dequantize, float8_limit
 from tosajax.quant.recipes import Params
 from tosajax.quant.regions import evaluate
 from tosajax.quant.spec import QSpec
+from tosajax.typed import check_type
 
 Batch = Any
 
@@ -193,8 +188,7 @@ def known_values(model: QModel, values: Mapping[str, Any] | None) -> dict[str, j
     for name, value in values.items():
         if name not in constants:
             raise ValueError(
-                f"values has {name!r}, which is not a constant of the model"
-                f"{close_to(name, constants)}"
+                f"values has {name!r}, which is not a constant of the model{near(name, constants)}"
             )
         tensor = constants[name]
         # On the host, where no 64-bit type is lost on the way.

@@ -19,12 +19,12 @@ from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Graph, Node, Tensor, arguments
 from tosajax.lower import to_device
-from tosajax.quant.arguments import check_type
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import multiplier_and_shift
 from tosajax.quant.recipes import Params, Recipe
 from tosajax.report import UnsupportedError
 from tosajax.spec import Kind
+from tosajax.typed import check_type
 from tosajax.validate import validate
 
 GROUPS = ("weights", "bias", "rescale", "table")

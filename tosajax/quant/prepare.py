@@ -9,7 +9,6 @@ from tosajax import spec
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph, Node
 from tosajax.quant import float8
-from tosajax.quant.arguments import check_type
 from tosajax.quant.convert.converter import Converter
 from tosajax.quant.model import QModel
 from tosajax.quant.regions import covered, functions
@@ -17,6 +16,7 @@ from tosajax.quant.simplify import simplify
 from tosajax.quant.spec import Rule, check_rules
 from tosajax.report import UnsupportedError
 from tosajax.spec import RoundingMode
+from tosajax.typed import check_type
 
 
 def prepare(

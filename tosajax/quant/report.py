@@ -13,10 +13,11 @@ from tosajax import html
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph, Node
 from tosajax.progress import Progress
-from tosajax.quant.arguments import check_finite, check_type, real_inputs
+from tosajax.quant.arguments import check_finite, real_inputs
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
+from tosajax.typed import check_type
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,11 +8,13 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from tosajax.quant.arguments import check_finite, check_type, close_to, real_inputs
+from tosajax.near import near
+from tosajax.quant.arguments import check_finite, real_inputs
 from tosajax.quant.bits import with_bits
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import fake_quant
 from tosajax.quant.recipes import Params
+from tosajax.typed import check_type
 
 Loss = Callable[[tuple[jax.Array, ...]], jax.Array]
 Metric = Literal["loss", "fisher", "hessian"]
@@ -61,7 +63,7 @@ def sensitivity(
     for name in names:
         if name not in model.specs:
             raise ValueError(
-                f"names has {name!r}, which has no scale of its own{close_to(name, model.specs)}"
+                f"names has {name!r}, which has no scale of its own{near(name, model.specs)}"
             )
     if not allow_nan:
         check_finite(model.float_graph.input_tensors, inputs)

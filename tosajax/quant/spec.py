@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph
-from tosajax.quant.arguments import check_type, close_to
+from tosajax.near import near
 from tosajax.quant.observers import Observer, min_max, mse
+from tosajax.typed import check_type
 
 FLOAT8 = (DType.FP8E4M3, DType.FP8E5M2)
 _SHORT = {
@@ -164,7 +165,7 @@ def check_rules(rules: Sequence[Rule], *graphs: Graph) -> None:
         if not _matches(each, [*names, *places]):
             raise ValueError(
                 f"rule {each.pattern!r}: the pattern is found in no name of a tensor and in no "
-                f"location of a node{close_to(each.pattern, names)}"
+                f"location of a node{near(each.pattern, names)}"
             )
 
 

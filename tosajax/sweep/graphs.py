@@ -18,10 +18,10 @@ from tosajax.dtypes import DType, to_storage
 from tosajax.executable import with_batch
 from tosajax.graph import Graph, Tensor
 from tosajax.locations import matches
+from tosajax.near import near
 from tosajax.quant import QParams
 from tosajax.rewrite.bits import widest
 from tosajax.sweep import digest
-from tosajax.sweep.near import near
 from tosajax.sweep.program import accepted, graph_program, is_constant
 from tosajax.sweep.space import Setting
 from tosajax.sweep.subject import (

@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax.near import near
 from tosajax.sweep import exact
-from tosajax.sweep.near import near
 
 
 class Examples(NamedTuple):

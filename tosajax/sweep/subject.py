@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax.dtypes import DType
+from tosajax.near import near
 from tosajax.sweep import digest
-from tosajax.sweep.near import near
 from tosajax.sweep.space import Setting
 
 Arrays = Mapping[str, Any]  # pytrees of arrays by name
