@@ -8,7 +8,7 @@ compares it with Arm's reference model, tensor by tensor.
     python examples/ptq_cnn.py [--quick]
 
 In full it prints, on 540 images: float32 97.96 % +- 1.19, W8A8 97.78 % (the worst layer conv3, with
-43.2 dB by itself), W3A8 97.78 % with weights rounded to nearest and 97.96 % with learned rounding;
+43.2 dB by itself), W3A8 97.78 % with weights rounded to nearest and 97.59 % with learned rounding;
 0 mismatches in 3.4 million elements.
 
 Exits 1 when an accuracy is below what is promised, or an integer differs.
@@ -66,7 +66,7 @@ def main() -> int:
     print(f"against Arm's model      {equal}")
 
     kept = reference >= 0.97 if quick else reference >= 0.975
-    kept = kept and eight >= reference - 0.005 and rounded >= (0.96 if quick else 0.97)
+    kept = kept and eight >= reference - 0.005 and rounded >= reference - 0.015
     return 0 if kept and equal else 1
 
 

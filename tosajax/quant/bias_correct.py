@@ -12,7 +12,7 @@ from tosajax.grad.qtensor import tie
 from tosajax.graph import Node
 from tosajax.quant.calibrate import examples
 from tosajax.quant.model import QModel
-from tosajax.quant.recipes import Bias, Params
+from tosajax.quant.recipes import Bias, Params, corrected, with_corrections
 
 
 def bias_correct(
@@ -30,7 +30,7 @@ def bias_correct(
       allow_nan: takes examples with NaN or infinities.
 
     Returns:
-      The parameters with other biases.
+      The parameters with "corrections" of biases; the float graph keeps its own.
 
     Raises:
       TypeError: an argument, or an example, is of another type.
@@ -40,12 +40,10 @@ def bias_correct(
     batches = examples(model, params, batches, allow_nan=allow_nan)
     if model.is_float8:
         raise ValueError("bias_correct is for sums of integers, and those of an FP8 model are not")
-    original = params
     for node, recipe in _biased(model):
-        error = _mean_error(model, params, original, node.outputs[0], recipe, batches)
-        values = params["values"]
-        moved = values[recipe.tensor] - error
-        params = {**params, "values": {**values, recipe.tensor: moved}}
+        error = _mean_error(model, params, node.outputs[0], recipe, batches)
+        moved = corrected(params, recipe.tensor) - error
+        params = with_corrections(params, {recipe.tensor: moved})
     return params
 
 
@@ -58,7 +56,7 @@ def _biased(model: QModel) -> list[tuple[Node, Bias]]:
 
 
 def _mean_error(
-    model: QModel, params: Params, original: Params, name: str, recipe: Bias, batches: list[Any]
+    model: QModel, params: Params, name: str, recipe: Bias, batches: list[Any]
 ) -> jax.Array:
     """Mean error of the accumulator against the float graph, per channel or value of the bias."""
     integers = model.with_outputs(f"{name}/acc")
@@ -67,7 +65,7 @@ def _mean_error(
     @jax.jit
     def error(params: Params, *inputs: jax.Array) -> jax.Array:
         (acc,) = integers.integers(params, *inputs)
-        (wanted,) = floats.apply(original, *inputs, mode="float")
+        (wanted,) = floats.apply(params, *inputs, mode="float")
         unit = recipe.scale(params)
         found = tie(acc) * unit.reshape((1,) * (len(acc.shape) - 1) + (-1,))
         difference = found - wanted

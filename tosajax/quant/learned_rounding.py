@@ -12,7 +12,7 @@ from tosajax.progress import Progress
 from tosajax.quant.calibrate import examples
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import dequantize, divide
-from tosajax.quant.recipes import Params, Weight
+from tosajax.quant.recipes import Params, Weight, corrected, with_corrections
 
 
 def learned_rounding(
@@ -41,7 +41,8 @@ def learned_rounding(
       progress: show a bar of steps, with the rate, on a terminal; the first one compiles.
 
     Returns:
-      The parameters with weights that round to the integers chosen.
+      The parameters with "corrections" of weights, which round to the integers chosen; the float
+      graph keeps its own.
 
     Raises:
       ImportError: optax is not installed.
@@ -86,13 +87,13 @@ def learned_rounding(
 
 def _nearest(params: Params, name: str) -> jax.Array:
     """Where the soft step is the part of a weight above the integer below."""
-    scaled = divide(params["values"][name], params["qparams"][name].scale)
+    scaled = divide(corrected(params, name), params["qparams"][name].scale)
     return jax.scipy.special.logit((scaled - jnp.floor(scaled) + 0.1) / 1.2)
 
 
 def _settled(model: QModel, params: Params, rounding: dict[str, jax.Array]) -> Params:
-    """The parameters with the integers chosen as weights, so that all others round to them."""
-    values, chosen = dict(params["values"]), {**params, "rounding": rounding}
-    for name in model.weights:
-        values[name] = dequantize(Weight(name)(chosen), params["qparams"][name])
-    return {**params, "values": values}
+    """The parameters with corrections to the integers chosen, so that weights round to them."""
+    chosen = {**params, "rounding": rounding}
+    qparams = params["qparams"]
+    made = {name: dequantize(Weight(name)(chosen), qparams[name]) for name in model.weights}
+    return with_corrections(params, made)

@@ -27,7 +27,7 @@ from tosajax.quant import arguments
 from tosajax.quant.float8 import Value, check_scales, with_float8_casts
 from tosajax.quant.frozen import at_ends, check_rescales, quantizations, with_constants
 from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
-from tosajax.quant.recipes import Bias, Bound, Params, Recipe, Weight
+from tosajax.quant.recipes import Bias, Bound, Params, Recipe, Weight, corrected
 from tosajax.quant.regions import Function
 from tosajax.quant.spec import QSpec
 
@@ -40,7 +40,8 @@ class QModel:
 
     Parameters are a dictionary of float32 arrays, from `calibrate`: "values" (constants of the
     float graph), "qparams" (a QParams of each tensor with a scale of its own), "tables" (samples
-    of functions), all by tensor name.
+    of functions), all by tensor name; and "corrections" of values, from `bias_correct` and
+    `learned_rounding`, which the integers have and the float graph has not.
 
     Args:
       graph: of integers, or of floats with FP8 operands; its constants with a recipe are
@@ -140,6 +141,7 @@ class QModel:
         qparams = params.get("qparams", {})
         known = dict(self._float_params, **params["values"])
         if mode == "fake_quant":
+            known |= {name: corrected(params, name) for name in params.get("corrections", ())}
             for name in self.weights:
                 known[name] = fake_quant(known[name], qparams[name], self.specs[name].estimator)
         program = self._float_programs[mode]

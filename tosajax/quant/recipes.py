@@ -7,6 +7,7 @@ place where integers come from.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import jax
@@ -27,8 +28,9 @@ from tosajax.quant.qparams import (
     zero_point_integer,
 )
 
-# {"values": {tensor: float32}, "qparams": {tensor: QParams}, "tables": {tensor: float32}}, and
-# "rounding" while it is learned; a lifted graph has groups of its own.
+# {"values": {tensor: float32}, "qparams": {tensor: QParams}, "tables": {tensor: float32}};
+# "corrections" of values where there are any, and "rounding" while it is learned; a lifted graph
+# has groups of its own.
 Params = dict[str, Any]
 # The name of a tensor whose scale it is, or several, for the largest of their scales.
 Term = str | tuple[str, ...]
@@ -77,6 +79,23 @@ def _scale_of(params: Params, term: Term) -> jax.Array:
     return first
 
 
+def corrected(params: Params, tensor: str) -> jax.Array:
+    """The values of a constant that its integers stand for.
+
+    They are those of the float graph, plus what was found to make up for quantization. That is
+    kept apart, so that the float graph stays what the integers are compared with.
+    """
+    values = params["values"][tensor]
+    correction = params.get("corrections", {}).get(tensor)
+    return values if correction is None else values + lax.stop_gradient(correction)
+
+
+def with_corrections(params: Params, wanted: Mapping[str, jax.Array]) -> Params:
+    """The parameters whose integers stand for other values of these constants."""
+    found = {name: value - params["values"][name] for name, value in wanted.items()}
+    return {**params, "corrections": {**params.get("corrections", {}), **found}}
+
+
 @dataclasses.dataclass(frozen=True)
 class Weight:
     """A constant, quantized; each value up or down as `params["rounding"]` says, where it does."""
@@ -85,7 +104,7 @@ class Weight:
     estimator: Estimator = clipped_ste
 
     def __call__(self, params: Params) -> QTensor:
-        values, qparams = params["values"][self.tensor], params["qparams"][self.tensor]
+        values, qparams = corrected(params, self.tensor), params["qparams"][self.tensor]
         rounding = params.get("rounding", {}).get(self.tensor)
         if rounding is None:
             return quantize(values, qparams, self.estimator)
@@ -126,7 +145,7 @@ class Bias:
     shape: tuple[int, ...] | None = None
 
     def __call__(self, params: Params) -> QTensor:
-        values, unit = params["values"][self.tensor], self.scale(params)
+        values, unit = corrected(params, self.tensor), self.scale(params)
         if self.shape is not None:
             unit = unit.reshape((1,) * (len(self.shape) - 1) + (-1,))
         return to_accumulator(divide(values, unit), self.dtype, self.limit)
