@@ -12,7 +12,6 @@ import tosajax
 from tosajax import Graph
 from tosajax.dtypes import DType
 
-BATCHES = (1, 7, 64)
 # In units of the last place of the largest output: a network adds up the rounding of all its
 # layers, ours and the reference's. Single operators are held to their own bounds.
 FLOAT_LIMIT = 64.0

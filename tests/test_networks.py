@@ -22,19 +22,25 @@ THEIRS = {n.name: n for n in networks.find(CORPUS) if n.name not in OURS}
 DRAFT = "et_digits_vit_mxfp8_e4m3"
 
 ours = pytest.mark.parametrize("name", [n for n in OURS if n != DRAFT])
-theirs = pytest.mark.parametrize(
-    "name",
-    list(THEIRS)
-    or [pytest.param("", marks=pytest.mark.skip(f"no third-party networks at {CORPUS}"))],
-)
+NO_CORPUS = pytest.param("", marks=pytest.mark.skip(f"no third-party networks at {CORPUS}"))
+theirs = pytest.mark.parametrize("name", list(THEIRS) or [NO_CORPUS])
+CONVOLUTIONS = {"CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D"}
 
 
 def is_float(graph: tosajax.Graph) -> bool:
     return any(t.dtype.is_float for t in graph.output_tensors)
 
 
-def check(network: networks.Network) -> None:
-    """Integers equal the reference, floats are close; batches of 1, 7 and 64 have the same bits."""
+def convolves_integers(network: networks.Network) -> bool:
+    graph = tosajax.load(network.model)
+    return any(
+        node.op in CONVOLUTIONS and not graph.tensors[node.inputs[0]].dtype.is_float
+        for node in graph.nodes
+    )
+
+
+def check(network: networks.Network, batches: tuple[int, ...]) -> None:
+    """Integers equal the reference, floats are close, and batches have the same bits."""
     graph = tosajax.load(network.model)
     assert tosajax.validate(graph).findings == ()
     results = networks.run_each(network, graph)
@@ -46,7 +52,7 @@ def check(network: networks.Network) -> None:
             assert networks.ulps(result, want) <= networks.FLOAT_LIMIT
         else:
             np.testing.assert_array_equal(result, want)
-    for batch in networks.BATCHES if networks.carries_batch(graph) else ():
+    for batch in batches if networks.carries_batch(graph) else ():
         pick = np.arange(batch) % network.count
         for joined, alone in zip(networks.run_batch(network, graph, batch), results, strict=True):
             assert joined.tobytes() == alone[pick].tobytes(), batch
@@ -54,12 +60,12 @@ def check(network: networks.Network) -> None:
 
 @ours
 def test_our_networks(name):
-    check(OURS[name])
+    check(OURS[name], (1, 7, 64))
 
 
 @theirs
 def test_third_party_networks(name):
-    check(THEIRS[name])
+    check(THEIRS[name], (7, 64))
 
 
 @pytest.mark.parametrize("route", forced.ROUTES)
@@ -69,9 +75,10 @@ def test_our_integer_convolutions_by_each_route(name, route):
 
 
 @pytest.mark.parametrize("route", forced.ROUTES)
-@theirs
-def test_third_party_networks_by_each_route(name, route):
-    """Those without integer convolutions too: to tell them apart, all would have to be loaded."""
+@pytest.mark.parametrize(
+    "name", [n for n in THEIRS if convolves_integers(THEIRS[n])] or [NO_CORPUS]
+)
+def test_third_party_integer_convolutions_by_each_route(name, route):
     check_route(THEIRS[name], route)
 
 
