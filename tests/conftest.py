@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
@@ -17,7 +18,7 @@ os.environ["TOSA_MODEL_NO_BACKTRACE"] = "1"
 jax.config.update("jax_explicit_x64_dtypes", "error")
 
 
-# JAX keeps what it compiled at hand: of so many programs, a few hundred megabytes of a worker.
+# JAX keeps each compiled program, some megabytes of a worker.
 _PROGRAMS = 250
 _compiled: list[float] = []  # seconds of each
 
@@ -35,6 +36,9 @@ def pytest_runtest_teardown():
         _compiled.clear()
         jax.clear_caches()
         gc.collect()
+        if sys.platform == "linux":
+            # The C library keeps what was freed, up to a gigabyte, unless it is asked.
+            getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)
 
 
 @pytest.fixture(autouse=True)
