@@ -78,14 +78,29 @@ def run(graph, *inputs):
     return result
 
 
-def check(function, kernel, inputs, *values, order=lambda inputs, values: (*inputs, *values), **p):
+def inputs_first(inputs, values):
+    return *inputs, *values
+
+
+def check(function, kernel, inputs, *values, order=inputs_first, **p):
     """Equality of a kernel and of its graph, by the same parameters."""
     graph = to_tosa.to_graph(function, *order(specs(*inputs), values), **p)
     result = run(graph, *map(jnp.asarray, inputs))
-    expected = jax.jit(lambda *inputs: kernel(*order(inputs, values), **p))(*inputs)
+    numbers = {name for name, value in p.items() if isinstance(value, int | np.ndarray | Quant)}
+    words = tuple((name, value) for name, value in p.items() if name not in numbers)
+    jitted = jitted_kernel(kernel, order, words)
+    expected = jitted(inputs, values, {name: p[name] for name in numbers})
     assert result.dtype == expected.dtype
     np.testing.assert_array_equal(result, expected)
     return expected
+
+
+@functools.cache
+def jitted_kernel(kernel, order, words):
+    """Compiled once for all numbers of the same shapes."""
+    return jax.jit(
+        lambda inputs, values, numbers: kernel(*order(inputs, values), **numbers, **dict(words))
+    )
 
 
 def weight_first(inputs, values):
