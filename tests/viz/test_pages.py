@@ -219,18 +219,24 @@ def test_the_worst_six_have_histograms():
     ] * 2  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "low", "high"), [("INT4", -8, 7), ("INT8", -128, 127), ("UINT16", 0, 65535)]
-)
-def test_lines_at_the_limits_of_the_type(kind, low, high, monkeypatch):
-    figures = []
+@pytest.fixture
+def figures(monkeypatch):
+    """The wide figure of each chart of a page, in order."""
+    found = []
 
     def keep(title, about, paint, *, wide, narrow):
-        figures.append(figure.Figure())
-        paint(figures[-1], False)
+        found.append(figure.Figure())
+        paint(found[-1], False)
         return ""
 
     monkeypatch.setattr("tosajax.viz.charts.chart", keep)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"), [("INT4", -8, 7), ("INT8", -128, 127), ("UINT16", 0, 65535)]
+)
+def test_lines_at_the_limits_of_the_type(kind, low, high, figures):
     comparison_page(Comparison((row(total=measured(kind=kind)),), 1))
     (axes,) = figures[-1].axes
     assert [line.get_xdata()[0] for line in axes.lines] == [low, high]
@@ -240,15 +246,42 @@ def test_lines_at_the_limits_of_the_type(kind, low, high, monkeypatch):
     assert (a.values.sum(), b.values[0], b.values[-1]) == (100, 1, 9)
 
 
-def test_powers_of_two_are_named():
+def powers(*values: float) -> Histogram:
+    """Five of each value."""
     counts = np.zeros(len(edges("powers")) - 1, int)
-    for value in (-8.0, 0.25, 2.0):
+    for value in values:
         counts[np.searchsorted(edges("powers"), value) - 1] += 5
-    histogram = Histogram("powers", tuple(counts.tolist()))
+    return Histogram("powers", tuple(counts.tolist()))
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ((-4096.0, -16.0, 64.0, 2.0**20), 9 + 1 + 17),
+        ((-4096.0, 64.0), 7 + 1 + 1),
+        ((0.0, 2.0**20), 1 + 1),
+        ((2.0**-3, 2.0**3), 1 + 7),
+        ((-1.0,), 1 + 1),
+        ((), 1),
+    ],
+)
+def test_powers_about_0_that_nothing_has_are_not_shown(values, shown, figures):
+    histogram = powers(*values)
+    both = measured(values_a=histogram, values_b=histogram)
+    comparison_page(Comparison((row(total=both),), 1))
+    (axes,) = figures[-1].axes
+    for patch in axes.patches:
+        heights = patch.get_data().values
+        assert len(heights) == shown
+        assert heights.sum() == pytest.approx(100 if values else 0)
+    assert "0" in [label.get_text() for label in axes.get_xticklabels()]
+
+
+def test_powers_of_two_are_named():
+    histogram = powers(-8.0, 0.25, 2.0)
     both = measured(values_a=histogram, values_b=histogram)
     Page(comparison_page(Comparison((row(total=both),), 1))).has("−2³")
-    counts[: len(counts) // 2] = 0
-    histogram = Histogram("powers", tuple(counts.tolist()))
+    histogram = powers(0.25, 2.0)
     both = measured(values_a=histogram, values_b=histogram)
     Page(comparison_page(Comparison((row(total=both),), 1))).has("2⁻²", "2⁻¹", "2⁰", "2¹")
 

@@ -343,6 +343,8 @@ def _paint_histogram(axes: Any, number: int, row: Any, narrow: bool) -> None:
     m = row.total
     sides = ((m.values_a, "a", m.clipped_a), (m.values_b, "b", m.clipped_b))
     shares = [100 * np.asarray(h.counts, np.float64) / max(1, sum(h.counts)) for h, *_ in sides]
+    is_powers = m.values_a.kind == "powers"
+    bins = _bins_of_powers(shares) if is_powers else np.arange(len(shares[0]))
     for share, (histogram, name, clipped) in zip(shares, sides, strict=True):
         label = name if clipped is None else f"{name}: {_percent(clipped)} % at limits"
         style = (
@@ -350,11 +352,12 @@ def _paint_histogram(axes: Any, number: int, row: Any, narrow: bool) -> None:
             if name == "a"
             else {"color": charts.SECOND, "linewidth": 1.2}
         )
-        axes.stairs(share, _places(histogram), label=label, **style)
+        ends = np.arange(len(bins) + 1.0) if is_powers else histogram.edges
+        axes.stairs(share[bins], ends, label=label, **style)
     counted = [v for share in shares for v in share if v > 0]
     axes.set_ylabel(f"values (%){charts.spread_axis(axes.yaxis, counted)}")
-    if m.values_a.kind == "powers":
-        _power_axis(axes, m.values_a.edges, shares)
+    if is_powers:
+        _power_axis(axes, m.values_a.edges, bins)
     else:
         _integer_axis(axes, sides)
     alone = f", by itself {_decibels(row.local.sqnr)}" if row.local else ""
@@ -363,13 +366,6 @@ def _paint_histogram(axes: Any, number: int, row: Any, narrow: bool) -> None:
         loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.1, fontsize=7.5,
         handlelength=1 if narrow else 1.5, columnspacing=0.8 if narrow else 1.2,
     )  # fmt: skip
-
-
-def _places(histogram: Any) -> np.ndarray:
-    """Where bins begin and end on the x axis: values, or for powers of two their numbers."""
-    if histogram.kind == "powers":
-        return np.arange(len(histogram.counts) + 1, dtype=np.float64)
-    return histogram.edges
 
 
 def _integer_axis(axes: Any, sides: Sequence[tuple[Any, str, float | None]]) -> None:
@@ -384,14 +380,26 @@ def _integer_axis(axes: Any, sides: Sequence[tuple[Any, str, float | None]]) -> 
     axes.set_xlabel(f"value ({', '.join(kinds)})")
 
 
-def _power_axis(axes: Any, edges: np.ndarray, shares: Sequence[np.ndarray]) -> None:
-    """Powers of two of either sign, from the first bin that holds values to the last."""
+def _bins_of_powers(shares: Sequence[np.ndarray]) -> np.ndarray:
+    """The bins to show: from the first that holds values to the last, 0 among them.
+
+    Those about 0 that are empty on either side are left out: integers have no values there.
+    """
+    zero = len(shares[0]) // 2
     used = np.flatnonzero(np.sum(shares, axis=0))
-    first, last = (int(used[0]), int(used[-1])) if used.size else (0, len(edges) - 2)
-    step = max(1, math.ceil((last - first + 1) / 10))
-    bins = range(first, last + 1, step)
-    axes.set_xticks([b + 0.5 for b in bins], [_power(edges[b], edges[b + 1]) for b in bins])
-    axes.set_xlim(first - 0.5, last + 1.5)
+    shown = np.arange(min([zero, *used]), max([zero, *used]) + 1)
+    gap = min([abs(b - zero) for b in used if b != zero], default=1)
+    return shown[(shown == zero) | (abs(shown - zero) >= gap)]
+
+
+def _power_axis(axes: Any, edges: np.ndarray, bins: np.ndarray) -> None:
+    """Powers of two of either sign, by the bins that are shown; 0 has its name."""
+    step = max(1, math.ceil(len(bins) / 10))
+    zero = int(np.searchsorted(bins, (len(edges) - 1) // 2))
+    places = range(zero % step, len(bins), step)
+    names = [_power(edges[bins[i]], edges[bins[i] + 1]) for i in places]
+    axes.set_xticks([i + 0.5 for i in places], names)
+    axes.set_xlim(-0.5, len(bins) + 0.5)
     axes.set_xlabel("value (nearest power of two)")
 
 
