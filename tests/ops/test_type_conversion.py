@@ -291,12 +291,7 @@ def some_rescale(source, target, *, per_channel, **changes):
 
 @pytest.mark.parametrize(
     ("source", "target", "per_channel"),
-    [
-        (DType.INT32, DType.INT8, False),
-        (DType.INT32, DType.INT8, True),
-        (DType.INT8, DType.INT32, False),
-        (DType.INT16, DType.INT16, True),
-    ],
+    [(DType.INT32, DType.INT8, True), (DType.INT8, DType.INT32, False)],
 )
 def test_transforms_of_rescale_over_every_input(source, target, per_channel, rng):
     kernel = some_rescale(source, target, per_channel=per_channel)
