@@ -122,7 +122,7 @@ def rng():
 
 def device(values):
     """The values as a JAX array of the same type, int48 not narrowed."""
-    return _x64.from_numpy(values) if values.dtype == np.int64 else jnp.asarray(values)
+    return _x64.from_numpy(values) if values.dtype == np.int64 else jax.device_put(values)
 
 
 def operands(rng, types, shapes, length):
@@ -132,7 +132,7 @@ def operands(rng, types, shapes, length):
 
 
 def point(dtype, value=0):
-    return jnp.asarray(np.full(1, value, dtype.storage))
+    return jax.device_put(np.full(1, value, dtype.storage))
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -155,7 +155,7 @@ def test_integers(name, case, dtype, rng):
         }
         for x_zp, w_zp in sorted(points):
             zps = point(types["in_t"], x_zp), point(types["weight_t"], w_zp)
-            result = compiled(jnp.asarray(x), jnp.asarray(weight), device(bias), *zps)
+            result = compiled(jax.device_put(x), jax.device_put(weight), device(bias), *zps)
             assert result.dtype == types["out_t"].storage
             expected = DEFINITION[name](*wide, x_zp, w_zp, **attributes)
             note = f"{types['weight_t']}, {x_zp}, {w_zp}"
@@ -174,7 +174,7 @@ def test_largest_int48_sums(name):
         for weight_value, w_zp in ((-128, 127), (127, -128), (-128, 0)):
             x, weight = np.full(x_shape, x_value, np.int16), np.full(w_shape, weight_value, np.int8)
             zps = point(DType.INT16), point(DType.INT8, w_zp)
-            result = function(jnp.asarray(x), jnp.asarray(weight), device(bias), *zps)
+            result = function(jax.device_put(x), jax.device_put(weight), device(bias), *zps)
             wide = [v.astype(np.int64) for v in (x, weight, bias)]
             expected = DEFINITION[name](*wide, 0, w_zp, **attributes)
             np.testing.assert_array_equal(np.asarray(result), expected)
@@ -193,7 +193,7 @@ def test_floats(name, types, case, rng):
         for where in {"nowhere": (), "input": (x,), "weight": (weight,)}[special]:
             # Few, so that most windows stay free of them.
             where[tuple(rng.integers(0, n, 2) for n in where.shape)] = rng.choice(values, 2)
-        result = compiled(*map(jnp.asarray, (x, weight, bias)), *zps)
+        result = compiled(*map(jax.device_put, (x, weight, bias)), *zps)
         limits = magnitude(x, types["in_t"]), magnitude(weight, types["in_t"])
         with np.errstate(invalid="ignore"):
             reference = DEFINITION[name](
@@ -222,7 +222,7 @@ def _small(name, types, rng, case=None):
     x, weight, bias = operands(rng, types, (x_shape, w_shape), length)
     function = functools.partial(getattr(conv, name.lower()), acc_type=types["acc_t"], **attributes)
     zps = point(types["in_t"]), point(types["weight_t"])
-    return function, [jnp.asarray(x), jnp.asarray(weight), device(bias), *zps]
+    return function, [jax.device_put(x), jax.device_put(weight), device(bias), *zps]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_patches_stay_small(name, monkeypatch, rng):
     types = INTEGERS[DType.INT8]
     x_shape, w_shape, length, attributes = CASES[name]["uneven"]
     x, weight, bias = operands(rng, types, (x_shape, w_shape), length)
-    inputs = [*map(jnp.asarray, (x, weight, bias)), point(DType.INT8, -7), point(DType.INT8, 9)]
+    inputs = [*map(jax.device_put, (x, weight, bias)), point(DType.INT8, -7), point(DType.INT8, 9)]
     function = functools.partial(getattr(conv, name.lower()), acc_type=DType.INT32, **attributes)
     expected = jax.jit(function)(*inputs)
     for limit in (1, 150):
@@ -397,7 +397,7 @@ def test_a_long_kernel_is_exact(rng):
         function = jax.jit(functools.partial(conv.conv2d, acc_type=out, **attributes))
         zps = point(dtype), point(DType.INT8, 127)
         bias = device(np.zeros(1, out.storage))
-        result = function(jnp.asarray(values), jnp.asarray(weight), bias, *zps)
+        result = function(jax.device_put(values), jax.device_put(weight), bias, *zps)
         wide = values.astype(np.int64), weight.astype(np.int64), np.zeros(1, np.int64)
         expected = conv_oracle.conv(*wide, 0, 127, **attributes)
         np.testing.assert_array_equal(np.asarray(result), expected)
