@@ -15,6 +15,7 @@ from oracle.required import check, fits, terms, wrap
 from tosajax.checks.require import conv, matmul, pool, reduction
 from tosajax.checks.require._common import sum_overflows
 from tosajax.dtypes import DType
+from tosajax.fixedpoint import _x64
 from tosajax.report import UnsupportedError
 
 RNG = np.random.default_rng(1)
@@ -86,7 +87,7 @@ def test_digits(width, sign):
             values = [low, low + 1, -1, 0, 1, -low - 2, -low - 1, *near, *(-n for n in near)]
             values = np.array([v for v in values if low <= v < -low], np.int32)
             coefficient = np.int32(sign * gain)
-            traced, sums = jnp.asarray(values), lambda x, c=coefficient: x * c
+            traced, sums = jax.device_put(values), lambda x, c=coefficient: x * c
             found = sum_overflows(sums, traced, gain=gain, width=width)
             wanted = [not fits(int(v) * sign * gain, 32) for v in values]
             np.testing.assert_array_equal(found, wanted, f"{gain} times {values}")
@@ -220,6 +221,26 @@ def _conv_flags(sums, bias, bits, *, both):
     return {"r1": r1, "r2": r2} if both else {"r2": r2}
 
 
+def device(x):
+    return _x64.from_numpy(x) if x.dtype == np.int64 else jax.device_put(x)
+
+
+def check_each(require, examples, wanted, **attributes):
+    """The flags of every example by itself, in one program: `check` compiles three."""
+    flags = jax.jit(functools.partial(require, **attributes))
+    for at, (inputs, want) in enumerate(zip(examples, wanted, strict=True)):
+        found = flags(*map(device, inputs))
+        assert {rule: bool(flag) for rule, flag in found.items()} == want, at
+
+
+def check_batch(require, inputs, wanted, *, shared, **attributes):
+    """The flags of all examples at once, in one program."""
+    axes = tuple(None if n in shared else 0 for n in range(len(inputs)))
+    found = jax.jit(jax.vmap(functools.partial(require, **attributes), axes))(*map(device, inputs))
+    flags = {rule: np.asarray(flag).tolist() for rule, flag in found.items()}
+    assert flags == {rule: [want[rule] for want in wanted] for rule in wanted[0]}
+
+
 @each
 @pytest.mark.parametrize(("wide", "per_channel"), [(False, False), (False, True), (True, True)])
 def test_bias(name, wide, per_channel):
@@ -247,8 +268,8 @@ def test_bias(name, wide, per_channel):
     assert {w["r2"] for w in wanted} == {False, True}
     require = getattr(conv, f"{name}_require")
     acc_type = DType.INT48 if wide else DType.INT32
-    inputs = x, weight, np.stack(biases), x_zp, weight_zp
-    check(require, inputs, wanted, shared=(0, 1, 3, 4), acc_type=acc_type, **attributes)
+    examples = [(x, weight, bias, x_zp, weight_zp) for bias in biases]
+    check_each(require, examples, wanted, acc_type=acc_type, **attributes)
 
 
 @each
@@ -274,7 +295,7 @@ def test_bias_of_a_batch_of_inputs(name, wide):
     assert {w["r2"] for w in wanted} == {False, True}
     inputs = x, weight, bias, x_zp, weight_zp
     require, acc_type = getattr(conv, f"{name}_require"), DType.INT48 if wide else DType.INT32
-    check(require, inputs, wanted, shared=(1, 2, 4), acc_type=acc_type, **attributes)
+    check_batch(require, inputs, wanted, shared=(1, 2, 4), acc_type=acc_type, **attributes)
 
 
 @pytest.mark.parametrize("side", range(4))
@@ -283,12 +304,12 @@ def test_transpose_conv2d_crops(side):
     weight = np.ones((1, 3, 3, 1), np.int8)
     weight[0, *[(0, slice(None)), (2, slice(None)), (slice(None), 0), (slice(None), 2)][side]] = 100
     x, zp = np.full((1, 1, 1, 1), 100, np.int8), np.zeros(1, np.int8)
-    inputs = x[None], weight, np.array([MAX32 - 100], np.int32), zp, zp
+    inputs = x, weight, np.array([MAX32 - 100], np.int32), zp, zp
     attributes = {"stride": (1, 1), "acc_type": DType.INT32}
     for crop in (0, -1):
         pad = tuple(crop * (i == side) for i in range(4))
         require, wanted = conv.transpose_conv2d_require, [{"r2": crop == 0}]
-        check(require, inputs, wanted, shared=(1, 2, 3, 4), out_pad=pad, **attributes)
+        check_each(require, [inputs], wanted, out_pad=pad, **attributes)
 
 
 @each
@@ -435,7 +456,7 @@ def test_avg_pool2d_int8_at_the_limits():
         row = np.full(math.prod(size), -128, np.int8)
         row[:full] = 127
         row[full] = rest - 128
-        found = require(jnp.asarray(row.reshape(1, *size, 1)), zp, out)
+        found = require(jax.device_put(row.reshape(1, *size, 1)), zp, out)
         assert {rule: bool(flag) for rule, flag in found.items()} == {"r1": wanted}
 
 

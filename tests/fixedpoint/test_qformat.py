@@ -19,7 +19,11 @@ WIDTHS = [32, 64]
 
 
 def put(values, bits):
-    return _x64.from_numpy(np.array(values)) if bits == 64 else jnp.asarray(values, jnp.int32)
+    return (
+        _x64.from_numpy(np.array(values))
+        if bits == 64
+        else jax.device_put(np.asarray(values, jnp.int32))
+    )
 
 
 def dtype_of(bits):
@@ -51,7 +55,7 @@ def check(function, oracle, values, other, bits, dtype):
     """Equality over a grid of values and of shifts."""
     values, other = grid(values, other)
     expected = [oracle(v, limited(s)) for v, s in zip(values, other, strict=True)]
-    result = jax.jit(function)(put(values, bits), jnp.asarray(other, jnp.int32))
+    result = jax.jit(function)(put(values, bits), jax.device_put(np.asarray(other, jnp.int32)))
     assert result.dtype == dtype
     np.testing.assert_array_equal(np.asarray(result), expected)
 
@@ -111,7 +115,7 @@ def test_add_shifted(bits, bias_type):
     acc = [v for v in boundaries(bits)[::5] if abs(v) < 2**62]
     acc, bias = grid(acc, sorted(int(b) for b in ends))
     given = _x64.from_numpy(np.array(bias)) if bias_type is np.int64 else None
-    given = jnp.asarray(np.array(bias, bias_type)) if given is None else given
+    given = jax.device_put(np.array(bias, bias_type)) if given is None else given
     function = jax.jit(qformat.add_shifted)
     for shift in (-64, -31, -2, -1, 0, 1, 30, 31, 63):
         expected = [
@@ -139,7 +143,9 @@ def requantize_cases():
 @pytest.mark.parametrize("known", [True, False], ids=["constant", "traced"])
 def test_requantize(known):
     values, multipliers = requantize_cases()
-    value, multiplier = (jnp.asarray(x, jnp.int32)[None] for x in (values, multipliers))
+    value, multiplier = (
+        jax.device_put(np.asarray(x, jnp.int32))[None] for x in (values, multipliers)
+    )
     shifts = np.arange(-31, 32, dtype=np.int32)[:, None]
     expected = [
         [hifi_oracle.requantize(v, m, s) for v, m in zip(values, multipliers, strict=True)]
@@ -148,7 +154,7 @@ def test_requantize(known):
     if known:
         result = jax.jit(lambda v, m: qformat.requantize(v, m, shifts))(value, multiplier)
     else:
-        result = jax.jit(qformat.requantize)(value, multiplier, jnp.asarray(shifts))
+        result = jax.jit(qformat.requantize)(value, multiplier, jax.device_put(shifts))
     assert result.dtype == np.int32
     np.testing.assert_array_equal(result, expected)
 
@@ -156,7 +162,7 @@ def test_requantize(known):
 @pytest.mark.parametrize("shift", [-31, 0, 7])
 @pytest.mark.parametrize("make", [int, np.int64, jnp.int8])
 def test_requantize_takes_any_number(shift, make):
-    value = jnp.asarray([-(2**31), -77, 0, 12345, 2**31 - 1], jnp.int32)
+    value = jax.device_put(np.asarray([-(2**31), -77, 0, 12345, 2**31 - 1], jnp.int32))
     expected = [hifi_oracle.requantize(v, 3 * 2**29, shift) for v in value.tolist()]
     result = qformat.requantize(value, jnp.int32(3 * 2**29), make(shift))
     np.testing.assert_array_equal(result, expected)
@@ -168,10 +174,10 @@ def test_requantize_by_channel():
     expected = hifi_oracle.by_element(
         hifi_oracle.requantize, *(hifi_oracle.integers(x) for x in (value, multiplier, shift))
     )
-    row = jnp.asarray(multiplier[None], jnp.int32)
-    for given in (shift[None], jnp.asarray(shift[None], jnp.int32)):
+    row = jax.device_put(np.asarray(multiplier[None], jnp.int32))
+    for given in (shift[None], jax.device_put(np.asarray(shift[None], jnp.int32))):
         function = jax.jit(functools.partial(qformat.requantize, shift=given))
-        result = function(jnp.asarray(value, jnp.int32), row)
+        result = function(jax.device_put(np.asarray(value, jnp.int32)), row)
         np.testing.assert_array_equal(result, expected.astype(np.int64))
 
 
@@ -184,13 +190,15 @@ def test_multiply_q31(rounding):
         hifi_oracle.saturate(exact(x * y, 1 << 31), np.int32) for x, y in zip(a, b, strict=True)
     ]
     function = getattr(qformat, f"multiply_q31_half_{rounding}")
-    result = jax.jit(function)(jnp.asarray(a, jnp.int32), jnp.asarray(b, jnp.int32))
+    result = jax.jit(function)(
+        jax.device_put(np.asarray(a, jnp.int32)), jax.device_put(np.asarray(b, jnp.int32))
+    )
     assert result.dtype == np.int32
     np.testing.assert_array_equal(result, expected)
 
 
 def test_the_two_q31_products_differ_on_negative_ties_only():
-    a, half = jnp.asarray([-3, -2, -1, 1, 2, 3], jnp.int32), jnp.int32(2**30)
+    a, half = jax.device_put(np.asarray([-3, -2, -1, 1, 2, 3], jnp.int32)), jnp.int32(2**30)
     np.testing.assert_array_equal(qformat.multiply_q31_half_up(a, half), [-1, -1, 0, 1, 1, 2])
     np.testing.assert_array_equal(qformat.multiply_q31_half_away(a, half), [-2, -1, -1, 1, 1, 2])
 
@@ -200,7 +208,9 @@ FUNCTIONS = {
     "shift_right_half_up": lambda v, s: qformat.shift_right_half_up(v, abs(s)),
     "shift_right_half_away": lambda v, s: qformat.shift_right_half_away(v, abs(s)),
     "shift_and_round": lambda v, s: qformat.shift_and_round(v, s, np.int16),
-    "add_shifted": lambda v, s: qformat.add_shifted(v, jnp.asarray([3, -9, 77], jnp.int8), s),
+    "add_shifted": lambda v, s: qformat.add_shifted(
+        v, jax.device_put(np.asarray([3, -9, 77], jnp.int8)), s
+    ),
     "requantize": lambda v, s: qformat.requantize(v, jnp.int32(3 * 2**29), s),
     "multiply_q31_half_up": lambda v, s: qformat.multiply_q31_half_up(v, s << 20),
 }
@@ -215,7 +225,7 @@ def test_transforms(name, bits):
     function = FUNCTIONS[name]
     ends = np.iinfo(dtype_of(bits))
     rows = np.array([[ends.min, 77, -5], [ends.max, -77, 0], [3, 12345, -54321]])
-    value, shift = put(rows, bits), jnp.asarray([-3, 30, -1], jnp.int32)
+    value, shift = put(rows, bits), jax.device_put(np.asarray([-3, 30, -1], jnp.int32))
     parts = [put(row, bits) for row in rows]
     expected = np.stack([np.asarray(function(v, s)) for v, s in zip(parts, shift, strict=True)])
     for result in (

@@ -75,7 +75,7 @@ def test_apply_scale_32_every_shift(double_round):
         scale_32(v, m, s, double_round)
         for v, m, s in zip(value.tolist(), multiplier.tolist(), shift.tolist(), strict=True)
     ]
-    result = function(*map(jnp.asarray, (value, multiplier, shift)))
+    result = function(*map(jax.device_put, (value, multiplier, shift)))
     assert result.dtype == np.int32
     np.testing.assert_array_equal(np.asarray(result, np.int64), expected)
 
@@ -92,7 +92,7 @@ def test_apply_scale_32_constant_shifts(lowest, double_round):
         for v, m, s in zip(value.tolist(), multiplier.tolist(), shift.tolist(), strict=True)
     ]
     for call in (function, jax.jit(function)):
-        result = call(jnp.asarray(value), jnp.asarray(multiplier))
+        result = call(jax.device_put(value), jax.device_put(multiplier))
         np.testing.assert_array_equal(np.asarray(result, np.int64), expected)
 
 
@@ -100,19 +100,21 @@ def test_apply_scale_32_constant_shifts(lowest, double_round):
 @pytest.mark.parametrize("shift", [32, 33, 34, 62])
 def test_apply_scale_32_constant_shift_beyond_the_defined_range(shift, double_round):
     """Constant or traced, a shift gives the same bits even where the specification gives none."""
-    value = jnp.asarray([INT32.min, INT32.min + 1, -1, 0, 1, INT32.max - 1, INT32.max], jnp.int32)
+    value = jax.device_put(
+        np.asarray([INT32.min, INT32.min + 1, -1, 0, 1, INT32.max - 1, INT32.max], jnp.int32)
+    )
     multiplier, amount = (
-        jnp.asarray([[0], [1], [2**30], [2**31 - 1]], jnp.int32),
+        jax.device_put(np.asarray([[0], [1], [2**30], [2**31 - 1]], jnp.int32)),
         np.array([[shift]], np.int8),
     )
     scale = functools.partial(apply_scale_32, value[None], multiplier, double_round=double_round)
-    np.testing.assert_array_equal(scale(shift=amount), scale(shift=jnp.asarray(amount)))
+    np.testing.assert_array_equal(scale(shift=amount), scale(shift=jax.device_put(amount)))
 
 
 def test_apply_scale_32_broadcasts():
     value = np.array([[-100, 7, 90], [5, -6, 127]], np.int32)
     multiplier, shift = np.array([[2**30, 2**31 - 1, 3]], np.int32), np.array([[30], [40]], np.int8)
-    result = apply_scale_32(*map(jnp.asarray, (value, multiplier, shift)))
+    result = apply_scale_32(*map(jax.device_put, (value, multiplier, shift)))
     grid = np.broadcast_arrays(value, multiplier, shift)
     expected = [
         scale_32(v, m, s, False)
@@ -134,8 +136,12 @@ def test_apply_scale_16_every_shift(bits):
         if INT32.min <= scale_16(v, m, s) <= INT32.max
     ]
     value, multiplier, shift = (np.array(column) for column in zip(*cases, strict=True))
-    wide = _x64.from_numpy(value) if bits == 48 else jnp.asarray(value, jnp.int32)
-    inputs = wide, jnp.asarray(multiplier, jnp.int16), jnp.asarray(shift, jnp.int8)
+    wide = _x64.from_numpy(value) if bits == 48 else jax.device_put(np.asarray(value, jnp.int32))
+    inputs = (
+        wide,
+        jax.device_put(np.asarray(multiplier, jnp.int16)),
+        jax.device_put(np.asarray(shift, jnp.int8)),
+    )
     expected = [scale_16(*case) for case in cases]
     for function in (apply_scale_16, jax.jit(apply_scale_16)):
         result = function(*inputs)
@@ -157,7 +163,7 @@ def test_multiply_and_shift_every_shift():
     value, other, shift = (np.array(column) for column in zip(*cases, strict=True))
     inputs = value.astype(np.int32), other.astype(np.int32), shift.astype(np.int8)
     for function in (multiply_and_shift, jax.jit(multiply_and_shift)):
-        result = function(*map(jnp.asarray, inputs))
+        result = function(*map(jax.device_put, inputs))
         assert result.dtype == np.int32
         np.testing.assert_array_equal(np.asarray(result, np.int64), expected)
 
@@ -193,7 +199,7 @@ def test_saturate(dtype, unsigned):
     clipped = np.array([min(max(v, low), high) for v in values.tolist()])
     expected = clipped.astype(f"u{bits // 8}").view(dtype) if unsigned else clipped.astype(dtype)
     function = functools.partial(saturate, dtype=dtype, unsigned=unsigned)
-    for result in (function(jnp.asarray(values)), jax.jit(function)(jnp.asarray(values))):
+    for result in (function(jax.device_put(values)), jax.jit(function)(jax.device_put(values))):
         assert result.dtype == dtype
         np.testing.assert_array_equal(result, expected)
 
@@ -207,7 +213,10 @@ def test_apply_lookup_every_int16():
     index, fraction = (value + 32768) >> 7, value & 0x7F
     for table in (gentle, edges, np.full(513, 32767), np.arange(513) * 127 - 32768):
         expected = (table[index] << 7) + (table[index + 1] - table[index]) * fraction
-        inputs = jnp.asarray(table, jnp.int16), jnp.asarray(value, jnp.int16)
+        inputs = (
+            jax.device_put(np.asarray(table, jnp.int16)),
+            jax.device_put(np.asarray(value, jnp.int16)),
+        )
         for function in (apply_lookup, jax.jit(apply_lookup)):
             result = function(*inputs)
             assert result.dtype == np.int32
@@ -220,14 +229,22 @@ def _inputs(name):
     shift = np.array([[20], [25], [40]])
     if name == "apply_lookup":
         table = np.arange(513) * 3 - 700
-        return jnp.asarray(np.stack([table, -table, table[::-1]]), jnp.int16), jnp.asarray(
-            value % 65536 - 32768, jnp.int16
-        )
+        return jax.device_put(
+            np.asarray(np.stack([table, -table, table[::-1]]), jnp.int16)
+        ), jax.device_put(np.asarray(value % 65536 - 32768, jnp.int16))
     if name == "saturate":
-        return (jnp.asarray(value, jnp.int32),)
-    wide = _x64.from_numpy(value << 20) if name.endswith("48") else jnp.asarray(value, jnp.int32)
+        return (jax.device_put(np.asarray(value, jnp.int32)),)
+    wide = (
+        _x64.from_numpy(value << 20)
+        if name.endswith("48")
+        else jax.device_put(np.asarray(value, jnp.int32))
+    )
     narrow = jnp.int32 if name.startswith("apply_scale_32") else jnp.int16
-    return wide, jnp.asarray(multiplier, narrow), jnp.asarray(shift, jnp.int8)
+    return (
+        wide,
+        jax.device_put(np.asarray(multiplier, narrow)),
+        jax.device_put(np.asarray(shift, jnp.int8)),
+    )
 
 
 FUNCTIONS = {

@@ -57,7 +57,7 @@ def test_soft_round_is_the_slope_of_a_smooth_step(temperature):
         return middle + np.tanh((v - middle) / temperature) / (2 * np.tanh(0.5 / temperature))
 
     want = (smooth(v + 1e-6) - smooth(v - 1e-6)) / 2e-6
-    found = slopes(grad.soft_round(temperature), jnp.asarray(v, jnp.float32))
+    found = slopes(grad.soft_round(temperature), jax.device_put(np.asarray(v, jnp.float32)))
     np.testing.assert_allclose(found, want, rtol=2e-3, atol=1e-4)
 
 

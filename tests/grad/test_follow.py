@@ -22,9 +22,9 @@ def test_values_keep_every_bit(dtype):
     stacked = flush(values) if dtype == jnp.bfloat16 else values
     for source in (1.0, -jnp.inf, jnp.nan):
         source = jnp.full(values.shape, source)
-        assert_identical(follow(jnp.asarray(values), source), values)
-        assert_identical(jax.jit(follow)(jnp.asarray(values), source), values)
-        assert_transforms(follow, jnp.asarray(stacked), source)
+        assert_identical(follow(jax.device_put(values), source), values)
+        assert_identical(jax.jit(follow)(jax.device_put(values), source), values)
+        assert_transforms(follow, jax.device_put(stacked), source)
 
 
 def test_gradients_are_those_of_the_source():

@@ -52,12 +52,14 @@ def digits(data):
 
 def random_like(tree: Any, seed: int) -> Any:
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), jnp.float32), tree)
+    return jax.tree.map(
+        lambda x: jax.device_put(np.asarray(rng.normal(size=x.shape), jnp.float32)), tree
+    )
 
 
 def inner(a: Any, b: Any) -> float:
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return sum(float((x * y).sum()) for x, y in pairs)
+    return sum(float((np.asarray(x) * np.asarray(y)).sum()) for x, y in pairs)
 
 
 def test_forward_and_reverse_mode_agree(digits):
@@ -129,7 +131,7 @@ def test_estimators_by_operator(data):
 
     def gradient(**options: Any) -> np.ndarray:
         fn, params = tosajax.differentiable(graph, **options)
-        q = jnp.asarray(x)
+        q = jax.device_put(x)
         out = jax.jit(jax.grad(lambda s: tie(fn(params, QTensor(q, s))[0]).sum()))
         return np.asarray(out(q.astype(jnp.float32)))
 
@@ -176,19 +178,23 @@ def test_loops_have_a_reverse_mode_for_so_many_turns(turns):
     first, x = jnp.array([6 - turns], jnp.int32), np.array([1, -2, 3], np.int32)
 
     def run(s: jax.Array) -> Any:
-        return fn(params, first, QTensor(jnp.asarray(x), s))[-1]
+        return fn(params, first, QTensor(jax.device_put(x), s))[-1]
 
     def loss(s: jax.Array) -> jax.Array:
         return (tie(run(s)) ** 2).sum()
 
-    real = jnp.asarray(x, jnp.float32)
+    @jax.jit
+    def derivatives(real: jax.Array, along: jax.Array) -> Any:
+        moved = jax.jvp(loss, (real,), (along,))[1]
+        return moved, *jax.jvp(jax.grad(loss), (real,), (along,))
+
+    real = x.astype(np.float32)
     want = 2 * 4.0**turns if turns <= 5 else np.nan
-    np.testing.assert_array_equal(jax.jit(run)(real).q, plain(constants, first, x)[-1])
-    np.testing.assert_array_equal(jax.jit(jax.grad(loss))(real), want * x)
+    np.testing.assert_array_equal(jax.jit(run)(real).q, jax.jit(plain)(constants, first, x)[-1])
     for along in np.array([[1, 2, -1], [3, 1, 1]], np.float32):
-        (moved,) = jax.jvp(loss, (real,), (along,))[1:]
+        moved, gradient, product = derivatives(real, along)
+        np.testing.assert_array_equal(gradient, want * x)
         np.testing.assert_array_equal(moved, want * (x * along).sum())
-        (product,) = jax.jvp(jax.grad(loss), (real,), (along,))[1:]
         np.testing.assert_array_equal(product, want * along)
 
 

@@ -87,6 +87,29 @@ def of_shadows(form: Callable[[QTensor, QTensor], QTensor]) -> Callable[..., jax
     return lambda x, w: (tie(form(QTensor(X, x), QTensor(W, w))) ** 2).sum()
 
 
+def run(form: Callable[[QTensor, QTensor], QTensor], x: Any, w: Any) -> QTensor:
+    """The form of X and W with these shadows."""
+    return jax.jit(form)(QTensor(X, x), QTensor(W, w))
+
+
+@jax.jit(static_argnums=0)
+def forward(form: Any, reals: Any, along: Any) -> Any:
+    """The loss of a form, and its derivative."""
+    return jax.jvp(of_shadows(form), reals, along)
+
+
+@jax.jit(static_argnums=0)
+def backward(form: Any, reals: Any) -> Any:
+    return jax.grad(of_shadows(form), argnums=(0, 1))(*reals)
+
+
+@jax.jit(static_argnums=0)
+def second(form: Any, reals: Any, along: Any) -> Any:
+    """The product of all second derivatives and a direction."""
+    gradient = jax.grad(of_shadows(form), argnums=(0, 1))
+    return jax.jvp(gradient, reals, along)[1]
+
+
 def close(found: Any, want: Any) -> None:
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
@@ -98,55 +121,57 @@ OTHER = jnp.array([-1.0, 0.7, 2.0]), jnp.array([1.0, -0.2, 0.4])
 
 
 def test_the_steps_saturate_somewhere_only():
-    one = step(QTensor.of(X), QTensor.of(W))
+    one = run(step, *SHADOWS)
     np.testing.assert_array_equal(one.q, [73, -87, 1])
-    slopes = jax.grad(of_shadows(plain))(*SHADOWS)
+    slopes, _ = backward(plain, SHADOWS)
     assert np.count_nonzero(slopes) not in (0, 3)
+
+
+def test_values_are_those_without_jit():
+    x, w = QTensor.of(X), QTensor.of(W)
+    for form in (step, scanned):
+        found, want = form(x, w), run(form, *SHADOWS)
+        np.testing.assert_array_equal(found.q, want.q)
+        np.testing.assert_allclose(found.shadow, want.shadow, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_values_and_forward_mode(name):
     form = FORMS[name]
-    want = plain(QTensor.of(X), QTensor.of(W))
+    compiled, want = jax.jit(form), run(plain, *SHADOWS)
     for scale in (1, -1000):
-        found = form(*(QTensor(q, scale * s) for q, s in zip((X, W), SHADOWS, strict=True)))
+        found = compiled(*(QTensor(q, scale * s) for q, s in zip((X, W), SHADOWS, strict=True)))
         assert found.dtype == jnp.int8
         np.testing.assert_array_equal(found.q, want.q)
         np.testing.assert_allclose(found.shadow, want.shadow, rtol=1e-6)
-    close(*(jax.jvp(of_shadows(f), SHADOWS, ALONG) for f in (form, plain)))
+    close(*(forward(f, SHADOWS, ALONG) for f in (form, plain)))
 
 
 @pytest.mark.parametrize("name", [name for name in FORMS if name != "while"])
 def test_reverse_mode_and_second_derivatives(name):
-    loss = of_shadows(FORMS[name])
-    close(*(jax.grad(of_shadows(f), argnums=(0, 1))(*SHADOWS) for f in (FORMS[name], plain)))
-
-    def product(along: Any) -> Any:
-        return jax.jvp(jax.grad(loss, argnums=(0, 1)), SHADOWS, along)[1]
+    form = FORMS[name]
+    close(*(backward(f, SHADOWS) for f in (form, plain)))
 
     def inner(a: Any, b: Any) -> float:
-        return sum(float(x @ y) for x, y in zip(a, b, strict=True))
+        return sum(float(np.vdot(x, y)) for x, y in zip(a, b, strict=True))
 
-    ahead, back = inner(OTHER, product(ALONG)), inner(ALONG, product(OTHER))
+    along, other = second(form, SHADOWS, ALONG), second(form, SHADOWS, OTHER)
+    ahead, back = inner(OTHER, along), inner(ALONG, other)
     assert ahead != 0
     np.testing.assert_allclose(ahead, back, rtol=1e-5)
-    close(
-        product(ALONG),
-        jax.jvp(jax.grad(of_shadows(plain), argnums=(0, 1)), SHADOWS, ALONG)[1],
-    )
+    close(along, second(plain, SHADOWS, ALONG))
 
 
 def test_loops_of_unknown_length_have_no_reverse_mode():
     with pytest.raises(ValueError, match="Reverse-mode differentiation"):
-        jax.grad(of_shadows(repeated))(*SHADOWS)
+        backward(repeated, SHADOWS)
 
 
 def test_export():
     x, w = QTensor.of(X), QTensor.of(W)
     exported = jax.export.export(jax.jit(plain))(x, w)
     again: Any = jax.export.deserialize(exported.serialize(vjp_order=1))
-    found, want = again.call(x, w), plain(x, w)
+    found, want = again.call(x, w), run(plain, *SHADOWS)
     np.testing.assert_array_equal(found.q, want.q)
     np.testing.assert_array_equal(found.shadow, want.shadow)
-    slopes = jax.grad(of_shadows(again.call), argnums=(0, 1))(*SHADOWS)
-    close(slopes, jax.grad(of_shadows(plain), argnums=(0, 1))(*SHADOWS))
+    close(*(backward(f, SHADOWS) for f in (again.call, plain)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle.table_rows import rows
@@ -18,6 +17,6 @@ def test_identity(name, types):
     dtype = types["in_out_t"].storage
     small = np.arange(-3, 4)
     wide = dtype == np.int64
-    x = _x64.from_numpy(small * 2**40) if wide else jnp.asarray(small.astype(dtype))
+    x = _x64.from_numpy(small * 2**40) if wide else jax.device_put(small.astype(dtype))
     assert_identical(identity(x), x)
     assert_identical(jax.jit(identity)(x), x)

@@ -51,7 +51,7 @@ def test_arithmetic_right_shift(name, types, round, rng):
     a, b = shift_operands(dtype, rng)
     expected = oracle.over(lambda x, s: oracle.arithmetic_right_shift(x, s, round), dtype, a, b)
     assert_identical(
-        ops.arithmetic_right_shift(jnp.asarray(a), jnp.asarray(b), round=round), expected
+        ops.arithmetic_right_shift(jax.device_put(a), jax.device_put(b), round=round), expected
     )
 
 
@@ -64,7 +64,7 @@ def test_logical_shift_works_within_the_width_of_the_type(name, types, rng):
     a, b = shift_operands(dtype, rng)
     reference = getattr(oracle, name.lower())
     expected = oracle.over(lambda x, s: reference(x, s, bits), dtype, a, b)
-    assert_identical(getattr(ops, name.lower())(jnp.asarray(a), jnp.asarray(b)), expected)
+    assert_identical(getattr(ops, name.lower())(jax.device_put(a), jax.device_put(b)), expected)
 
 
 @pytest.mark.parametrize(("name", "types"), integer_rows(*BITWISE))
@@ -72,7 +72,7 @@ def test_bitwise(name, types, rng):
     dtype = types["in_out_t"].storage
     a, b = pairs(dtype, rng)
     function = {"AND": int.__and__, "OR": int.__or__, "XOR": int.__xor__}[name.split("_")[1]]
-    result = getattr(ops, name.lower())(jnp.asarray(a), jnp.asarray(b))
+    result = getattr(ops, name.lower())(jax.device_put(a), jax.device_put(b))
     assert_identical(result, oracle.over(function, dtype, a, b))
 
 
@@ -90,7 +90,7 @@ def test_intdiv_truncates_toward_zero(rng):
     defined = (b != 0) & ~((a == INT32.type(-(2**31))) & (b == -1))
     a, b = a[defined], b[defined]
     assert_identical(
-        ops.intdiv(jnp.asarray(a), jnp.asarray(b)), oracle.over(oracle.intdiv, np.int32, a, b)
+        ops.intdiv(jax.device_put(a), jax.device_put(b)), oracle.over(oracle.intdiv, np.int32, a, b)
     )
 
 
@@ -106,7 +106,7 @@ def test_maximum_and_minimum_of_integers(name, types, nan_mode, rng):
     dtype = types["in_out_t"].storage
     a, b = pairs(dtype, rng)
     function = max if name == "MAXIMUM" else min
-    result = getattr(ops, name.lower())(jnp.asarray(a), jnp.asarray(b), nan_mode=nan_mode)
+    result = getattr(ops, name.lower())(jax.device_put(a), jax.device_put(b), nan_mode=nan_mode)
     assert_identical(result, oracle.over(function, dtype, a, b))
 
 
@@ -119,7 +119,7 @@ def test_maximum_and_minimum_of_floats(name, types, nan_mode, rng):
     function = getattr(np, name.lower())
     if nan_mode is NanMode.IGNORE:
         function = np.fmax if name == "MAXIMUM" else np.fmin
-    result = getattr(ops, name.lower())(jnp.asarray(a), jnp.asarray(b), nan_mode=nan_mode)
+    result = getattr(ops, name.lower())(jax.device_put(a), jax.device_put(b), nan_mode=nan_mode)
     float_bounds.assert_within(np.asarray(result), (a, b), function, oracle.units(0))
 
 
@@ -128,7 +128,7 @@ def test_maximum_and_minimum_of_floats(name, types, nan_mode, rng):
 )
 def test_mul_of_narrow_integers_is_the_full_product(name, types, rng):
     a, b = pairs(types["in_t"].storage, rng)
-    result = ops.mul(jnp.asarray(a), jnp.asarray(b), jnp.zeros(1, jnp.int8))
+    result = ops.mul(jax.device_put(a), jax.device_put(b), jnp.zeros(1, jnp.int8))
     assert_identical(result, oracle.over(lambda x, y: x * y, np.int32, a, b))
 
 
@@ -160,7 +160,7 @@ def test_mul_of_int32_hits_ties_of_both_signs():
         factor = min(2 ** (shift - 1), 2**30)
         b = np.full_like(a, factor)
         expected = [oracle.mul(int(x), factor, shift) for x in a]
-        result = ops.mul(jnp.asarray(a), jnp.asarray(b), jnp.array([shift], jnp.int8))
+        result = ops.mul(jax.device_put(a), jax.device_put(b), jnp.array([shift], jnp.int8))
         np.testing.assert_array_equal(result, np.array([oracle.wrap(v, 32) for v in expected]))
 
 
@@ -175,7 +175,7 @@ def test_float_arithmetic_is_rounded_correctly(name, types, rng):
     )
     function = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply}[name]
     extra = [jnp.zeros(1, jnp.int8)] if name == "MUL" else []
-    result = getattr(ops, name.lower())(jnp.asarray(a), jnp.asarray(b), *extra)
+    result = getattr(ops, name.lower())(jax.device_put(a), jax.device_put(b), *extra)
     assert result.dtype == dtype
     bound = oracle.units(0.5)
     float_bounds.assert_within(np.asarray(result), (a, b), function, bound)
@@ -195,7 +195,7 @@ def test_pow(name, types, rng):
     positive = [float_bounds.widen(float_bounds.flush(x)) > 0 for x in (a, b)]
     defined = np.isfinite(wide_a) & np.isfinite(wide_b) & (positive[0] | positive[1])
     a, b = a[defined], b[defined]
-    result = ops.pow(jnp.asarray(a), jnp.asarray(b))
+    result = ops.pow(jax.device_put(a), jax.device_put(b))
     assert result.dtype == dtype
     float_bounds.assert_within(np.asarray(result), (a, b), np.power, oracle.pow_bound)
 
@@ -213,7 +213,7 @@ def test_pow_of_subnormal_values_in_short_arrays(name, types):
 def test_table_of_int8_reads_every_entry(rng):
     entries = rng.permutation(np.arange(-128, 128)).astype(np.int8)
     values = np.arange(-128, 128, dtype=np.int8)
-    result = ops.table(jnp.asarray(values), jnp.asarray(entries))
+    result = ops.table(jax.device_put(values), jax.device_put(entries))
     assert_identical(result, np.array([entries[int(v) + 128] for v in values], np.int8))
 
 
@@ -223,58 +223,43 @@ def test_table_of_int16_interpolates_every_value(rng):
     values = np.arange(-32768, 32768, dtype=np.int16)
     table = [int(v) for v in entries]
     expected = oracle.over(lambda v: oracle.lookup(table, v), np.int32, values)
-    assert_identical(ops.table(jnp.asarray(values), jnp.asarray(entries)), expected)
+    assert_identical(ops.table(jax.device_put(values), jax.device_put(entries)), expected)
 
 
-@pytest.mark.parametrize(
-    "shapes", [((2, 1, 3), (1, 4, 3)), ((1, 1), (3, 2)), ((), ()), ((5,), (1,))]
-)
+BROADCAST = [((2, 1, 3), (1, 4, 3)), ((1, 1), (3, 2)), ((), ()), ((5,), (1,))]
+
+
 @pytest.mark.parametrize(
     "name",
     ["ADD", "SUB", "INTDIV", "MAXIMUM", "MUL", "LOGICAL_RIGHT_SHIFT", "POW", *BITWISE, *LOGICAL],
 )
-def test_axes_of_size_one_are_broadcast(name, shapes, rng):
+def test_axes_of_size_one_are_broadcast(name, rng):
     dtype = {"POW": np.float32}.get(name, np.bool_ if name in LOGICAL else np.int32)
-    a, b = (jnp.asarray(rng.integers(1, 9, s).astype(dtype)) for s in shapes)
-    full = np.broadcast_shapes(*shapes)
-    extra = [jnp.zeros(1, jnp.int8)] if name == "MUL" else []
-    function = getattr(ops, name.lower())
-    expected = function(jnp.broadcast_to(a, full), jnp.broadcast_to(b, full), *extra)
-    assert expected.shape == full
-    assert_identical(function(a, b, *extra), expected)
+    pairs = [[rng.integers(1, 9, s).astype(dtype) for s in shapes] for shapes in BROADCAST]
+    full = [
+        [np.broadcast_to(x, np.broadcast_shapes(*s)) for x in p]
+        for p, s in zip(pairs, BROADCAST, strict=True)
+    ]
+    extra = [np.zeros(1, np.int8)] if name == "MUL" else []
+
+    @jax.jit
+    def run(pairs):
+        return [getattr(ops, name.lower())(a, b, *extra) for a, b in pairs]
+
+    for result, expected, (a, _) in zip(run(pairs), run(full), full, strict=True):
+        assert expected.shape == a.shape
+        assert_identical(result, expected)
 
 
-@pytest.mark.parametrize("name", ["ADD", "SUB", "MAXIMUM", "INTDIV", *BITWISE])
-def test_transforms_of_integers(name, rng):
-    a, b = (jnp.asarray(rng.integers(1, 100, (1, 4), np.int32)) for _ in range(2))
-    assert_transforms(getattr(ops, name.lower()), a, b)
-
-
-@pytest.mark.parametrize("name", ["ADD", "MUL", "POW", "MAXIMUM"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_transforms_of_floats(name, dtype, rng):
-    a, b = (jnp.asarray(rng.uniform(0.5, 2, (1, 4)).astype(dtype)) for _ in range(2))
-    extra = [jnp.zeros(1, jnp.int8)] if name == "MUL" else []
-    assert_transforms(lambda x, y: getattr(ops, name.lower())(x, y, *extra), a, b, exact=False)
-
-
-@pytest.mark.parametrize("shift", [0, 1, 31, 60])
+@pytest.mark.parametrize("shift", [0, 31])
 def test_transforms_of_mul_with_a_traced_shift(shift, rng):
-    a, b = (jnp.asarray(integers(np.int32, 300, rng)).reshape(3, 100) for _ in range(2))
+    a, b = (jax.device_put(integers(np.int32, 300, rng)).reshape(3, 100) for _ in range(2))
     assert_transforms(ops.mul, a, b, jnp.array([shift], jnp.int8))
 
 
-def test_transforms_of_shifts_and_tables(rng):
-    a = jnp.asarray(boundaries(np.int8))
-    shift = jnp.asarray(rng.integers(0, 8, a.shape, np.int8))
-    for name in SHIFTS:
-        extra = {"round": True} if name.startswith("ARITH") else {}
-        assert_transforms(
-            lambda x, y, n=name, e=extra: getattr(ops, n.lower())(x, y, **e), a, shift
-        )
-    assert_transforms(ops.table, a, jnp.asarray(integers(np.int8, 256, rng)))
-    entries = jnp.asarray(rng.integers(-9000, 9000, 513, np.int16))
-    assert_transforms(ops.table, jnp.asarray(boundaries(np.int16)), entries)
+def test_transforms_of_a_table_of_int16(rng):
+    entries = jax.device_put(rng.integers(-9000, 9000, 513, np.int16))
+    assert_transforms(ops.table, jax.device_put(boundaries(np.int16)), entries)
 
 
 def test_gradients_of_floats_are_those_of_the_formulas():
@@ -288,6 +273,6 @@ def test_gradients_of_floats_are_those_of_the_formulas():
 
 
 def test_64_bit_types_are_in_products_only(rng):
-    a = jnp.asarray(integers(np.int32, 10, rng))
+    a = jax.device_put(integers(np.int32, 10, rng))
     text = jax.jit(ops.mul).lower(a, a, jnp.zeros(1, jnp.int8)).as_text()
     assert not operations_of_64_bits(text)

@@ -43,7 +43,7 @@ def test_transforms(name, types):
     dtype = types["in_out_t"].storage
     condition = jnp.array([[True], [False]])
     assert_transforms(
-        ops.select, condition, *(jnp.asarray(values(dtype, (1, 5), rng)) for _ in range(2))
+        ops.select, condition, *(jax.device_put(values(dtype, (1, 5), rng)) for _ in range(2))
     )
 
 

@@ -56,7 +56,7 @@ def test_float_function_meets_the_bound(name, types, rng):
 @pytest.mark.parametrize(("name", "types"), float_rows(*FUNCTIONS))
 def test_infinities_zeros_and_nan(name, types):
     dtype = types["in_out_t"].storage
-    x = jnp.asarray(np.array([-np.inf, np.inf, -0.0, 0.0, np.nan]).astype(dtype))
+    x = jax.device_put(np.array([-np.inf, np.inf, -0.0, 0.0, np.nan]).astype(dtype))
     expected = np.array([*FUNCTIONS[name][2], np.nan]).astype(dtype)
     assert_identical(getattr(ops, name.lower())(x), expected)
 
@@ -77,9 +77,9 @@ def test_negate_of_floats_flips_the_sign(name, types, rng):
     dtype = types["in_out_t"].storage
     x = float_values(dtype, rng)
     zero = jnp.zeros(1, dtype)
-    result = np.asarray(ops.negate(jnp.asarray(x), zero, zero))
+    result = np.asarray(ops.negate(jax.device_put(x), zero, zero))
     float_bounds.assert_within(result, (x,), np.negative, oracle.units(0))
-    signed = jnp.asarray(np.array([-np.inf, np.inf, -0.0, 0.0]).astype(dtype))
+    signed = jax.device_put(np.array([-np.inf, np.inf, -0.0, 0.0]).astype(dtype))
     assert_identical(ops.negate(signed, zero, zero), np.asarray(signed)[[1, 0, 3, 2]])
 
 
@@ -104,19 +104,19 @@ def test_negate_of_integers_saturates(name, types, rng):
 def test_abs_of_int32(rng):
     x = integers(np.int32, 2000, rng)
     x = x[x != -(2**31)]
-    assert_identical(ops.abs(jnp.asarray(x)), oracle.over(int.__abs__, np.int32, x))
+    assert_identical(ops.abs(jax.device_put(x)), oracle.over(int.__abs__, np.int32, x))
 
 
 @pytest.mark.parametrize(("name", "types"), integer_rows("BITWISE_NOT"))
 def test_bitwise_not(name, types, rng):
     dtype = types["in_out_t"].storage
     x = integers(dtype, 2000, rng)
-    assert_identical(ops.bitwise_not(jnp.asarray(x)), oracle.over(int.__invert__, dtype, x))
+    assert_identical(ops.bitwise_not(jax.device_put(x)), oracle.over(int.__invert__, dtype, x))
 
 
 def test_clz(rng):
     x = integers(np.int32, 2000, rng)
-    assert_identical(ops.clz(jnp.asarray(x)), oracle.over(oracle.clz, np.int32, x))
+    assert_identical(ops.clz(jax.device_put(x)), oracle.over(oracle.clz, np.int32, x))
 
 
 def test_logical_not():
@@ -126,16 +126,16 @@ def test_logical_not():
 
 @pytest.mark.parametrize("name", [*FUNCTIONS, "BITWISE_NOT", "CLZ", "LOGICAL_NOT"])
 def test_transforms(name):
-    x = jnp.asarray(np.array([[0.5, 1.5, 2.25]], np.float32))
+    x = jax.device_put(np.array([[0.5, 1.5, 2.25]], np.float32))
     if name in ("BITWISE_NOT", "CLZ"):
-        x = jnp.asarray(boundaries(np.int32))
+        x = jax.device_put(boundaries(np.int32))
     if name == "LOGICAL_NOT":
         x = jnp.array([True, False, False])
     assert_transforms(getattr(ops, name.lower()), x, exact=x.dtype != jnp.float32)
 
 
 def test_transforms_of_negate_with_traced_zero_points():
-    x = jnp.asarray(boundaries(np.int8)).reshape(1, -1)
+    x = jax.device_put(boundaries(np.int8)).reshape(1, -1)
     zps = [jnp.array([z], jnp.int8) for z in (-128, 125)]
     assert_transforms(ops.negate, x, *zps)
 
@@ -152,7 +152,7 @@ def test_rank_zero():
 )
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_gradients_are_those_of_the_formulas(name, slope, dtype):
-    gradient = jax.grad(getattr(ops, name.lower()))(jnp.asarray(0.5, dtype))
+    gradient = jax.grad(getattr(ops, name.lower()))(jax.device_put(np.asarray(0.5, dtype)))
     assert gradient.dtype == dtype
     np.testing.assert_allclose(gradient.astype(jnp.float32), slope, rtol=1e-2)
 
@@ -165,5 +165,5 @@ def test_clz_of_a_constant():
     """XLA itself counts -32 for a negative number that it knows when it compiles."""
     values = np.array([-(2**31), -5, -1, 0, 1, 2**31 - 1], np.int32)
     expected = [0, 0, 0, 32, 31, 1]
-    np.testing.assert_array_equal(jax.jit(lambda: ops.clz(jnp.asarray(values)))(), expected)
+    np.testing.assert_array_equal(jax.jit(lambda: ops.clz(jax.device_put(values)))(), expected)
     assert [int(jax.jit(lambda v=v: ops.clz(jnp.int32(v)))()) for v in values] == expected

@@ -23,7 +23,7 @@ def rng():
 
 
 def point(value):
-    return jnp.asarray([value], jnp.int8)
+    return jax.device_put(np.asarray([value], jnp.int8))
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 1), (1, 9, 3), (3, 9, 1), (2, 2, 2), (5, 31, 6)])
@@ -33,13 +33,13 @@ def test_route_equals_definition(shape, b_axis, batch, rng):
     m, k, n = shape
     a = draw(rng, DType.INT8, (*batch, m, k))
     b = draw(rng, DType.INT8, (*batch, k, n))
-    given = jnp.asarray(b if b_axis == -2 else np.swapaxes(b, -1, -2))
+    given = jax.device_put(b if b_axis == -2 else np.swapaxes(b, -1, -2))
     definition, route = (
         jax.jit(functools.partial(f, b_axis=b_axis)) for f in (_exact.dot_definition, _exact.dot_zp)
     )
     for a_zp in POINTS:
         for b_zp in POINTS:
-            inputs = jnp.asarray(a), given, point(a_zp), point(b_zp)
+            inputs = jax.device_put(a), given, point(a_zp), point(b_zp)
             expected = (a.astype(np.int64) - a_zp) @ (b.astype(np.int64) - b_zp)
             np.testing.assert_array_equal(definition(*inputs), expected)
             np.testing.assert_array_equal(route(*inputs), expected)
@@ -48,7 +48,7 @@ def test_route_equals_definition(shape, b_axis, batch, rng):
 @pytest.mark.parametrize("a_known", [True, False])
 @pytest.mark.parametrize("b_known", [True, False])
 def test_known_zero_points_are_dropped(a_known, b_known, rng):
-    a, b = (jnp.asarray(draw(rng, DType.INT8, s)) for s in ((4, 6), (6, 5)))
+    a, b = (jax.device_put(draw(rng, DType.INT8, s)) for s in ((4, 6), (6, 5)))
 
     def function(a, b, a_zp, b_zp):
         zero = np.zeros(1, np.int8)
@@ -63,7 +63,7 @@ def test_known_zero_points_are_dropped(a_known, b_known, rng):
 
 
 def test_a_known_zero_point_that_is_not_zero_counts(rng):
-    a, b = (jnp.asarray(draw(rng, DType.INT8, s)) for s in ((4, 6), (6, 5)))
+    a, b = (jax.device_put(draw(rng, DType.INT8, s)) for s in ((4, 6), (6, 5)))
     result = _exact.dot_zp(a, b, np.full(1, 3, np.int8), np.full(1, -4, np.int8))
     np.testing.assert_array_equal(result, _exact.dot_definition(a, b, point(3), point(-4)))
 
@@ -97,7 +97,9 @@ def test_int16_sums_do_not_overflow(length, a_value, b_value):
 def test_every_int16(rng):
     values = np.arange(-32768, 32768, dtype=np.int16)
     result = _exact.dot_int16_int8(
-        jnp.asarray(values[:, None]), jnp.asarray([[-127, 100]], jnp.int8), point(28)
+        jax.device_put(values[:, None]),
+        jax.device_put(np.asarray([[-127, 100]], jnp.int8)),
+        point(28),
     )
     expected = values.astype(np.int64)[:, None] * np.array([[-155, 72]])
     np.testing.assert_array_equal(np.asarray(result), expected)
@@ -105,7 +107,7 @@ def test_every_int16(rng):
 
 def test_mixed_signs_of_int16(rng):
     a, b = draw(rng, DType.INT16, (5, 200)), draw(rng, DType.INT16, (200, 7))
-    result = _exact.dot_int16(jnp.asarray(a), jnp.asarray(b))
+    result = _exact.dot_int16(jax.device_put(a), jax.device_put(b))
     np.testing.assert_array_equal(np.asarray(result), a.astype(np.int64) @ b.astype(np.int64))
 
 

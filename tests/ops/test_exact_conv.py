@@ -6,7 +6,6 @@ import functools
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle import forced
@@ -44,7 +43,7 @@ CASES = [
     for is_more in [dtype is DType.INT16 and shape not in INT16_SHAPES]
 ]
 NAMES = [
-    *("dot", "patches", "convolution"),
+    *("patches", "convolution"),  # "dot" does what "patches" does, with one tap
     pytest.param(
         "onednn convolution",
         marks=pytest.mark.skipif(not forced.is_here("onednn"), reason="no VNNI, or another jaxlib"),
@@ -61,7 +60,7 @@ def operands(shape: str, dtype: DType, rng, low: int = -128, high: int = 127):
     x_shape, oc, window = SHAPES[shape]
     x = draw(rng, dtype, x_shape)
     weight = np.clip(draw(rng, DType.INT8, (oc, *window.size, x_shape[-1])), low, high)
-    return jnp.asarray(x), weight, window
+    return jax.device_put(x), weight, window
 
 
 def point(value: int, dtype: DType = DType.INT8) -> np.ndarray:
@@ -88,24 +87,23 @@ def expected(x, weight, x_zp, weight_zp, window) -> np.ndarray:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_definition(shape, dtype, rng):
     x, weight, window = operands(shape, dtype, rng)
-    x_zp, weight_zp = point(-128 if dtype is DType.INT8 else 0, dtype), point(127)
-    result = _exact_conv.convolution_definition(
-        x, jnp.asarray(weight), jnp.asarray(x_zp), jnp.asarray(weight_zp), window
-    )
-    np.testing.assert_array_equal(np.asarray(result), expected(x, weight, x_zp, weight_zp, window))
+    zps = point(-128 if dtype is DType.INT8 else 0, dtype), point(127)
+    definition = jax.jit(functools.partial(_exact_conv.convolution_definition, shape=window))
+    result = definition(x, weight, *zps)
+    np.testing.assert_array_equal(np.asarray(result), expected(x, weight, *zps, window))
+
+
+# Zero points and limits of weights, and one of the input's zero points to be a constant too.
+# Weights are prepared before any program, so that shapes take turns.
+PREPARED = [(0, -128, 127, 0), (-128, -128, -1, -128), (127, -1, 127, None), (5, -100, 100, None)]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("shape", "dtype"), [c for c in CASES if "many taps" not in c.values])
 def test_constant_weights(shape, dtype, name, monkeypatch, rng):
-    force(monkeypatch, name)
-    # `constant`: with which of the input's zero points as a constant too.
-    for weight_zp, low, high, constant in (
-        (0, -128, 127, 0),
-        (-128, -128, -1, -128),
-        (127, -1, 127, None),
-        (5, -100, 100, None),
-    ):
+    force(monkeypatch, "dot" if (shape, name) == ("one tap", "patches") else name)
+    turn = (list(SHAPES).index(shape) + (dtype is DType.INT16)) % 2
+    for weight_zp, low, high, constant in PREPARED[turn::2]:
         x, weight, window = operands(shape, dtype, rng, low, high)
         assert _exact_conv.constant_weight(weight, point(weight_zp)) is not None
 
@@ -130,30 +128,44 @@ def test_constant_weights(shape, dtype, name, monkeypatch, rng):
 )
 def test_the_route_that_is_chosen(shape, dtype, constant, rng):
     x, weight, window = operands(shape, dtype, rng)
-    for x_zp in POINTS if dtype is DType.INT8 else [0]:
-        for weight_zp in POINTS:
-            zps = point(x_zp, dtype), point(weight_zp)
-            given = (
-                weight if constant != "neither" else jnp.asarray(weight),
-                zps[0] if constant == "both" else jnp.asarray(zps[0]),
-                zps[1] if constant != "neither" else jnp.asarray(zps[1]),
-            )
-            result = _exact_conv.convolution(x, *given, window)
-            want = expected(x, weight, *zps, window)
+    route = functools.partial(_exact_conv.convolution, shape=window)
+    of_all = jax.jit(route)
+    # Of constants, one that leaves weights in int8 and one that does not.
+    for weight_zp in POINTS if constant == "neither" else [0, 127]:
+        known = point(weight_zp)
+        by_x = jax.jit(lambda x, x_zp, zp=known: route(x, weight, x_zp, zp))
+        for x_zp in POINTS if dtype is DType.INT8 else [0]:
+            given = point(x_zp, dtype)
+            if constant == "neither":
+                result = of_all(x, weight, given, known)
+            elif constant == "weight":
+                result = by_x(x, given)
+            else:
+                result = jax.jit(lambda x, zps=(given, known): route(x, weight, *zps))(x)
+            want = expected(x, weight, given, known, window)
             np.testing.assert_array_equal(np.asarray(result), want)
 
 
-@pytest.mark.parametrize("value", [-32768, -32641, -1, 127, 32767])
-def test_int16_sums_do_not_overflow(value):
-    length = 131_071
-    x = jnp.full((1, 1, 1, length), value, jnp.int16)
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
+def test_without_jit(dtype, rng):
+    x, weight, window = operands("same", dtype, rng)
+    zps = point(0 if dtype is DType.INT16 else -3, dtype), point(0)
+    want = expected(x, weight, *zps, window)
+    for given in (weight, jax.device_put(weight)):
+        result = _exact_conv.convolution(x, given, *zps, window)
+        np.testing.assert_array_equal(np.asarray(result), want)
+
+
+@pytest.mark.parametrize("channels", [131_071, 131_072])
+def test_int16_sums_do_not_overflow(channels):
     window = Window((1, 1), (1, 1), (1, 1), ((0, 0), (0, 0)))
-    for channels in (length, length + 1):
-        x = jnp.full((1, 1, 1, channels), value, jnp.int16)
-        weight = np.full((1, 1, 1, channels), -128, np.int8)
-        known = _exact_conv.constant_weight(weight, point(0)) is not None
-        assert known == (channels == length)
-        result = _exact_conv.convolution(x, weight, point(0, DType.INT16), point(0), window)
+    weight = np.full((1, 1, 1, channels), -128, np.int8)
+    known = _exact_conv.constant_weight(weight, point(0)) is not None
+    assert known == (channels == 131_071)
+    zps = point(0, DType.INT16), point(0)
+    route = jax.jit(lambda x: _exact_conv.convolution(x, weight, *zps, window))
+    for value in (-32768, -32641, -1, 127, 32767):
+        result = route(np.full((1, 1, 1, channels), value, np.int16))
         assert int(np.asarray(result).item()) == value * -128 * channels
 
 
@@ -178,19 +190,22 @@ def test_border_is_one_element_where_nothing_is_padded(pad):
 def test_transforms(shape, dtype, rng):
     x, weight, window = operands(shape, dtype, rng)
     zps = point(0 if dtype is DType.INT16 else -3, dtype), point(0)
-    xs = jnp.stack([x, ~x, x[..., ::-1]])
+    x = np.asarray(x)
+    xs = np.stack([x, ~x, x[..., ::-1]])
     want = np.stack([expected(x, weight, *zps, window) for x in xs])
 
     def call(x):
         return _exact_conv.convolution(x, weight, *zps, window)
 
-    for result in (
-        jax.vmap(call)(xs),
-        jax.jit(jax.vmap(call))(xs),
-        jax.vmap(jax.jit(call))(xs),
-        jax.jit(lambda xs: jax.lax.map(call, xs))(xs),
-        jax.lax.scan(lambda carry, x: (carry, call(x)), 0, xs)[1],
-    ):
+    @jax.jit
+    def together(xs):
+        scanned = jax.lax.scan(lambda carry, x: (carry, call(x)), 0, xs)[1]
+        return jax.vmap(call)(xs), jax.lax.map(call, xs), scanned
+
+    results = [*together(xs), jax.vmap(jax.jit(call))(xs)]
+    if shape == "one tap":
+        results.append(jax.vmap(call)(xs))
+    for result in results:
         np.testing.assert_array_equal(np.asarray(result), want)
 
 
@@ -235,12 +250,17 @@ FAST = {
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="looks for the fast kernels of XLA:CPU")
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
-@pytest.mark.parametrize("constant", [True, False])
-@pytest.mark.parametrize("case", FAST)
+@pytest.mark.parametrize(
+    ("case", "constant"),
+    [
+        *((case, True) for case in FAST),
+        *((case, False) for case in ("many channels", "depth", "three channels", "one tap")),
+    ],
+)
 def test_every_route_takes_the_fast_path(case, constant, dtype, rng):
     """XLA gives its int8 kernels up without a word, and loses a factor of 100."""
     x_shape, oc, window, name = FAST[case]
-    x = jnp.asarray(draw(rng, dtype, x_shape))
+    x = jax.device_put(draw(rng, dtype, x_shape))
     weight = draw(rng, DType.INT8, (oc, *window.size, x_shape[-1]))
     zps = point(0 if dtype is DType.INT16 else 3, dtype), point(0)
     chosen = _exact_conv.choose(x, weight.shape, weight if constant else None, window)
@@ -251,7 +271,7 @@ def test_every_route_takes_the_fast_path(case, constant, dtype, rng):
         weight_and_zps = {"weight": weight, "x_zp": zps[0], "weight_zp": zps[1]}
         lowered = jax.jit(functools.partial(call, **weight_and_zps)).lower(x)
     else:
-        lowered = jax.jit(call).lower(x, *map(jnp.asarray, (weight, *zps)))
+        lowered = jax.jit(call).lower(x, *map(jax.device_put, (weight, *zps)))
     text = str(lowered.compile().as_text())
     assert "ynn_fusion" in text
     program = text[text.index("ENTRY") :]

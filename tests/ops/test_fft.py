@@ -83,7 +83,9 @@ def test_fft2d(shape, draw, rng):
     local = draw in (_half_zero, _small_on_large)
     for inverse in (False, True):
         real, imag = _planes(rng, draw, (3, *shape))
-        result = fft2d(jnp.asarray(real), jnp.asarray(imag), inverse=inverse, local_bound=local)
+        result = fft2d(
+            jax.device_put(real), jax.device_put(imag), inverse=inverse, local_bound=local
+        )
         terms = 2 * real[0].size
         _check(result, real, imag, columns=shape[1], terms=terms, local=local, inverse=inverse)
 
@@ -93,7 +95,7 @@ def test_fft2d(shape, draw, rng):
 def test_rfft2d(shape, draw, rng):
     local = draw in (_half_zero, _small_on_large)
     real, _ = _planes(rng, draw, (3, *shape))
-    result = rfft2d(jnp.asarray(real), local_bound=local)
+    result = rfft2d(jax.device_put(real), local_bound=local)
     columns = shape[1] // 2 + 1
     assert result[0].shape == result[1].shape == (3, shape[0], columns)
     _check(result, real, 0 * real, columns=columns, terms=real[0].size, local=local)
@@ -107,20 +109,20 @@ def test_integers_of_quarter_turns_are_exact(shape, rng):
     expected = np.einsum("yxhw,nhw->nyx", factors, real + 1j * imag)
     opposite = np.einsum("yxhw,nhw->nyx", factors.conj(), real + 1j * imag)
     for inverse, wanted in ((False, expected), (True, opposite)):
-        result = fft2d(jnp.asarray(real), jnp.asarray(imag), inverse=inverse)
+        result = fft2d(jax.device_put(real), jax.device_put(imag), inverse=inverse)
         np.testing.assert_array_equal(result, (wanted.real, wanted.imag))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rfft2d_is_half_of_fft2d(shape, rng):
-    real = jnp.asarray(_spread(rng, (3, *shape)), jnp.float32)
+    real = jax.device_put(np.asarray(_spread(rng, (3, *shape)), jnp.float32))
     whole = fft2d(real, jnp.zeros_like(real), inverse=False)
     for half, part in zip(rfft2d(real), whole, strict=True):
         assert_identical(half, part[..., : shape[1] // 2 + 1])
 
 
 def test_sign_of_the_exponent():
-    impulse = jnp.asarray([[[0, 1, 0, 0]]], jnp.float32)
+    impulse = jax.device_put(np.asarray([[[0, 1, 0, 0]]], jnp.float32))
     zero = jnp.zeros_like(impulse)
     for result, imag in (
         (fft2d(impulse, zero, inverse=False), [0, -1, 0, 1]),
@@ -133,7 +135,7 @@ def test_sign_of_the_exponent():
 
 def test_imaginary_part_that_may_be_skipped_is_zero(rng):
     real = rng.normal(size=(2, 8, 16)).astype(np.float32)
-    _, imag = rfft2d(jnp.asarray(real))
+    _, imag = rfft2d(jax.device_put(real))
     np.testing.assert_array_equal(imag[:, ::4, ::8], 0)
 
 
@@ -144,7 +146,7 @@ def test_not_finite_anywhere_is_nan_everywhere(value, place, rng):
     finite = rng.normal(size=(3, 8, 8)).astype(np.float32)
     spoilt = finite.copy()
     spoilt[1][place] = value
-    clean, planes = jnp.asarray(finite), jnp.asarray(spoilt)
+    clean, planes = jax.device_put(finite), jax.device_put(spoilt)
     for function in (
         lambda x: fft2d(x, clean, inverse=False),
         lambda x: fft2d(clean, x, inverse=False),
@@ -163,7 +165,7 @@ def test_bits_do_not_depend_on_the_batch(shape, rng):
     def both(real, imag):
         return jnp.concatenate([*fft2d(real, imag, inverse=False), *rfft2d(real)], axis=-1)
 
-    real, imag = map(jnp.asarray, _planes(rng, _spread, (9, *shape)))
+    real, imag = map(jax.device_put, _planes(rng, _spread, (9, *shape)))
     one_by_one = jax.jit(lambda *planes: jax.lax.map(lambda p: both(*p), planes))
     alone = one_by_one(real[:, None], imag[:, None])
     for count in (2, 9):
@@ -172,7 +174,7 @@ def test_bits_do_not_depend_on_the_batch(shape, rng):
 
 
 def test_jit_and_vmap(rng):
-    real, imag = map(jnp.asarray, _planes(rng, _spread, (2, 4, 8)))
+    real, imag = map(jax.device_put, _planes(rng, _spread, (2, 4, 8)))
     assert_transforms(lambda r, i: jnp.stack(fft2d(r, i, inverse=True)), real, imag)
     assert_transforms(lambda r: jnp.stack(rfft2d(r)), real)
 
@@ -181,7 +183,7 @@ def test_largest_planes_of_the_level():
     """A line of 8192, where a wave has its energy in one place."""
     wave = np.cos(2 * np.pi * 5 * np.arange(8192) / 8192).astype(np.float32)
     for shape in ((1, 1, 8192), (1, 8192, 1)):
-        real, imag = fft2d(jnp.asarray(wave.reshape(shape)), jnp.zeros(shape), inverse=False)
+        real, imag = fft2d(jax.device_put(wave.reshape(shape)), jnp.zeros(shape), inverse=False)
         expected = np.zeros(8192)
         expected[[5, -5]] = 4096
         # Half a unit in the last place of 1 for each of 8192 inputs.
@@ -190,6 +192,6 @@ def test_largest_planes_of_the_level():
 
 
 def test_gradients(rng):
-    real, imag = map(jnp.asarray, _planes(rng, _half_zero, (1, 4, 4)))
+    real, imag = map(jax.device_put, _planes(rng, _half_zero, (1, 4, 4)))
     test_util.check_grads(lambda r, i: fft2d(r, i, inverse=False), (real, imag), 1, ("rev",))
     test_util.check_grads(rfft2d, (real,), 1, ("rev",))

@@ -63,7 +63,7 @@ def test_integers_are_exact(name, types, case):
     for pool in (np.array([info.min, info.max], dtype), integers(dtype, 300, rng)):
         x = rng.choice(pool, (2, *case[0], 3))
         expected = reference(x, *case[1:], bilinear=mode is ResizeMode.BILINEAR)
-        result = np.asarray(call(case, types, jnp.asarray(x), mode))
+        result = np.asarray(call(case, types, jax.device_put(x), mode))
         assert result.dtype == types["out_t"].storage
         np.testing.assert_array_equal(result, expected.astype(result.dtype))
 
@@ -93,7 +93,7 @@ def test_infinities_and_nan_spread_only_to_their_neighbours():
     with np.errstate(invalid="ignore"):
         expected = reference(x, scale, nothing, nothing, bilinear=True)
     result = resize(
-        jnp.asarray(x), scale, nothing, nothing, mode=ResizeMode.BILINEAR, out_type=DType.FP32
+        jax.device_put(x), scale, nothing, nothing, mode=ResizeMode.BILINEAR, out_type=DType.FP32
     )
     assert_identical(result, expected.astype(np.float32))
 
@@ -108,7 +108,7 @@ def test_transforms(name, types):
         .astype(types["in_t"].storage)
     )
     assert_transforms(
-        lambda x: call(case, types, x, mode), jnp.asarray(x), exact=types["in_t"].is_integer
+        lambda x: call(case, types, x, mode), jax.device_put(x), exact=types["in_t"].is_integer
     )
 
 

@@ -39,8 +39,8 @@ def test_integers(name, types, shape, rng):
     a, b = operands(rng, dtype, shape)
     for a_zp in oracle.zero_points(dtype):
         for b_zp in oracle.zero_points(dtype):
-            points = (jnp.asarray([zp], dtype.storage) for zp in (a_zp, b_zp))
-            result = function(jnp.asarray(a), jnp.asarray(b), *points)
+            points = (jax.device_put(np.asarray([zp], dtype.storage)) for zp in (a_zp, b_zp))
+            result = function(jax.device_put(a), jax.device_put(b), *points)
             assert result.dtype == out.storage
             expected = oracle.matmul(a.astype(np.int64), b.astype(np.int64), a_zp, b_zp)
             np.testing.assert_array_equal(np.asarray(result), expected)
@@ -57,7 +57,7 @@ def test_constant_operands(name, types, shape, rng):
         for b_zp in oracle.zero_points(dtype):
             constants = b, *(np.full(1, zp, dtype.storage) for zp in (a_zp, b_zp))
             expected = oracle.matmul(a.astype(np.int64), b.astype(np.int64), a_zp, b_zp)
-            result = jax.jit(lambda a, c=constants: matmul(a, *c, out_type=out))(jnp.asarray(a))
+            result = jax.jit(lambda a, c=constants: matmul(a, *c, out_type=out))(jax.device_put(a))
             assert result.dtype == out.storage
             np.testing.assert_array_equal(np.asarray(result), expected)
 
@@ -77,7 +77,7 @@ def test_extreme_operands(name, types, low_a, low_b):
     result = matmul(
         jnp.full((1, 2, length), a, dtype.storage),
         jnp.full((1, length, 3), b, dtype.storage),
-        *(jnp.asarray([zp], dtype.storage) for zp in points),
+        *(jax.device_put(np.asarray([zp], dtype.storage)) for zp in points),
         out_type=out,
     )
     expected = (a - points[0]) * (b - points[1]) * length
@@ -96,7 +96,7 @@ def test_floats(name, types, shape, special, rng):
         a = np.where(rng.random(a.shape) < 0.03, rng.choice(values, a.shape), a)
         b = np.where(rng.random(b.shape) < 0.03, rng.choice(values, b.shape), b)
     zp = jnp.zeros((1,), dtype.storage)
-    result = matmul(jnp.asarray(a), jnp.asarray(b), zp, zp, out_type=out)
+    result = matmul(jax.device_put(a), jax.device_put(b), zp, zp, out_type=out)
     with np.errstate(invalid="ignore"):
         reference = oracle.matmul(a.astype(np.float64), b.astype(np.float64))
         bound = oracle.matmul(oracle.magnitude(a, dtype), oracle.magnitude(b, dtype))
@@ -115,7 +115,7 @@ def test_floats(name, types, shape, special, rng):
 )
 def test_jit_and_vmap(dtype, shape, rng):
     out = {DType.INT8: DType.INT32, DType.INT16: DType.INT48}.get(dtype, DType.FP32)
-    a, b = map(jnp.asarray, operands(rng, dtype, shape))
+    a, b = map(jax.device_put, operands(rng, dtype, shape))
     zp = jnp.zeros((1,), dtype.storage)
     function = functools.partial(matmul, out_type=out)
     if dtype is DType.INT8:
@@ -128,7 +128,7 @@ def test_jit_and_vmap(dtype, shape, rng):
 def test_nested_transforms(dtype, rng):
     out = DType.INT32 if dtype is DType.INT8 else DType.INT48
     pairs = [operands(rng, dtype, (2, 3, 9, 4)) for _ in range(3)]
-    a, b = (jnp.asarray(np.stack(v)) for v in zip(*pairs, strict=True))
+    a, b = (jax.device_put(np.stack(v)) for v in zip(*pairs, strict=True))
     zp = jnp.zeros((1,), dtype.storage)
 
     def function(a, b):
@@ -146,7 +146,7 @@ def test_nested_transforms(dtype, rng):
 
 
 def test_gradient_of_floats(rng):
-    a, b = map(jnp.asarray, operands(rng, DType.FP32, (2, 3, 5, 4)))
+    a, b = map(jax.device_put, operands(rng, DType.FP32, (2, 3, 5, 4)))
     zp = jnp.zeros((1,), jnp.float32)
     test_util.check_grads(
         lambda a, b: matmul(a, b, zp, zp, out_type=DType.FP32), (a, b), 1, ("rev",)

@@ -52,7 +52,9 @@ def test_dot(batch, m, k, n, constant, transposed, rng):
             if constant:
                 result = jax.jit(lambda a, b=given: _onednn.dot(a, b, transposed=transposed))(a)
             else:
-                result = _onednn.dot(jnp.asarray(a), jnp.asarray(given), transposed=transposed)
+                result = _onednn.dot(
+                    jax.device_put(a), jax.device_put(given), transposed=transposed
+                )
             assert result.dtype == np.int32
             np.testing.assert_array_equal(np.asarray(result), (wide(a) @ wide(b)).astype(np.int32))
 
@@ -290,8 +292,10 @@ def test_a_known_platform_has_its_route_alone(name, count, rng):
     text = str(jax.make_jaxpr(call)(x))
     assert text.count("conv_general_dilated[") == count
     assert ("dot_general[" in text) == (name != "cpu")
-    zp = jnp.asarray(zero)
-    want = _exact_conv.convolution_definition(jnp.asarray(x), jnp.asarray(weight), zp, zp, window)
+    zp = jax.device_put(zero)
+    want = _exact_conv.convolution_definition(
+        jax.device_put(x), jax.device_put(weight), zp, zp, window
+    )
     np.testing.assert_array_equal(np.asarray(call(x)), np.asarray(want))
 
 

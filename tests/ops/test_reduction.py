@@ -29,7 +29,7 @@ def test_logical(name, axis, rng):
     for chance in (0.0, 0.1, 0.5, 0.9, 1.0):
         x = rng.random(SHAPE) < chance
         expected = (np.all if name == "REDUCE_ALL" else np.any)(x, axis, keepdims=True)
-        assert_identical(getattr(ops, name.lower())(jnp.asarray(x), axis=axis), expected)
+        assert_identical(getattr(ops, name.lower())(jax.device_put(x), axis=axis), expected)
 
 
 @pytest.mark.parametrize("axis", range(3))
@@ -39,7 +39,7 @@ def test_extremum_of_integers(name, types, axis, rng):
     x = rng.permutation(integers(dtype, 300, rng))[:60].reshape(SHAPE)
     x[0, 0, 0], x[1, 1, 1] = np.iinfo(dtype).min, np.iinfo(dtype).max
     expected = oracle.over(max if name == "REDUCE_MAX" else min, x, axis)
-    assert_identical(getattr(ops, name.lower())(jnp.asarray(x), axis=axis), expected)
+    assert_identical(getattr(ops, name.lower())(jax.device_put(x), axis=axis), expected)
 
 
 @pytest.mark.parametrize("length", [1, 6, 16, 100])
@@ -60,7 +60,7 @@ def test_extremum_of_floats(name, types, nan_mode, length, rng):
             float_bounds.samples(dtype, 100 * length, rng).reshape(100, length),
         ]
     )
-    result = np.asarray(getattr(ops, name.lower())(jnp.asarray(x), axis=1, nan_mode=nan_mode))
+    result = np.asarray(getattr(ops, name.lower())(jax.device_put(x), axis=1, nan_mode=nan_mode))
     plain, flushed = (
         oracle.extremum(v, 1, name == "REDUCE_MAX", nan_mode is NanMode.IGNORE)
         for v in (x, float_bounds.flush(x))
@@ -76,7 +76,7 @@ def test_sum_of_int32(axis, rng):
     x = rng.integers(-(2**28), 2**28, SHAPE, np.int32)
     x[0, 0, :3] = [2**30, -(2**30), 2**29 - 1]
     expected = oracle.over(lambda *v: sum(v), x, axis)
-    assert_identical(ops.reduce_sum(jnp.asarray(x), axis=axis), expected)
+    assert_identical(ops.reduce_sum(jax.device_put(x), axis=axis), expected)
     ends = jnp.array([2**31 - 1, -(2**31), 2**31 - 1], jnp.int32)
     assert ops.reduce_sum(ends, axis=0) == 2**31 - 2
 
@@ -91,7 +91,7 @@ def test_sum_of_floats(name, types, length, rng):
         rng.normal(size=(64, length)) * 1e-3,
     ):
         x = x.astype(dtype)
-        result = np.asarray(ops.reduce_sum(jnp.asarray(x), axis=1))
+        result = np.asarray(ops.reduce_sum(jax.device_put(x), axis=1))
         assert result.dtype == dtype
         oracle.assert_sum(result, x, acc)
 
@@ -117,7 +117,7 @@ def test_product(name, types, length, rng):
     wide = np.exp(rng.uniform(-1, 1, (200, length)) * 9 / length)
     special = rng.choice([0.0, np.inf, np.nan, 1.0, -2.0, 1.0, 1.0], (200, length))
     x = np.concatenate([near_one, wide, special]).astype(dtype)
-    result = np.asarray(ops.reduce_product(jnp.asarray(x), axis=1))
+    result = np.asarray(ops.reduce_product(jax.device_put(x), axis=1))
     assert result.dtype == dtype
     with np.errstate(invalid="ignore"):
         expected = np.prod(float_bounds.widen(x), axis=1, keepdims=True)
@@ -131,7 +131,7 @@ def test_product(name, types, length, rng):
 )
 def test_transforms_and_shape(name, types, rng):
     dtype = types["in_out_t"].storage
-    x = jnp.asarray(rng.integers(0, 2, SHAPE).astype(dtype))
+    x = jax.device_put(rng.integers(0, 2, SHAPE).astype(dtype))
     function = getattr(ops, name.lower())
     for axis in range(3):
         shape = [1 if n == axis else size for n, size in enumerate(SHAPE)]

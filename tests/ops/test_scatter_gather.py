@@ -48,7 +48,7 @@ def test_scatter(name, types, rng):
 
 @pytest.mark.parametrize("wrong", [-1, 5, -6, 2**31 - 1, -(2**31)])
 def test_an_index_out_of_range_disturbs_nothing_else(wrong, rng):
-    x = jnp.asarray(values(np.dtype(np.int32), (1, 5, 4), rng))
+    x = jax.device_put(values(np.dtype(np.int32), (1, 5, 4), rng))
     indices = jnp.array([[2, wrong]], jnp.int32)
     gathered = ops.gather(x, indices)
     assert_identical(gathered[:, 0], x[:, 2])
@@ -58,7 +58,7 @@ def test_an_index_out_of_range_disturbs_nothing_else(wrong, rng):
 
 @pytest.mark.parametrize("dtype", [np.int8, np.float16, float_bounds.FLOATS["FP8E5M2"]])
 def test_transforms(dtype, rng):
-    x = jnp.asarray(values(np.dtype(dtype), (2, 5, 3), rng))
+    x = jax.device_put(values(np.dtype(dtype), (2, 5, 3), rng))
     indices = jnp.array([[0, 4, 2], [3, 1, 0]], jnp.int32)
     rows = ops.gather(x, indices)
     assert_transforms(ops.gather, x, indices)
