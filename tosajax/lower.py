@@ -136,8 +136,10 @@ def scope_name(node: Node) -> str:
 
 
 def to_device(values: np.ndarray, dtype: DType) -> jax.Array:
-    """Values in their storage as a JAX array, int48 without narrowing."""
-    return _x64.from_numpy(values) if dtype is DType.INT48 else jnp.asarray(values)
+    """Values in their storage as a JAX array of its own, int48 without narrowing."""
+    # jnp.asarray compiles a program for each shape. A JAX array may share memory with the NumPy
+    # array that it is put from, hence the copy.
+    return _x64.from_numpy(values) if dtype is DType.INT48 else jax.device_put(np.array(values))
 
 
 class _Context(NamedTuple):

@@ -87,4 +87,4 @@ def any_of(rows: Sequence[Rules]) -> Rules:
 
 
 def _device(x: np.ndarray) -> jax.Array:
-    return _x64.from_numpy(x) if x.dtype == np.int64 else jax.numpy.asarray(x)
+    return _x64.from_numpy(x) if x.dtype == np.int64 else jax.device_put(x)

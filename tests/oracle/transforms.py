@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from oracle import float_bounds
+from tosajax.fixedpoint import _x64
 
 
 def bits(values) -> np.ndarray:
@@ -35,7 +36,6 @@ def assert_transforms(function: Callable[..., jax.Array], *inputs: jax.Array, ex
     Without `exact`, floats may differ in the last places, as fusion reorders them.
     """
     compare = assert_identical if exact else _close
-    eager = function(*inputs)
     traces = 0
 
     def counted(*args):
@@ -44,29 +44,40 @@ def assert_transforms(function: Callable[..., jax.Array], *inputs: jax.Array, ex
         return function(*args)
 
     compiled = jax.jit(counted)
-    compare(compiled(*inputs), eager)
+    compare(compiled(*inputs), function(*inputs))
     compiled(*inputs)
     assert traces == 1
     every = range(len(inputs))
-    for batched in {*((i,) for i in every), tuple(every)}:
-        axes = tuple(0 if i in batched else None for i in every)
-        stacked = [
-            jax.numpy.stack([x, *_variants(x)]) if i in batched else x for i, x in enumerate(inputs)
-        ]
-        results = jax.jit(jax.vmap(function, axes))(*stacked)
+    variants = [np.stack([x, *_variants(x)]) for x in map(np.asarray, inputs)]
+    choices = {*((i,) for i in every), tuple(every)}
+    stacks = [
+        tuple(_device(variants[i]) if i in batched else inputs[i] for i in every)
+        for batched in choices
+    ]
+    axes = [tuple(0 if i in batched else None for i in every) for batched in choices]
+
+    @jax.jit
+    def mapped(stacks):
+        return [jax.vmap(function, a)(*s) for a, s in zip(axes, stacks, strict=True)]
+
+    for batched, results in zip(choices, mapped(stacks), strict=True):
         for n in range(3):
-            one = [x[n] if i in batched else x for i, x in enumerate(stacked)]
-            compare(results[n], function(*one))
+            one = [_device(variants[i][n]) if i in batched else inputs[i] for i in every]
+            compare(results[n], compiled(*one))
 
 
-def _variants(values: jax.Array) -> list[jax.Array]:
+def _variants(values: np.ndarray) -> list[np.ndarray]:
     """Two rearrangements of an array, or other values near it where it holds one."""
     if values.size > 1:
-        flat = values.reshape(-1)
-        return [jax.numpy.roll(flat, n).reshape(values.shape) for n in (1, 2)]
+        return [np.roll(values, n) for n in (1, 2)]
     if values.dtype == np.bool_:
         return [~values, values]
-    return [(values + values.dtype.type(n)).astype(values.dtype) for n in (1, 2)]
+    one = values.reshape(1)
+    return [(one + one.dtype.type(n)).astype(one.dtype).reshape(values.shape) for n in (1, 2)]
+
+
+def _device(x: np.ndarray) -> jax.Array:
+    return _x64.from_numpy(x) if x.dtype == np.int64 else jax.device_put(x)
 
 
 def _close(result, expected) -> None:
