@@ -21,7 +21,6 @@ import numpy as np
 import optax
 import pytest
 from jax import lax
-from jax.flatten_util import ravel_pytree
 
 from tosajax.quant import QModel, calibrate, prepare, relative_steps, with_bits
 
@@ -81,8 +80,11 @@ KINDS = {
 def drawn(key: jax.Array, steps: Any, draw: Draw) -> Any:
     """The steps, each times a random number."""
     leaves, structure = jax.tree.flatten(steps)
-    keys = jax.random.split(key, len(leaves))
-    moved = [draw(k, leaf.shape) * leaf for k, leaf in zip(keys, leaves, strict=True)]
+    # All at once: each draw is a large program.
+    numbers = draw(key, (sum(leaf.size for leaf in leaves),))
+    ends = np.cumsum([leaf.size for leaf in leaves])[:-1].tolist()
+    parts = zip(jnp.split(numbers, ends), leaves, strict=True)
+    moved = [part.reshape(leaf.shape) * leaf for part, leaf in parts]
     return jax.tree.unflatten(structure, moved)
 
 
@@ -98,6 +100,7 @@ def added(a: Any, b: Any) -> Any:
     return jax.tree.map(jnp.add, a, b)
 
 
+@jax.jit
 def dithered(params: Any, key: jax.Array) -> Any:
     """With every weight and bias moved by up to half a step."""
     return added(params, drawn(key, added(weight_steps(params), bias_steps(params)), uniform))
@@ -162,11 +165,19 @@ def problem() -> Problem:
 def mean_gradient(problem: Problem, params: Any, dithers: jax.Array, *batch: Any) -> Any:
     """That of the same dithers: where the loss were smooth, the derivative of its average."""
     gradients = [problem.gradient(dithered(params, key), *batch) for key in dithers]
-    return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *gradients)
+    return jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *gradients)
 
 
-def flat(tree: Any) -> jax.Array:
-    return ravel_pytree(tree)[0]
+def flat(tree: Any, axes: int = 0) -> np.ndarray:
+    """The leaves side by side, but for the first axes."""
+    leaves = map(np.asarray, jax.tree.leaves(tree))
+    return np.concatenate([x.reshape(*x.shape[:axes], -1) for x in leaves], axis=-1)
+
+
+@jax.jit
+def drawn_signs(keys: jax.Array, steps: Any) -> Any:
+    """The steps in many directions, up or down at random."""
+    return jax.vmap(partial(drawn, steps=steps, draw=sign))(keys)
 
 
 def correlation(a: Any, b: Any) -> float:
@@ -184,17 +195,17 @@ def correlation(a: Any, b: Any) -> float:
 def test_surrogates_are_gradients_of_the_dithered_loss(problem, bits):
     model, split = problem.model, problem.split
     widths = dict.fromkeys(model.weights, bits[0]) | dict.fromkeys(model.activations, bits[1])
-    params = problem.train(with_bits(model, problem.calibrated, widths))
+    params = problem.train(jax.jit(partial(with_bits, model))(problem.calibrated, widths))
     batch = split.test_images[:IMAGES], split.test_labels[:IMAGES].astype(np.int32)
     dithers = jax.random.split(jax.random.key(1), DITHERS)
     gradient = flat(mean_gradient(problem, params, dithers, *batch))
     for kind, steps in KINDS.items():
         keys = jax.random.split(jax.random.key(2), DIRECTIONS)
-        directions = jax.vmap(partial(drawn, steps=steps(params), draw=sign))(keys)
+        directions = drawn_signs(keys, steps(params))
         want = np.asarray(problem.differences(params, *batch, directions, dithers))
         moving = np.flatnonzero(flat(steps(params)))
-        along = np.asarray(jax.vmap(flat)(directions))[:, moving]
-        found = np.asarray(gradient)[moving]
+        along = flat(directions, axes=1)[:, moving]
+        found = gradient[moving]
         expected = along @ found
         assert correlation(expected, want) >= CORRELATION, kind
         # The slope of the line through them: gradients are of the right size as well.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,13 +34,35 @@ def test_a_lifted_graph_computes_what_the_file_does(exported):
             assert frozen.tensors[name] == tensor
 
 
+# What the second block of the ViT adds to, and what its attention reads.
+ATTENTION = ("tosa_rescale_default_106", "tosa_rescale_default_136")
+
+
+def after(graph: tosajax.Graph, cuts: tuple[str, ...]) -> tosajax.Graph:
+    """What computes the outputs of a graph from some of its tensors."""
+    needed, nodes = set(graph.outputs), []
+    for node in reversed(graph.ordered_nodes()):
+        if needed.intersection(node.outputs) and not set(cuts).intersection(node.outputs):
+            needed.update(node.inputs)
+            nodes.append(node)
+    tensors = {name: graph.tensors[name] for name in needed}
+    return dataclasses.replace(graph, inputs=cuts, nodes=tuple(nodes[::-1]), tensors=tensors)
+
+
 @pytest.mark.parametrize("network", ["et_digits_cnn_a16w8", "et_digits_vit_a8w8"])
 def test_other_types(data, network):
     folder = data / network
     graph, images = tosajax.load(folder / "model.tosa"), np.load(folder / "inputs_0.npy")[:2]
     expected = np.load(folder / "expected_ref_0.npy")[:2]
+    given = [images]
+    if network == "et_digits_vit_a8w8":
+        # Of two equal blocks, the second from its MATMULs on: all of both takes long to compile.
+        front = tosajax.compile(dataclasses.replace(graph, outputs=ATTENTION))
+        rows = [map(np.asarray, front(image)) for image in images]
+        given = [np.stack(column) for column in zip(*rows, strict=True)]
+        graph = after(graph, ATTENTION)
     model, params = tq.lift(graph)
-    outputs = jax.jit(model.apply)(params, images)
+    outputs = jax.jit(model.apply)(params, *given)
     np.testing.assert_array_equal(np.asarray(outputs[0]).reshape(expected.shape), expected)
 
 
@@ -50,17 +74,19 @@ def test_training_changes_every_group_and_what_is_frozen_is_what_was_trained(exp
         (scores,) = model.apply(params, images)
         return jnp.square(scores - 20.0).mean()
 
-    gradients = jax.jit(jax.grad(loss))(params)
+    gradients_of = jax.jit(jax.value_and_grad(loss))
+    before, gradients = gradients_of(params)
     for group in ("weights", "bias", "rescale"):
         assert all(np.isfinite(g).all() for g in gradients[group].values())
         assert any(np.any(np.asarray(g) != 0) for g in gradients[group].values())
     steps = {"weights": 1.0, "bias": 30.0, "rescale": 0.02, "table": 1.0}
-    moved = {
-        group: {n: p - steps[group] * jnp.sign(gradients[group][n]) for n, p in members.items()}
-        for group, members in params.items()
-    }
-    losses = jax.jit(loss)
-    assert float(losses(moved)) < float(losses(params))
+
+    def stepped(group: str, name: str) -> np.ndarray:
+        value, gradient = (np.asarray(tree[group][name]) for tree in (params, gradients))
+        return value - np.float32(steps[group]) * np.sign(gradient)
+
+    moved = {group: {name: stepped(group, name) for name in params[group]} for group in params}
+    assert float(gradients_of(moved)[0]) < float(before)
     assert tq.check_bit_exact(model, moved, images, against=("frozen",))
     changed = model.freeze(moved)
     assert changed != graph
@@ -101,7 +127,7 @@ def test_scales_train_apart(shared):
     first = next(iter(params["rescale"]))
     params["rescale"][first] = jnp.full((1,), 1.0, jnp.float32)
     x = np.asarray([[10, 20, 60, -64]], np.int8)
-    y0, y1 = model.apply(params, x)
+    y0, y1 = jax.jit(model.apply)(params, x)
     np.testing.assert_array_equal(y0, x)
     np.testing.assert_array_equal(y1, x / 2)
     assert tq.check_bit_exact(model, params, x, against=("frozen",))

@@ -177,6 +177,9 @@ def make_step(model: QModel, optimizer: optax.GradientTransformation):
     return step
 
 
+bits_changed = jax.jit(with_bits, static_argnums=0)
+
+
 def start(model: QModel, params: Any, weight_bits: int, act_bits: int) -> Any:
     """Parameters where something saturates in every tensor.
 
@@ -184,12 +187,12 @@ def start(model: QModel, params: Any, weight_bits: int, act_bits: int) -> Any:
     which is beyond the lower one: it is held there, and has no gradient.
     """
     bits = dict.fromkeys(model.weights, weight_bits) | dict.fromkeys(model.activations, act_bits)
-    params = with_bits(model, params, bits)
+    params = bits_changed(model, params, bits)
     qparams = dict(params["qparams"])
     half = 2 ** (act_bits - 1)
     for name in model.activations:
-        zero_point = qparams[name].zero_point + 0.3 * half if name != "relu2" else -half - 0.3
-        moved = jnp.asarray(zero_point, jnp.float32)
+        zero_point = float(qparams[name].zero_point)
+        moved = jnp.float32(zero_point + 0.3 * half if name != "relu2" else -half - 0.3)
         qparams[name] = dataclasses.replace(qparams[name], zero_point=moved)
     return {**params, "qparams": qparams}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -51,10 +52,10 @@ def test_integers_and_real_numbers_of_the_model(calibrated):
     assert known["image"].bounds == (-32, 31)
     (image,) = frozen.input_tensors
     whole = quantize(images, image, known["image"])
-    np.testing.assert_array_equal(whole, model.input_integers(params, images)[0].q)
+    np.testing.assert_array_equal(whole, jax.jit(model.input_integers)(params, images)[0].q)
     (integers,) = tosajax.compile(frozen, batch=5)(whole)
     (out,) = frozen.output_tensors
-    expected = np.asarray(model.apply(params, images)[0])
+    expected = np.asarray(jax.jit(model.apply)(params, images)[0])
     np.testing.assert_array_equal(dequantize(np.asarray(integers), out, known["out"]), expected)
     for name, axes in (("w1", (0,)), ("w2", (2, 3))):
         assert known[name].axes == axes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from quant.convert.helpers import (
@@ -32,6 +33,7 @@ from tosajax.quant import (
     prepare,
     rule,
 )
+from tosajax.quant.model import Mode
 from tosajax.quant.recipes import Bias
 
 WEIGHT = uniform(5, 2, 5, 4, low=-1, high=2) * np.array([0.1, 1, 2, 0.5], np.float32)
@@ -127,15 +129,19 @@ def test_biases_are_corrected():
     params = calibrate(model, batches)
     corrected = bias_correct(model, params, batches)
 
-    def mean_error(name: str, params: Any, axes: tuple[int, ...]) -> np.ndarray:
-        watched = model.with_outputs(name)
-        found = [watched.apply(params, *x)[0] for x in batches]
-        wanted = [watched.apply(original, *x, mode="float")[0] for x in batches]
-        return np.abs(np.mean(np.subtract(found, wanted), axis=axes)).max()
-
-    original = params
     # The axes of the batches and of the output that have one bias.
     cases = {"flat": (0, 1), "full": (0,), "row": (0, 1, 2)}
+    run = jax.jit(model.with_outputs(*cases).apply, static_argnames="mode")
+
+    def outputs(params: Any, mode: Mode = "exact") -> dict[str, np.ndarray]:
+        found = [run(params, *x, mode=mode) for x in batches]
+        return dict(zip(cases, map(np.stack, zip(*found, strict=True)), strict=True))
+
+    wanted = outputs(params, "float")
+
+    def mean_error(name: str, params: Any, axes: tuple[int, ...]) -> np.ndarray:
+        return np.abs(np.mean(outputs(params)[name] - wanted[name], axis=axes)).max()
+
     for name, axes in cases.items():
         bias = "bias" if name == "row" else f"{name}_bias"
         assert corrected["values"][bias].shape == params["values"][bias].shape

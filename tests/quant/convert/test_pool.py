@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from oracle import pool_oracle
@@ -126,6 +127,7 @@ def test_the_signal_of_a_mean(bits):
     for own in (False, True):
         model = prepare(graph, rules, own_pool_scales=own)
         params = calibrate(model, [images])
-        (mean,), (wanted,) = (model.apply(params, images, mode=m) for m in ("exact", "float"))
+        run = jax.jit(model.apply, static_argnames="mode")
+        (mean,), (wanted,) = (run(params, images, mode=m) for m in ("exact", "float"))
         found.append(sqnr(wanted, mean))
     assert found[1] > found[0] + 5
