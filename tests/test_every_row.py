@@ -13,9 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from oracle.device import to_device
 from oracle.float_bounds import fraction_bits, widen
 from oracle.legal_graphs import OPERATORS, legal_graph
-from oracle.operands import EXAMPLES, SMALL, draw_operands, to_device
+from oracle.operands import EXAMPLES, SMALL, draw_operands
 from oracle.transforms import assert_identical
 
 from tosajax import DType, Graph, lower, spec

@@ -21,6 +21,7 @@ import pytest
 import transform_families
 import transform_worker
 from jax.extend import core
+from oracle.device import to_device
 from oracle.legal_graphs import OPERATORS, legal_graph
 
 from tosajax import DType, lower
@@ -135,7 +136,7 @@ def test_64_bit_steps_of_every_integer_row(operator, row):
     fn, params = lower(graph)
     shapes = [(2, *(t.shape or ())) for t in graph.input_tensors]
     types = [t.dtype.storage for t in graph.input_tensors]
-    inputs = [_device(np.zeros(*each)) for each in zip(shapes, types, strict=True)]
+    inputs = [to_device(np.zeros(*each)) for each in zip(shapes, types, strict=True)]
     _check_64_bits(jax.make_jaxpr(lambda *x: fn(params, *x))(*(x[0] for x in inputs)))
     if inputs:
         _check_64_bits(jax.make_jaxpr(jax.vmap(lambda *x: fn(params, *x)))(*inputs))
@@ -144,7 +145,7 @@ def test_64_bit_steps_of_every_integer_row(operator, row):
 @pytest.mark.parametrize("family", transform_families.FAMILIES)
 def test_64_bit_steps_of_every_family(family):
     for case in transform_families.FAMILIES[family]():
-        inputs = [_device(x) for x in case.inputs]
+        inputs = [to_device(x) for x in case.inputs]
         _check_64_bits(jax.make_jaxpr(case.function)(*(x[0] for x in inputs)))
         _check_64_bits(jax.make_jaxpr(jax.vmap(case.function))(*inputs))
 
@@ -167,7 +168,3 @@ def test_mistakes_are_noticed(mistake):
         program = jax.make_jaxpr(MISTAKES[mistake])(wide)
     with pytest.raises(AssertionError):
         _check_64_bits(program)
-
-
-def _device(x: np.ndarray) -> jax.Array:
-    return _x64.from_numpy(x) if x.dtype == np.int64 else jnp.asarray(x)

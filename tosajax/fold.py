@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
+import jax
 import numpy as np
 
 from tosajax import spec
@@ -26,22 +27,26 @@ def fold(graph: Graph, *, keep_required: bool = False) -> Graph:
       graph: legal, every dimension known.
       keep_required: leave nodes that have rules on values (REQUIRE) as they are, for their flags.
     """
-    tensors, nodes, known = dict(graph.tensors), [], set()
+    nodes, folded, known = [], [], set()
     for node in graph.ordered_nodes():
         if node.op in spec.CONSTANT_OPERATORS:
             known.update(node.outputs)
             nodes.append(node)
         elif _is_kept(node, keep_required) or not (
-            known.issuperset(node.inputs) and _is_exact(node, tensors) and not _grows(node, tensors)
+            known.issuperset(node.inputs)
+            and _is_exact(node, graph.tensors)
+            and not _grows(node, graph.tensors)
         ):
             nodes.append(node)
         else:
             known.update(node.outputs)
-            for name, values in zip(node.outputs, _values(node, tensors), strict=True):
-                tensors[name] = dataclasses.replace(tensors[name], values=values)
-                nodes.append(Node("CONST", (), (name,)))
+            folded.append(node)
+    read = {*graph.outputs, *(name for node in nodes for name in node.inputs)}
+    found = _values(folded, read, graph.tensors)
+    tensors = {**graph.tensors, **found}
+    nodes = [*(Node("CONST", (), (name,)) for name in found), *nodes]
     live = _live(nodes, graph.outputs, keep_required)
-    gone = {name for node in nodes for name in node.outputs}
+    gone = {name for node in (*nodes, *folded) for name in node.outputs}
     gone -= {name for node in live for name in node.outputs}
     return dataclasses.replace(
         graph,
@@ -72,16 +77,27 @@ def _grows(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return after > max(before, _LARGE)
 
 
-def _values(node: Node, tensors: Mapping[str, Tensor]) -> list[np.ndarray]:
-    inputs = dict.fromkeys(node.inputs)
+def _values(
+    nodes: Sequence[Node], read: Container[str], tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The tensors that nodes make of constants, of those that are read, with their values."""
+    made = dict.fromkeys(name for node in nodes for name in node.outputs)
+    outputs = tuple(name for name in made if name in read)
+    if not outputs:
+        return {}
+    given = dict.fromkeys(name for node in nodes for name in node.inputs if name not in made)
     constants = [
         Node("CONST_SHAPE" if tensors[name].dtype is DType.SHAPE else "CONST", (), (name,))
-        for name in inputs
+        for name in given
     ]
-    needed = {name: tensors[name] for name in (*inputs, *node.outputs)}
-    program, params = build(Graph((), node.outputs, needed, (*constants, node)))
-    _, _, outputs = program(params, {})
-    return [np.asarray(y) for y in outputs]
+    needed = {name: tensors[name] for name in (*given, *made)}
+    program, params = build(Graph((), outputs, needed, (*constants, *nodes)))
+    # One program for all: by itself, each operation would be compiled.
+    _, _, values = jax.jit(program)(params, {})
+    return {
+        name: dataclasses.replace(tensors[name], values=np.asarray(y))
+        for name, y in zip(outputs, values, strict=True)
+    }
 
 
 def _live(nodes: Sequence[Node], outputs: Sequence[str], keep_required: bool) -> tuple[Node, ...]:

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracle.device import to_device
 from oracle.legal_graphs import OPERATORS, legal_graph
-from oracle.operands import SMALL, draw_operands, to_device
+from oracle.operands import SMALL, draw_operands
 from oracle.transforms import assert_identical
 
 import tosajax

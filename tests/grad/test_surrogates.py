@@ -23,9 +23,10 @@ from oracle import (
     matmul_oracle,
     pool_oracle,
 )
+from oracle.device import to_device
 from oracle.float_bounds import fraction_bits, normal_max
 from oracle.legal_graphs import legal_graph
-from oracle.operands import SMALL, draw_operands, to_device
+from oracle.operands import SMALL, draw_operands
 
 import tosajax
 from tosajax import DType, Graph, spec

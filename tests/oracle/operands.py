@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from oracle.table_rows import boundaries
 from tosajax import DType, Graph, spec
-from tosajax.fixedpoint import _x64
 from tosajax.graph import Tensor
 
 EXAMPLES = 2
@@ -104,7 +101,3 @@ def _integers(dtype: DType, shape: tuple, rng: np.random.Generator, *, small: bo
     edges = np.clip(boundaries(dtype.storage), dtype.minimum, dtype.maximum)
     values = rng.integers(dtype.minimum, dtype.maximum, shape, dtype=np.int64, endpoint=True)
     return np.where(rng.random(shape) < 0.5, rng.choice(edges, shape), values).astype(dtype.storage)
-
-
-def to_device(values: np.ndarray) -> jax.Array:
-    return _x64.from_numpy(values) if values.dtype == np.int64 else jnp.asarray(values)

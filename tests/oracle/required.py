@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tosajax.fixedpoint import _x64
+from oracle.device import to_device
 
 Rules = Mapping[str, bool]
 
@@ -58,7 +58,7 @@ def check(
         return require(*arrays, **attributes)
 
     def example(i: int) -> list[jax.Array]:
-        return [_device(x if n in shared else x[i]) for n, x in enumerate(inputs)]
+        return [to_device(x if n in shared else x[i]) for n, x in enumerate(inputs)]
 
     def compare(found: dict[str, jax.Array], at: int) -> None:
         assert found.keys() == rules
@@ -72,7 +72,7 @@ def check(
         compare(jitted(*example(i)), i)
     compare(flags(*example(0)), 0)
     axes = tuple(None if n in shared else 0 for n in range(len(inputs)))
-    found = jax.vmap(jitted, axes)(*map(_device, inputs))
+    found = jax.vmap(jitted, axes)(*map(to_device, inputs))
     assert found.keys() == rules
     for rule, flag in found.items():
         values = np.asarray(flag)
@@ -84,7 +84,3 @@ def check(
 def any_of(rows: Sequence[Rules]) -> Rules:
     """The flags of an example from those of its elements."""
     return {rule: any(row[rule] for row in rows) for rule in rows[0]}
-
-
-def _device(x: np.ndarray) -> jax.Array:
-    return _x64.from_numpy(x) if x.dtype == np.int64 else jax.device_put(x)

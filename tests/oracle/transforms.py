@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from oracle import float_bounds
-from tosajax.fixedpoint import _x64
+from oracle.device import to_device
 
 
 def bits(values) -> np.ndarray:
@@ -51,7 +51,7 @@ def assert_transforms(function: Callable[..., jax.Array], *inputs: jax.Array, ex
     variants = [np.stack([x, *_variants(x)]) for x in map(np.asarray, inputs)]
     choices = {*((i,) for i in every), tuple(every)}
     stacks = [
-        tuple(_device(variants[i]) if i in batched else inputs[i] for i in every)
+        tuple(to_device(variants[i]) if i in batched else inputs[i] for i in every)
         for batched in choices
     ]
     axes = [tuple(0 if i in batched else None for i in every) for batched in choices]
@@ -62,7 +62,7 @@ def assert_transforms(function: Callable[..., jax.Array], *inputs: jax.Array, ex
 
     for batched, results in zip(choices, mapped(stacks), strict=True):
         for n in range(3):
-            one = [_device(variants[i][n]) if i in batched else inputs[i] for i in every]
+            one = [to_device(variants[i][n]) if i in batched else inputs[i] for i in every]
             compare(results[n], compiled(*one))
 
 
@@ -74,10 +74,6 @@ def _variants(values: np.ndarray) -> list[np.ndarray]:
         return [~values, values]
     one = values.reshape(1)
     return [(one + one.dtype.type(n)).astype(one.dtype).reshape(values.shape) for n in (1, 2)]
-
-
-def _device(x: np.ndarray) -> jax.Array:
-    return _x64.from_numpy(x) if x.dtype == np.int64 else jax.device_put(x)
 
 
 def _close(result, expected) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from oracle import elementwise_oracle, numpy_graph, type_conversion_oracle
+from oracle.device import to_device
 from oracle.legal_graphs import legal_graph
-from oracle.operands import SMALL, draw_operands, to_device
+from oracle.operands import SMALL, draw_operands
 from oracle.table_rows import boundaries
 
 from tosajax import Builder, DType, Graph, lower, spec

@@ -1,0 +1,13 @@
+"""NumPy arrays as JAX arrays."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from tosajax.fixedpoint import _x64
+
+
+def to_device(x: np.ndarray) -> jax.Array:
+    """Without the program that `jnp.asarray` compiles for each shape; int64 stays int64."""
+    return _x64.from_numpy(x) if x.dtype == np.int64 else jax.device_put(x)
