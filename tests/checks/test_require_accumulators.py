@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle import conv_oracle
+from oracle.device import to_device
 from oracle.required import check, fits, terms, wrap
 
 from tosajax.checks.require import conv, matmul, pool, reduction
 from tosajax.checks.require._common import sum_overflows
 from tosajax.dtypes import DType
-from tosajax.fixedpoint import _x64
 from tosajax.report import UnsupportedError
 
 RNG = np.random.default_rng(1)
@@ -221,22 +221,20 @@ def _conv_flags(sums, bias, bits, *, both):
     return {"r1": r1, "r2": r2} if both else {"r2": r2}
 
 
-def device(x):
-    return _x64.from_numpy(x) if x.dtype == np.int64 else jax.device_put(x)
-
-
 def check_each(require, examples, wanted, **attributes):
     """The flags of every example by itself, in one program: `check` compiles three."""
     flags = jax.jit(functools.partial(require, **attributes))
     for at, (inputs, want) in enumerate(zip(examples, wanted, strict=True)):
-        found = flags(*map(device, inputs))
+        found = flags(*map(to_device, inputs))
         assert {rule: bool(flag) for rule, flag in found.items()} == want, at
 
 
 def check_batch(require, inputs, wanted, *, shared, **attributes):
     """The flags of all examples at once, in one program."""
     axes = tuple(None if n in shared else 0 for n in range(len(inputs)))
-    found = jax.jit(jax.vmap(functools.partial(require, **attributes), axes))(*map(device, inputs))
+    found = jax.jit(jax.vmap(functools.partial(require, **attributes), axes))(
+        *map(to_device, inputs)
+    )
     flags = {rule: np.asarray(flag).tolist() for rule, flag in found.items()}
     assert flags == {rule: [want[rule] for want in wanted] for rule in wanted[0]}
 

@@ -78,7 +78,7 @@ def test_sweep_takes_them(command, scaled, monkeypatch):
         (["--input", "x.npy", "--real"], ["--real", "'out'", "--output-quant"]),
         (["--input", "x.npy", *["--input-quant", "1,0"] * 2], ["2 --input-quant", "1 inputs (x)"]),
         (["--input", "x.npy", "--input-quant", "1,999"], ["'x' is INT8[1,4,4,2]", "zero point"]),
-        (["--input", "x.npy", "--scales", "x.npy"], ["x.npy is not a TFLite model"]),
+        (["--input", "x.npy", "--scales", "x.npy"], ["x.npy is neither a TFLite model nor"]),
     ],
 )
 def test_trouble(command, scaled, arguments, words):

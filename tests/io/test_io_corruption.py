@@ -124,8 +124,8 @@ _SAMPLE = schema.Table("Sample", (schema.Field("n", schema.Scalar.INT32, 0),))
         (0, 2, "has lengths 2 and 8"),
         (0, 7, "has lengths 7 and 8"),
         (1, 3, "has lengths 6 and 3"),
-        (1, 7, "slot 4 lies outside its table of 7 bytes"),
-        (2, 6, "slot 6 lies outside its table of 8 bytes"),
+        (1, 4, "slot 4 lies outside its table of 4 bytes"),
+        (2, 8, "slot 8 lies outside its table of 8 bytes"),
         (2, 2, "slot 2 lies outside its table of 8 bytes"),
     ],
 )
@@ -137,6 +137,15 @@ def test_layout_of_a_table(half, number, message):
     struct.pack_into("<H", content, layout + 2 * half, number)
     with pytest.raises(FormatError, match=message):
         flatbuffer.decode(memoryview(content), _SAMPLE)
+
+
+def test_a_layout_of_a_smaller_table_of_equal_slots():
+    """Writers in Python let tables share a layout, whatever their sizes."""
+    content = bytearray(flatbuffer.encode({"n": 7}, _SAMPLE, b"TOSA"))
+    root = struct.unpack_from("<I", content)[0]
+    layout = root - struct.unpack_from("<i", content, root)[0]
+    struct.pack_into("<H", content, layout + 2, 5)
+    assert flatbuffer.decode(memoryview(content), _SAMPLE) == {"n": 7}
 
 
 def test_length_beyond_the_file_is_named(content):

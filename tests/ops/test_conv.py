@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle import conv_oracle, float_bounds
+from oracle.device import to_device
 from oracle.matmul_oracle import (
     check_dot_product,
     draw,
@@ -21,7 +22,6 @@ from oracle.matmul_oracle import (
 from oracle.table_rows import row_id, type_rows
 
 from tosajax.dtypes import DType
-from tosajax.fixedpoint import _x64
 from tosajax.ops import _exact_conv, _skip, conv
 
 NAMES = ("CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")
@@ -120,11 +120,6 @@ def rng():
     return np.random.default_rng(11)
 
 
-def device(values):
-    """The values as a JAX array of the same type, int48 not narrowed."""
-    return _x64.from_numpy(values) if values.dtype == np.int64 else jax.device_put(values)
-
-
 def operands(rng, types, shapes, length):
     x = draw(rng, types["in_t"], shapes[0])
     weight = draw(rng, types["weight_t"], shapes[1])
@@ -155,7 +150,7 @@ def test_integers(name, case, dtype, rng):
         }
         for x_zp, w_zp in sorted(points):
             zps = point(types["in_t"], x_zp), point(types["weight_t"], w_zp)
-            result = compiled(jax.device_put(x), jax.device_put(weight), device(bias), *zps)
+            result = compiled(jax.device_put(x), jax.device_put(weight), to_device(bias), *zps)
             assert result.dtype == types["out_t"].storage
             expected = DEFINITION[name](*wide, x_zp, w_zp, **attributes)
             note = f"{types['weight_t']}, {x_zp}, {w_zp}"
@@ -174,7 +169,7 @@ def test_largest_int48_sums(name):
         for weight_value, w_zp in ((-128, 127), (127, -128), (-128, 0)):
             x, weight = np.full(x_shape, x_value, np.int16), np.full(w_shape, weight_value, np.int8)
             zps = point(DType.INT16), point(DType.INT8, w_zp)
-            result = function(jax.device_put(x), jax.device_put(weight), device(bias), *zps)
+            result = function(jax.device_put(x), jax.device_put(weight), to_device(bias), *zps)
             wide = [v.astype(np.int64) for v in (x, weight, bias)]
             expected = DEFINITION[name](*wide, 0, w_zp, **attributes)
             np.testing.assert_array_equal(np.asarray(result), expected)
@@ -222,7 +217,7 @@ def _small(name, types, rng, case=None):
     x, weight, bias = operands(rng, types, (x_shape, w_shape), length)
     function = functools.partial(getattr(conv, name.lower()), acc_type=types["acc_t"], **attributes)
     zps = point(types["in_t"]), point(types["weight_t"])
-    return function, [jax.device_put(x), jax.device_put(weight), device(bias), *zps]
+    return function, [jax.device_put(x), jax.device_put(weight), to_device(bias), *zps]
 
 
 @pytest.mark.parametrize(
@@ -307,12 +302,12 @@ def _assert_vmap(function, inputs, batched, wrap):
         ~x if x.size == 1 and i > 2 else np.flip(x) for i, x in enumerate(map(np.asarray, inputs))
     ]
     stacked = [
-        device(np.stack([np.asarray(x), other])) if i in batched else x
+        to_device(np.stack([np.asarray(x), other])) if i in batched else x
         for i, (x, other) in enumerate(zip(inputs, others, strict=True))
     ]
     result = np.asarray(wrap(jax.vmap(function, axes))(*stacked))
     for n in range(2):
-        one = [device(np.asarray(x)[n]) if i in batched else x for i, x in enumerate(stacked)]
+        one = [to_device(np.asarray(x)[n]) if i in batched else x for i, x in enumerate(stacked)]
         expected = function(*one)
         assert result.dtype == expected.dtype
         np.testing.assert_array_equal(result[n], expected)
@@ -375,7 +370,7 @@ def test_huge_kernels_make_small_programs(name, shape, dtype):
     inputs = (
         jnp.ones((1, *space, 2), dtype.storage),
         jnp.ones(shape, weight.storage),
-        device(np.zeros(1, out.storage)),
+        to_device(np.zeros(1, out.storage)),
         point(dtype),
         point(weight),
     )
@@ -396,7 +391,7 @@ def test_a_long_kernel_is_exact(rng):
         attributes = {"pad": (0, 0, 0, 0), "stride": (1, 25), "dilation": (1, 1)}
         function = jax.jit(functools.partial(conv.conv2d, acc_type=out, **attributes))
         zps = point(dtype), point(DType.INT8, 127)
-        bias = device(np.zeros(1, out.storage))
+        bias = to_device(np.zeros(1, out.storage))
         result = function(jax.device_put(values), jax.device_put(weight), bias, *zps)
         wide = values.astype(np.int64), weight.astype(np.int64), np.zeros(1, np.int64)
         expected = conv_oracle.conv(*wide, 0, 127, **attributes)

@@ -73,7 +73,8 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
         )  # fmt: skip
     parser.add_argument(
         "--scales", metavar="FILE",
-        help="the .tflite model that the graph was converted from, whose scales it takes",
+        help="the .tflite model that the graph was converted from, or the ExecuTorch program "
+        "(.pte) that holds it, whose scales it takes",
     )  # fmt: skip
 
 
@@ -146,9 +147,9 @@ def _with_scales(graph: Graph, arguments: argparse.Namespace) -> Graph:
 
     found = dict(graph.quantization)
     if path := getattr(arguments, "scales", None):
-        from tosajax.compare.tflite_scales import scales_of_tflite
+        from tosajax.compare.model_scales import scales_of_model
 
-        found |= scales_of_tflite(path, graph)
+        found |= scales_of_model(path, graph)
     for option, tensors in (("input", graph.input_tensors), ("output", graph.output_tensors)):
         given = getattr(arguments, f"{option}_quant", None) or ()
         given = [given] if isinstance(given, tuple) and given else given

@@ -7,9 +7,11 @@ print(found.first_divergent)
 from __future__ import annotations
 
 from tosajax.compare.comparison import Comparison, Row
+from tosajax.compare.executorch_scales import scales_of_executorch
 from tosajax.compare.inputs import random_inputs
 from tosajax.compare.litert import TFLite, tflite
 from tosajax.compare.measure import Histogram, Measured, edges
+from tosajax.compare.model_scales import scales_of_model
 from tosajax.compare.rounding import RoundingTable, which_rounding
 from tosajax.compare.run import compare
 from tosajax.compare.scales import scales_of
@@ -28,6 +30,8 @@ __all__ = [
     "edges",
     "random_inputs",
     "scales_of",
+    "scales_of_executorch",
+    "scales_of_model",
     "scales_of_tflite",
     "tflite",
     "which_rounding",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tosajax.compare._sizes import same_size
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Quantization, Tensor
 from tosajax.io import flatbuffer
@@ -15,7 +16,7 @@ from tosajax.locations import tensors_at
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.zero_points import unsigned_tensors
 
-_IDENTIFIER = b"TFL3"
+IDENTIFIER = b"TFL3"
 _SKIPPED = Scalar.UINT32  # offsets to what is not read here
 # By numbers of TensorType, the types with scales and whether they are unsigned.
 _TYPES = {
@@ -104,7 +105,7 @@ def _main(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     """The first subgraph of a model."""
     with open(path, "rb") as file:
         head = file.read(8)
-    if head[4:8] != _IDENTIFIER:
+    if head[4:8] != IDENTIFIER:
         raise FormatError(f"{path} is not a TFLite model")
     try:
         root = flatbuffer.decode(memoryview(Path(path).read_bytes()), _MODEL, ("subgraphs",))
@@ -124,7 +125,7 @@ def _quantization(tensor: Tensor, theirs: Mapping[str, Any], unsigned: bool) -> 
         dtype is None
         or dtype is not tensor.dtype
         or not scales
-        or not _same_size(tensor, theirs["shape"] or ())
+        or not same_size(tensor, theirs["shape"] or ())
     ):
         return None
     # Converters make signed integers of unsigned ones but at the ends of a graph.
@@ -136,11 +137,3 @@ def _quantization(tensor: Tensor, theirs: Mapping[str, Any], unsigned: bool) -> 
     except ValueError:
         return None  # a scale of 0 is of a tensor that is always 0
     return found if found.fits(tensor) else None
-
-
-def _same_size(tensor: Tensor, shape: Sequence[int]) -> bool:
-    """Whether the shapes are equal but for open dimensions, which are 1 in a model."""
-    own = tensor.shape
-    return own is None or (
-        len(own) == len(shape) and all(n in (-1, m) for n, m in zip(own, shape, strict=True))
-    )

@@ -29,6 +29,7 @@ class Scalar(enum.Enum):
     UINT64 = "Q"
     INT64 = "q"
     FLOAT32 = "f"
+    FLOAT64 = "d"
 
 
 class Blob(enum.Enum):
