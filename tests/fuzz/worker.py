@@ -27,6 +27,7 @@ KINDS = {"tosa": 2, "json": 2, "scales": 2, "edit": 2, "tjx": 6, "store": 2, "ar
 _BYTES = 500 << 20
 _ADDRESSES = 4 << 30
 _SILENCE = 90.0  # seconds after which a worker that does not answer is ended
+_FAREWELL = 10.0  # seconds after which one that is no longer asked is ended
 _CASES = 500  # of one process
 
 
@@ -59,6 +60,7 @@ class Worker:
             if pipe.poll(_SILENCE):
                 return Result(*pipe.recv())
             why = f"no end within {_SILENCE:.0f} s"
+            process.kill()
         except (EOFError, ConnectionResetError):
             process.join()
             why = f"the process died: exit code {process.exitcode}"
@@ -66,11 +68,12 @@ class Worker:
         return Result("finding", why, f"{kind}: {why}")
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process, which ends by itself when nobody asks any more."""
         if self._process is not None:
+            self._pipe.close()
+            self._process.join(_FAREWELL)
             self._process.kill()
             self._process.join()
-            self._pipe.close()
             self._process, self._left = None, 0
 
     def _start(self) -> None:
