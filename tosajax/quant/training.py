@@ -14,11 +14,12 @@ from tosajax.quant.recipes import Params
 
 
 def relative_steps(updates: Params, params: Params) -> Params:
-    """An optimizer's updates, those of scales and of bits as shares of what they are.
+    """An optimizer's updates: of scales and bits as shares of what they are, of corrections none.
 
     Scales differ by orders of magnitude, and a step that suits a weight would throw them over;
     they stay positive as long as a step is below 1. Bits would hardly move. For optimizers such
-    as Adam, whose updates do not depend on the size of gradients.
+    as Adam, whose updates do not depend on the size of gradients. Corrections have no gradient, but
+    weight decay would shrink them.
 
     Args:
       updates: of the structure of params, to be added to them.
@@ -30,7 +31,10 @@ def relative_steps(updates: Params, params: Params) -> Params:
         return dataclasses.replace(update, scale=scale, bits=bits)
 
     qparams = jax.tree.map(steps, updates["qparams"], params["qparams"], is_leaf=_is_qparams)
-    return {**updates, "qparams": qparams}
+    found = {**updates, "qparams": qparams}
+    if "corrections" in updates:
+        found["corrections"] = jax.tree.map(jnp.zeros_like, updates["corrections"])
+    return found
 
 
 def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
