@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 from programs import below, doubled, loop
@@ -92,6 +93,39 @@ def test_what_acts_beside_its_results_stays():
     run = tosajax.compile(graph)
     run(np.zeros(1, np.int32))
     np.testing.assert_array_equal(run.state["total"].value, [7])
+
+
+def test_all_constants_are_one_program():
+    b, programs = Builder(), []
+    y = b.const(np.arange(13), DType.INT32)  # of a shape that nothing else has
+    for _ in range(3):
+        y = b.op("BITWISE_NOT", b.op("ADD", y, y))
+    graph = b.graph([y])
+
+    def note(event: str, duration_secs: float, **_: str | int) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            programs.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        assert operators(fold(graph)) == []
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    assert len(programs) == 1
+
+
+def test_compiled_constants_share_no_memory_with_the_user():
+    """A JAX array may be the aligned memory of the NumPy array that it is put from."""
+    for dtype, storage in ((DType.INT32, np.int32), (DType.INT48, np.int64)):
+        memory = np.zeros(1024 + 64, np.uint8)
+        start = -memory.ctypes.data % 64
+        values = memory[start : start + 1024].view(storage)
+        b = Builder()
+        found = tosajax.lower(b.graph([b.op("IDENTITY", b.const(values, dtype))]))[1]
+        assert found
+        values[:] = 1
+        for parameter in found.values():
+            np.testing.assert_array_equal(parameter, 0)
 
 
 def test_subgraphs():

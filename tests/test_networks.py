@@ -12,7 +12,7 @@ import pytest
 from oracle import forced
 
 import tosajax
-from tosajax import UnsupportedError
+from tosajax import UnsupportedError, spec
 from tosajax.summary import summarize
 
 DATA = Path(__file__).parent / "data"
@@ -24,7 +24,6 @@ DRAFT = "et_digits_vit_mxfp8_e4m3"
 ours = pytest.mark.parametrize("name", [n for n in OURS if n != DRAFT])
 NO_CORPUS = pytest.param("", marks=pytest.mark.skip(f"no third-party networks at {CORPUS}"))
 theirs = pytest.mark.parametrize("name", list(THEIRS) or [NO_CORPUS])
-CONVOLUTIONS = {"CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D"}
 
 
 def is_float(graph: tosajax.Graph) -> bool:
@@ -33,10 +32,8 @@ def is_float(graph: tosajax.Graph) -> bool:
 
 def convolves_integers(network: networks.Network) -> bool:
     graph = tosajax.load(network.model)
-    return any(
-        node.op in CONVOLUTIONS and not graph.tensors[node.inputs[0]].dtype.is_float
-        for node in graph.nodes
-    )
+    found = [n for n in graph.nodes if spec.OPERATORS[n.op].chapter == "conv"]
+    return any(not graph.tensors[node.inputs[0]].dtype.is_float for node in found)
 
 
 def check(network: networks.Network, batches: tuple[int, ...]) -> None:

@@ -108,7 +108,8 @@ def test_methods_that_hold_scales(read):
 
 def test_several_delegates(read):
     other = method([tensor(CHAR)], [delegate(1, 0, 0, 0)], name="other")
-    assert read(other, plan(), plan()) == read(plan())
+    floats = method([tensor(6), tensor(6)], [delegate(0, 0, 1)])
+    assert read(other, floats, plan(), plan()) == read(plan())
     with pytest.raises(ValueError, match=r"2 delegates have .* different scales"):
         read(plan(), plan(scale=0.5))
 

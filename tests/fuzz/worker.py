@@ -91,7 +91,7 @@ class _TooLong(BaseException):
 
 def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError, BrokenPipeError):  # nobody asks any more
         while True:
             pipe.send(tuple(attack(*pipe.recv())))
 

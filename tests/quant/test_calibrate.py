@@ -163,6 +163,20 @@ def test_corrections_leave_the_float_graph_as_it_was():
     assert float(jnp.abs(gradient["corrections"]["w1"]).max()) == 0
 
 
+def test_other_bits_keep_corrections():
+    model = prepared(bits=3)
+    params = calibrated(model)
+    corrections = {n: 1.5 * jnp.asarray(params["values"][n]) for n in model.weights}
+    changed = tq.with_bits(
+        model, {**params, "corrections": corrections}, dict.fromkeys(model.weights, 8)
+    )
+    found = model.constants(changed)
+    for name in model.weights:
+        wanted = params["values"][name] + corrections[name]
+        made = tq.dequantize(found[name], changed["qparams"][name])
+        assert float(jnp.abs(made - wanted).max()) < float(changed["qparams"][name].scale.max())
+
+
 def test_weight_decay_does_not_shrink_corrections():
     params = {"values": {"b1": jnp.ones(8)}, "corrections": {"b1": jnp.ones(8)}, "qparams": {}}
     updates = jax.tree.map(lambda x: -0.1 * x, params)

@@ -4,62 +4,54 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from tosajax.compare._sizes import same_size
+from tosajax.compare._model_files import SKIPPED, read, same_size, table
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Quantization, Tensor
-from tosajax.io import flatbuffer
-from tosajax.io.schema import Blob, Field, Scalar, Table, Union, Vector
-from tosajax.report import FormatError, UnsupportedError
+from tosajax.io.schema import Blob, Scalar, Union, Vector
+from tosajax.report import FormatError
 from tosajax.zero_points import unsigned_tensors
 
 IDENTIFIER = b"ET12"
-_SKIPPED = Scalar.UINT32  # offsets to what is not read here
 # By numbers of ScalarType, the types with scales and whether they are unsigned.
 _TYPES = {0: (DType.INT8, True), 1: (DType.INT8, False), 2: (DType.INT16, False)}
+_QUANTIZED = {dtype for dtype, _ in _TYPES.values()}
 _Known = Mapping[int, tuple[float, int]]  # scale and zero point, by number of the value
 
 
-def _table(kind: str, /, **fields: Any) -> Table:
-    defaults = {name: 0 if isinstance(form, Scalar) else None for name, form in fields.items()}
-    return Table(kind, tuple(Field(n, form, defaults[n]) for n, form in fields.items()))
-
-
 # The layout of "schema/program.fbs", as far as the scales.
-_INT = _table("Int", int_val=Scalar.INT64)
-_DOUBLE = _table("Double", double_val=Scalar.FLOAT64)
-_TENSOR = _table(
+_INT = table("Int", int_val=Scalar.INT64)
+_DOUBLE = table("Double", double_val=Scalar.FLOAT64)
+_TENSOR = table(
     "Tensor",
     scalar_type=Scalar.UINT8, storage_offset=Scalar.INT32, sizes=Vector(Scalar.INT32),
-    dim_order=_SKIPPED, requires_grad=Scalar.BOOL, data_buffer_idx=Scalar.UINT32,
-    allocation_info=_SKIPPED, layout=Scalar.UINT8, shape_dynamism=Scalar.UINT8,
-    extra_tensor_info=_SKIPPED,
+    dim_order=SKIPPED, requires_grad=Scalar.BOOL, data_buffer_idx=Scalar.UINT32,
+    allocation_info=SKIPPED, layout=Scalar.UINT8, shape_dynamism=Scalar.UINT8,
+    extra_tensor_info=SKIPPED,
 )  # fmt: skip
-_VALUE = _table(
+_VALUE = table(
     "EValue", val_type=Scalar.UINT8, val=Union("val_type", {2: _INT, 4: _DOUBLE, 5: _TENSOR})
 )
-_KERNEL_CALL = _table("KernelCall", op_index=Scalar.INT32, args=Vector(Scalar.INT32))
-_DELEGATE_CALL = _table("DelegateCall", delegate_index=Scalar.INT32, args=Vector(Scalar.INT32))
-_INSTRUCTION = _table(
+_KERNEL_CALL = table("KernelCall", op_index=Scalar.INT32, args=Vector(Scalar.INT32))
+_DELEGATE_CALL = table("DelegateCall", delegate_index=Scalar.INT32, args=Vector(Scalar.INT32))
+_INSTRUCTION = table(
     "Instruction",
     args_type=Scalar.UINT8, instr_args=Union("args_type", {1: _KERNEL_CALL, 2: _DELEGATE_CALL}),
 )  # fmt: skip
-_CHAIN = _table(
+_CHAIN = table(
     "Chain",
-    inputs=_SKIPPED, outputs=_SKIPPED, instructions=Vector(_INSTRUCTION), stacktrace=_SKIPPED,
+    inputs=SKIPPED, outputs=SKIPPED, instructions=Vector(_INSTRUCTION), stacktrace=SKIPPED,
 )  # fmt: skip
-_OPERATOR = _table("Operator", name=Blob.TEXT, overload=_SKIPPED)
-_DELEGATE = _table("BackendDelegate", id=Blob.TEXT, processed=_SKIPPED, compile_specs=_SKIPPED)
-_PLAN = _table(
+_OPERATOR = table("Operator", name=Blob.TEXT, overload=SKIPPED)
+_PLAN = table(
     "ExecutionPlan",
-    name=Blob.TEXT, container_meta_type=_SKIPPED, values=Vector(_VALUE),
+    name=Blob.TEXT, container_meta_type=SKIPPED, values=Vector(_VALUE),
     inputs=Vector(Scalar.INT32), outputs=Vector(Scalar.INT32), chains=Vector(_CHAIN),
-    operators=Vector(_OPERATOR), delegates=Vector(_DELEGATE), non_const_buffer_sizes=_SKIPPED,
-    non_const_buffer_device=_SKIPPED,
+    operators=Vector(_OPERATOR), delegates=SKIPPED, non_const_buffer_sizes=SKIPPED,
+    non_const_buffer_device=SKIPPED,
 )  # fmt: skip
-_PROGRAM = _table("Program", version=Scalar.UINT32, execution_plan=Vector(_PLAN))
+_PROGRAM = table("Program", version=Scalar.UINT32, execution_plan=Vector(_PLAN))
 
 
 def scales_of_executorch(path: str | os.PathLike[str], graph: Graph) -> dict[str, Quantization]:
@@ -82,7 +74,7 @@ def scales_of_executorch(path: str | os.PathLike[str], graph: Graph) -> dict[str
         scales; or they have no scales.
       OSError: the file cannot be read.
     """
-    plans = _plans(path)
+    plans = read(path, IDENTIFIER, "an ExecuTorch program", _PROGRAM, "execution_plan")
     try:
         given = _given_scales(plans)
         found = [
@@ -107,19 +99,6 @@ def scales_of_executorch(path: str | os.PathLike[str], graph: Graph) -> dict[str
     if not found[0]:
         raise ValueError(f"{path} has no scales of the graph's {ends}")
     return found[0]
-
-
-def _plans(path: str | os.PathLike[str]) -> Sequence[Mapping[str, Any]]:
-    with open(path, "rb") as file:
-        head = file.read(8)
-    if head[4:8] != IDENTIFIER:
-        raise FormatError(f"{path} is not an ExecuTorch program")
-    try:
-        data = memoryview(Path(path).read_bytes())
-        root = flatbuffer.decode(data, _PROGRAM, ("execution_plan",))
-    except (FormatError, UnsupportedError) as error:
-        raise FormatError(f"{path}: {error}") from None
-    return root["execution_plan"] or ()
 
 
 def _calls(plan: Mapping[str, Any], kind: int) -> Iterator[Mapping[str, Any]]:
@@ -183,7 +162,7 @@ def _fits(graph: Graph, plan: Mapping[str, Any], args: Sequence[int]) -> bool:
     values = (_at(plan["values"], index) for index in args)
     return all(
         v["val_type"] == 5
-        and _type_of(v)[0] in (None, t.dtype)
+        and _type_of(v)[0] is (t.dtype if t.dtype in _QUANTIZED else None)
         and same_size(t, v["val"]["sizes"] or ())
         for t, v in zip(tensors, values, strict=True)
     )

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from tosajax.compare._sizes import same_size
+from tosajax.compare._model_files import SKIPPED, read, same_size, table
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Quantization, Tensor
-from tosajax.io import flatbuffer
-from tosajax.io.schema import Blob, Field, Scalar, Table, Vector
+from tosajax.io.schema import Blob, Scalar, Vector
 from tosajax.locations import tensors_at
-from tosajax.report import FormatError, UnsupportedError
+from tosajax.report import FormatError
 from tosajax.zero_points import unsigned_tensors
 
 IDENTIFIER = b"TFL3"
-_SKIPPED = Scalar.UINT32  # offsets to what is not read here
 # By numbers of TensorType, the types with scales and whether they are unsigned.
 _TYPES = {
     3: (DType.INT8, True),
@@ -28,31 +25,25 @@ _TYPES = {
 }
 
 
-def _table(kind: str, /, **fields: Any) -> Table:
-    return Table(kind, tuple(Field(field, form) for field, form in fields.items()))
-
-
 # The layout of "tensorflow/compiler/mlir/lite/schema/schema.fbs", as far as the scales.
-_QUANTIZATION = _table(
+_QUANTIZATION = table(
     "QuantizationParameters",
-    min=_SKIPPED, max=_SKIPPED, scale=Vector(Scalar.FLOAT32), zero_point=Vector(Scalar.INT64),
-    details_type=Scalar.UINT8, details=_SKIPPED, quantized_dimension=Scalar.INT32,
+    min=SKIPPED, max=SKIPPED, scale=Vector(Scalar.FLOAT32), zero_point=Vector(Scalar.INT64),
+    details_type=Scalar.UINT8, details=SKIPPED, quantized_dimension=Scalar.INT32,
 )  # fmt: skip
-_TENSOR = _table(
+_TENSOR = table(
     "Tensor",
     shape=Vector(Scalar.INT32), type=Scalar.UINT8, buffer=Scalar.UINT32, name=Blob.TEXT,
-    quantization=_QUANTIZATION, is_variable=Scalar.BOOL, sparsity=_SKIPPED,
-    shape_signature=_SKIPPED, has_rank=Scalar.BOOL, variant_tensors=_SKIPPED,
-    external_buffer=_SKIPPED,
+    quantization=_QUANTIZATION, is_variable=Scalar.BOOL, sparsity=SKIPPED,
+    shape_signature=SKIPPED, has_rank=Scalar.BOOL, variant_tensors=SKIPPED,
+    external_buffer=SKIPPED,
 )  # fmt: skip
-_SUBGRAPH = _table(
+_SUBGRAPH = table(
     "SubGraph",
     tensors=Vector(_TENSOR), inputs=Vector(Scalar.INT32), outputs=Vector(Scalar.INT32),
-    operators=_SKIPPED, name=_SKIPPED, debug_metadata_index=Scalar.INT32,
+    operators=SKIPPED, name=SKIPPED, debug_metadata_index=Scalar.INT32,
 )  # fmt: skip
-_MODEL = _table(
-    "Model", version=Scalar.UINT32, operator_codes=_SKIPPED, subgraphs=Vector(_SUBGRAPH)
-)
+_MODEL = table("Model", version=Scalar.UINT32, operator_codes=SKIPPED, subgraphs=Vector(_SUBGRAPH))
 
 
 def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Quantization]:
@@ -103,17 +94,10 @@ def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Qu
 
 def _main(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     """The first subgraph of a model."""
-    with open(path, "rb") as file:
-        head = file.read(8)
-    if head[4:8] != IDENTIFIER:
-        raise FormatError(f"{path} is not a TFLite model")
-    try:
-        root = flatbuffer.decode(memoryview(Path(path).read_bytes()), _MODEL, ("subgraphs",))
-    except (FormatError, UnsupportedError) as error:
-        raise FormatError(f"{path}: {error}") from None
-    if not root["subgraphs"]:
+    subgraphs = read(path, IDENTIFIER, "a TFLite model", _MODEL, "subgraphs")
+    if not subgraphs:
         raise FormatError(f"{path} has no subgraph")
-    return root["subgraphs"][0]
+    return subgraphs[0]
 
 
 def _quantization(tensor: Tensor, theirs: Mapping[str, Any], unsigned: bool) -> Quantization | None:

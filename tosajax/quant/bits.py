@@ -14,7 +14,7 @@ from tosajax.quant.calibrate import weight_qparams
 from tosajax.quant.model import QModel
 from tosajax.quant.observers import scale_and_zero_point
 from tosajax.quant.qparams import QParams
-from tosajax.quant.recipes import Params
+from tosajax.quant.recipes import Params, corrected
 from tosajax.typed import check_type
 
 
@@ -44,7 +44,7 @@ def with_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> Params:
         known = qparams[name]
         width = jnp.asarray(count, jnp.float32)
         if name in model.weights:
-            qparams[name] = weight_qparams(model, name, params["values"][name], width)
+            qparams[name] = weight_qparams(model, name, corrected(params, name), width)
         else:
             qparams[name] = _of_same_range(known, width)
     return {**params, "qparams": qparams}
