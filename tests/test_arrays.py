@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -108,6 +109,23 @@ def test_headers(tmp_path, name):
             assert words in str(caught.value) or version == 9
         with pytest.raises(FormatError, match=r"bad\.npz: x\.npy"):
             load_arrays(tmp_path / "bad.npz")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="lists open files as Linux does")
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_refused_archive_is_closed(tmp_path, name):
+    content = header(HEADERS[name][0], 1)
+    for members in ([content], [header(described("(0,)"), 1), content], [b"no header"]):
+        with zipfile.ZipFile(tmp_path / "bad.npz", "w") as archive:
+            for i, member in enumerate(members):
+                archive.writestr(f"{i}.npy", member)
+        with pytest.raises(FormatError) as caught:
+            load_arrays(tmp_path / "bad.npz")
+        assert "bad.npz" in str(caught.value)  # which holds the frames of the readers
+        opened = [
+            os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()
+        ]
+        assert not [path for path in opened if path.endswith("bad.npz")]
 
 
 def test_files_of_another_kind(tmp_path):

@@ -84,14 +84,18 @@ def open_arrays(source: PathLike | bytes) -> dict[str, ArrayStream]:
     with _damage(place):
         archive = zipfile.ZipFile(archived)
     found: dict[str, ArrayStream] = {}
-    for info in archive.infolist():
-        name = info.filename.removesuffix(".npy")
-        inside = f"{place}: {info.filename}"
-        if not info.filename.endswith(".npy"):
-            raise FormatError(f"{inside} is not an .npy member, expected arrays only")
-        if name in found:
-            raise FormatError(f"{inside} is there twice")
-        found[name] = _stream(archive, info, inside)
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(archive)
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            inside = f"{place}: {info.filename}"
+            if not info.filename.endswith(".npy"):
+                raise FormatError(f"{inside} is not an .npy member, expected arrays only")
+            if name in found:
+                raise FormatError(f"{inside} is there twice")
+            file = opened.enter_context(_member(archive, info, inside))
+            found[name] = _stream(file, info, inside)
+        opened.pop_all()  # the streams read on
     return found
 
 
@@ -138,7 +142,7 @@ class ArrayStream:
         return _array(content, shape, self.dtype, self._in_columns)
 
 
-def _stream(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str) -> ArrayStream:
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str) -> IO[bytes]:
     if info.flag_bits & 1:
         raise FormatError(f"{place} is encrypted, expected a plain member")
     if info.file_size > _EXPANSION * (info.compress_size + 1):
@@ -146,7 +150,10 @@ def _stream(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str) -> Arra
             f"{place} claims {info.file_size} bytes of {info.compress_size}: it is damaged"
         )
     with _damage(place):
-        file = archive.open(info)
+        return archive.open(info)
+
+
+def _stream(file: IO[bytes], info: zipfile.ZipInfo, place: str) -> ArrayStream:
     _check_magic(cast(zipfile.ZipExtFile, file), place, "an .npy file")
     shape, in_columns, dtype = _header(file, place)
     _check_size(place, shape, dtype, info.file_size - file.tell())

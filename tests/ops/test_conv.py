@@ -23,6 +23,7 @@ from oracle.table_rows import row_id, type_rows
 
 from tosajax.dtypes import DType
 from tosajax.ops import _exact_conv, _skip, conv
+from tosajax.ops._platform import Platform, tracing_for
 
 NAMES = ("CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")
 INTEGERS = {
@@ -177,6 +178,17 @@ def test_largest_int48_sums(name):
 
 @pytest.mark.parametrize(("name", "types", "case"), _float_cases())
 def test_floats(name, types, case, rng):
+    check_floats(name, types, case, rng)
+
+
+@pytest.mark.parametrize(("name", "case"), [(name, case) for name in NAMES for case in CASES[name]])
+def test_floats_as_gpus_convolve_them(name, case, rng):
+    types = next(types for _, types in type_rows(name) if types["in_t"] is DType.FP32)
+    with tracing_for(Platform("cuda")):
+        check_floats(name, types, case, rng)
+
+
+def check_floats(name, types, case, rng):
     x_shape, w_shape, length, attributes = CASES[name][case]
     function = functools.partial(getattr(conv, name.lower()), acc_type=types["acc_t"], **attributes)
     compiled = jax.jit(function)
@@ -506,9 +518,10 @@ def test_constant_finite_weights_cost_nothing(rng):
     for name, case in zip(NAMES, ("3x3", "uneven", "3x3", "2x2-stride-2"), strict=True):
         function, (x, weight, *rest) = _small(name, types, rng, case)
         known = np.asarray(weight)
-        text = jax.jit(lambda x, f=function, w=known, r=rest: f(x, w, *r)).lower(x).as_text()
-        assert "stablehlo.case" not in text
-        assert "stablehlo.case" in jax.jit(function).lower(x, weight, *rest).as_text()
+        program = jax.jit(lambda x, f=function, w=known, r=rest: f(x, w, *r)).lower(x)
+        assert " conditional(" not in str(program.compile().as_text())
+        program = jax.jit(function).lower(x, weight, *rest)
+        assert " conditional(" in str(program.compile().as_text())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from ops import fuzz_onednn
 from oracle import forced
+from oracle.device import on_cpu
 from oracle.int8_products import extreme, raised_sums, wide
 from oracle.matmul_oracle import draw
 
@@ -292,9 +293,8 @@ def test_a_known_platform_has_its_route_alone(name, count, rng):
     text = str(jax.make_jaxpr(call)(x))
     assert text.count("conv_general_dilated[") == count
     assert ("dot_general[" in text) == (name != "cpu")
-    zp = jax.device_put(zero)
     want = _exact_conv.convolution_definition(
-        jax.device_put(x), jax.device_put(weight), zp, zp, window
+        on_cpu(x), on_cpu(weight), on_cpu(zero), on_cpu(zero), window
     )
     np.testing.assert_array_equal(np.asarray(call(x)), np.asarray(want))
 

@@ -1,8 +1,8 @@
 """The exact routes of integer dots.
 
-XLA multiplies int8 matrices fast, on CPU and on accelerators, and almost nothing else of
-integers: int32 and int16 dots fall to a plain loop. So everything here becomes `dot`,
-int8 x int8 -> int32. Zero points are folded algebraically, int16 operands are split into bytes.
+XLA multiplies int8 matrices fast, and almost nothing else of integers: int32 and int16 dots fall
+to a plain loop. So everything here becomes `dot`, int8 x int8 -> int32. Zero points are folded
+algebraically, int16 operands are split into bytes.
 Additions in int32 wrap, which is harmless: a sum is right modulo 2**32 whatever its order, and the
 results that are defined fit.
 
@@ -12,6 +12,7 @@ results that are defined fit.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable
 
@@ -25,6 +26,8 @@ from tosajax.ops import _onednn, _platform
 
 # Products of int8 are at most 2**14, so that 131071 of them add up to less than 2**31.
 INT8_CHUNK = (2**31 - 1) // 2**14
+# So many add up to 2**24 at most, to where float32 holds every integer.
+_FLOAT_CHUNK = 2**24 // 2**14
 
 
 def scope_of(dtype: np.dtype | type) -> contextlib.AbstractContextManager:
@@ -46,15 +49,47 @@ def dot_definition(
 
 def dot(a: jax.Array, b: jax.Array | np.ndarray, *, b_axis: int = -2) -> jax.Array:
     """int8 [..., M, K] times int8 [..., K, N], or [..., N, K] with b_axis=-1, in int32."""
-    n_axis = -3 - b_axis
-    m, n = a.shape[-2], b.shape[n_axis]
     if by_onednn(a, b, b_axis=b_axis):
         return _onednn.dot(a, b, transposed=b_axis == -1)
+    return _platform.on_cpu(
+        a,
+        jnp.asarray(b),
+        cpu=functools.partial(_dot_int8, b_axis=b_axis),
+        other=functools.partial(_dot_bfloat16, b_axis=b_axis),
+    )
+
+
+def _dot_int8(a: jax.Array, b: jax.Array, *, b_axis: int) -> jax.Array:
+    n_axis = -3 - b_axis
+    m, n = a.shape[-2], b.shape[n_axis]
     # A vector takes the slow path, two rows the fast one.
     a = _pad_to_two(a, -2) if m == 1 else a
-    b = _pad_to_two(jnp.asarray(b), n_axis) if n == 1 else b
+    b = _pad_to_two(b, n_axis) if n == 1 else b
     result = lax.dot_general(a, b, _dimensions(a, b, b_axis), preferred_element_type=jnp.int32)
     return result[..., :m, :n] if 1 in (m, n) else result
+
+
+def _dot_bfloat16(a: jax.Array, b: jax.Array, *, b_axis: int) -> jax.Array:
+    """By products of bfloat16, which holds every int8, with exact sums in float32.
+
+    XLA:GPU returns twice the sum of int8 products where it compiles them with Triton (seen with
+    jaxlib 0.11.2 on an H100).
+    """
+
+    def part(at: slice) -> jax.Array:
+        sums = lax.dot_general(
+            _take(a, a.ndim - 1, at).astype(jnp.bfloat16),
+            _take(b, b.ndim + b_axis, at).astype(jnp.bfloat16),
+            _dimensions(a, b, b_axis),
+            preferred_element_type=jnp.float32,
+        )
+        return sums.astype(jnp.int32)
+
+    length = a.shape[-1]
+    total = part(slice(0, min(length, _FLOAT_CHUNK)))
+    for start in range(_FLOAT_CHUNK, length, _FLOAT_CHUNK):
+        total = total + part(slice(start, min(length, start + _FLOAT_CHUNK)))
+    return total
 
 
 def by_onednn(a: jax.Array, b: jax.Array | np.ndarray, *, b_axis: int = -2) -> bool:

@@ -246,9 +246,7 @@ def _sums(x: jax.Array, weight: np.ndarray, shape: Window, name: str) -> jax.Arr
         return by_patches(x, hwio)
     if max(hwio.shape[-2:]) < MIN_CHANNELS:
         hwio = np.pad(hwio, [(0, 0)] * 3 + [(0, _FILLED_CHANNELS - oc)])
-    if _platform.current().name == "cpu":
-        return directly(x, jnp.asarray(hwio))
-    return lax.platform_dependent(x, hwio, cpu=directly, default=by_patches)
+    return _platform.on_cpu(x, jnp.asarray(hwio), cpu=directly, other=by_patches)
 
 
 # Weights that are traced: their zero point stays, and padding is the zero point of x.

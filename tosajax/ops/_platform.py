@@ -1,11 +1,14 @@
-"""What is known of the platform that a program is traced for."""
+"""What is known of the platform that a program is traced for, and code that depends on it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import NamedTuple
+
+import jax
+from jax import lax
 
 from tosajax.ops import _onednn
 
@@ -40,3 +43,21 @@ def tracing_for(platform: Platform) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def on_cpu(
+    *operands: jax.Array,
+    cpu: Callable[..., jax.Array],
+    other: Callable[..., jax.Array],
+) -> jax.Array:
+    """`cpu(*operands)` where the program runs on a CPU, else `other(*operands)`.
+
+    Where the platform is not known yet, the program holds both until it is lowered.
+    """
+    match current().name:
+        case "cpu":
+            return cpu(*operands)
+        case None:
+            return lax.platform_dependent(*operands, cpu=cpu, default=other)
+        case _:
+            return other(*operands)

@@ -29,6 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tosajax.ops import _platform
+from tosajax.ops._float_taps import convolve_by_taps
 from tosajax.ops._follow import follow
 from tosajax.ops._window import Window
 
@@ -82,13 +84,13 @@ def _skipped_if_needed(
     arrange: Callable[[jax.Array], jax.Array],
     groups: int,
 ) -> jax.Array:
-    def skipped() -> jax.Array:
+    def directly(channels: jax.Array, kernels: jax.Array) -> jax.Array:
         # Dimensions in this order are those of the library that XLA:CPU calls also in a branch;
         # in another it compiles loops of its own, slowly.
         sides = "DHW"[-len(shape.size) :]
-        result = lax.conv_general_dilated(
-            _channels(x),
-            arrange(_kernels(weight)),
+        return lax.conv_general_dilated(
+            channels,
+            kernels,
             shape.stride,
             shape.pad,
             lhs_dilation=spread,
@@ -98,6 +100,11 @@ def _skipped_if_needed(
             precision=lax.Precision.HIGHEST,
             preferred_element_type=jnp.float32,
         )
+
+    def skipped() -> jax.Array:
+        by_taps = functools.partial(convolve_by_taps, shape=shape, spread=spread, groups=groups)
+        operands = _channels(x), arrange(_kernels(weight))
+        result = _platform.on_cpu(*operands, cpu=directly, other=by_taps)
         finite, positive, negative = result.reshape(3, *total.shape)
         return finite + positive - negative
 

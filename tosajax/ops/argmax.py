@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from tosajax.spec.enums import NanMode
@@ -22,10 +23,17 @@ def argmax(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE
     """
     if not jnp.issubdtype(input.dtype, jnp.floating):
         return lax.argmax(input, axis, jnp.int32)
+    return lax.argmax(_order_of(input, nan_mode), axis, jnp.int32)
+
+
+def _order_of(value: jax.Array, nan_mode: NanMode) -> jax.Array:
+    """int32 in the order of floats.
+
+    Among several NaN, XLA:GPU finds any one; among integers, the first.
+    """
     # float32 holds every narrower float exactly, subnormals included.
-    value = input.astype(jnp.float32)
-    if nan_mode == NanMode.IGNORE:
-        numbers = jnp.where(jnp.isnan(value), -jnp.inf, value)
-        # NaN equals nothing, so that a true -infinity is found behind it.
-        value = (value == jnp.max(numbers, axis, keepdims=True)).astype(jnp.int8)
-    return lax.argmax(value, axis, jnp.int32)
+    wide = value.astype(jnp.float32)
+    bits = lax.bitcast_convert_type(wide, jnp.int32)
+    order = jnp.where(bits < 0, -(bits & np.int32(2**31 - 1)), bits)
+    last = np.iinfo(np.int32).max if nan_mode == NanMode.PROPAGATE else np.iinfo(np.int32).min
+    return jnp.where(jnp.isnan(wide), np.int32(last), order)

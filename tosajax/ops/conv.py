@@ -6,6 +6,7 @@ the bias included, and rounded once, which every `acc_type` allows.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.ops import _exact, _exact_conv, _platform, _window
 from tosajax.ops._float import dot_rows
+from tosajax.ops._float_taps import convolve_by_taps, spread_out
 from tosajax.ops._route import route
 from tosajax.ops._skip import skip_padding
 from tosajax.ops._window import Window
@@ -178,11 +180,15 @@ def transpose_conv2d(
             (size - 1 + low, size - 1 + high)
             for size, (low, high) in zip(kernel, pads, strict=True)
         ]
-        with route("float convolution", "of the spread input"):
-            total = _float_convolution(
-                input, lax.rev(weight, (1, 2)), (1, 1), inner, (1, 1), tuple(stride)
-            )
         window = Window(tuple(kernel), (1, 1), (1, 1), tuple(inner))
+        name = "float patches" if _is_elsewhere() else "float convolution"
+        with route(name, "of the spread input"):
+            total = _platform.on_cpu(
+                input,
+                lax.rev(weight, (1, 2)),
+                cpu=functools.partial(_float_convolution, shape=window, spread=tuple(stride)),
+                other=functools.partial(_float_patches, shape=window, spread=tuple(stride)),
+            )
         total = skip_padding(total, input, weight, window, _arrange_reversed, spread=stride)
         return _add_bias(total, bias)
     spread, reach = _phases(weight, weight_zp, stride)
@@ -219,13 +225,20 @@ def _convolve(
                 total = _float_patches(x, weight, shape)
         else:
             with route("float convolution", "channels and results enough"):
-                total = _filled_convolution(x, weight, shape)
+                total = _platform.on_cpu(
+                    x,
+                    weight,
+                    cpu=functools.partial(_filled_convolution, shape=shape),
+                    other=functools.partial(_float_patches, shape=shape),
+                )
         total = skip_padding(total, x, weight, shape, _arrange)
     return _add_bias(total, bias)
 
 
 def _reason_for_patches(x: jax.Array, shape: Window) -> str:
     """Why floats are to be convolved as a dot of patches; nothing where they are not."""
+    if _is_elsewhere():
+        return "the platform is not a CPU"
     if math.prod(shape.size) > _exact_conv.MAX_TAPS:
         return ""
     # XLA adds up to other bits in a batch, as of a matrix [K, N] of up to 80 rows.
@@ -235,12 +248,26 @@ def _reason_for_patches(x: jax.Array, shape: Window) -> str:
     return f"{x.shape[-1]} input channels are few" if few else ""
 
 
-def _float_patches(x: jax.Array, weight: jax.Array, shape: Window) -> jax.Array:
-    """A convolution in float32 as a dot of patches; [N, ..., IC] by [OC, ..., IC]."""
+def _is_elsewhere() -> bool:
+    """Whether the platform is known not to be a CPU."""
+    return _platform.current().name not in ("cpu", None)
+
+
+def _float_patches(
+    x: jax.Array, weight: jax.Array, shape: Window, spread: Sequence[int] = ()
+) -> jax.Array:
+    """A convolution in float32 as a dot of patches; [N, ..., IC] by [OC, ..., IC].
+
+    On a GPU all are: other algorithms there carry an infinity into results that it is not part of.
+    """
+    x, weight = x.astype(jnp.float32), weight.astype(jnp.float32)
+    if math.prod(shape.size) > _exact_conv.MAX_TAPS:
+        return convolve_by_taps(x, jnp.moveaxis(weight, 0, -1), shape, spread)
+    x = spread_out(x, spread)
     out, oc = shape.out(x.shape), weight.shape[0]
-    padded = _window.pad_spatial(x.astype(jnp.float32), shape.pad, jnp.zeros((), jnp.float32))
+    padded = _window.pad_spatial(x, shape.pad, jnp.zeros((), jnp.float32))
     patches = _window.patches_of(padded, shape, out)
-    total = dot_rows(patches, weight.astype(jnp.float32).reshape(oc, -1))
+    total = dot_rows(patches, weight.reshape(oc, -1))
     return total.reshape(x.shape[0], *out, oc)
 
 
@@ -250,33 +277,27 @@ def _filled_convolution(x: jax.Array, weight: jax.Array, shape: Window) -> jax.A
     Other convolutions it leaves to a library that adds up the last rows in another order than the
     rest, so that the bits of an example depend on its place in a batch. In 3-D they stay there.
     """
-    oc, ones = weight.shape[0], (1,) * len(shape.size)
+    oc = weight.shape[0]
     missing = _exact_conv.MIN_CHANNELS - oc
     few = x.ndim == 4 and max(x.shape[-1], oc) < _exact_conv.MIN_CHANNELS
-    if few and _platform.current().name in ("cpu", None):
+    if few:
         filled = lax.pad(weight.astype(jnp.float32), np.float32(0), [(0, missing, 0), *_KEPT])
         weight = lax.optimization_barrier(filled)
-    total = _float_convolution(x, weight, shape.stride, shape.pad, shape.dilation, ones)
-    return total[..., :oc]
+    return _float_convolution(x, weight, shape)[..., :oc]
 
 
 def _float_convolution(
-    x: jax.Array,
-    weight: jax.Array,
-    stride: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-    dilation: Sequence[int],
-    input_dilation: Sequence[int],
+    x: jax.Array, weight: jax.Array, shape: Window, spread: Sequence[int] = ()
 ) -> jax.Array:
     """A convolution in float32; [N, ..., IC] by [OC, ..., IC]."""
     layout = ("NHWC", "OHWI", "NHWC") if x.ndim == 4 else ("NDHWC", "ODHWI", "NDHWC")
     return lax.conv_general_dilated(
         x.astype(jnp.float32),
         weight.astype(jnp.float32),
-        stride,
-        pads,
-        lhs_dilation=input_dilation,
-        rhs_dilation=dilation,
+        shape.stride,
+        shape.pad,
+        lhs_dilation=spread or None,
+        rhs_dilation=shape.dilation,
         dimension_numbers=layout,
         precision=lax.Precision.HIGHEST,
         preferred_element_type=jnp.float32,

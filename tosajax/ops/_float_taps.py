@@ -1,0 +1,59 @@
+"""Convolutions of floats, added up tap by tap in a loop: for platforms other than CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.ops import _window
+from tosajax.ops._exact_conv import sum_over
+from tosajax.ops._float import dot_rows
+from tosajax.ops._window import Window
+
+
+def spread_out(x: jax.Array, spread: Sequence[int]) -> jax.Array:
+    """[N, ..., C] with `spread` - 1 zeros between neighbours, by spatial axis; none by default."""
+    if not spread:
+        return x
+    config = [(0, 0, 0), *((0, 0, step - 1) for step in spread), (0, 0, 0)]
+    return lax.pad(x, np.zeros((), x.dtype), config)
+
+
+def convolve_by_taps(
+    x: jax.Array, weight: jax.Array, shape: Window, spread: Sequence[int] = (), groups: int = 1
+) -> jax.Array:
+    """A convolution in float32 as a sum of one dot for each tap.
+
+    Args:
+      x: float32, [N, ..., IC].
+      weight: float32, [..., IC / groups, OC].
+      shape: the window over the spread and padded input.
+      spread: how far apart the elements of `x` are laid, zeros between them, by axis; else 1.
+      groups: of channels that are convolved apart.
+
+    Returns:
+      float32, [N, ..., OC].
+    """
+    x = spread_out(x, spread)
+    out = shape.out(x.shape)
+    x = _window.pad_spatial(x, shape.pad, jnp.zeros((), x.dtype))
+    one = shape._replace(size=(1,) * len(out))
+
+    def term(start: list[jax.Array], kernel: jax.Array) -> jax.Array:
+        values = _window.dynamic_window(x, start, one, out)
+        values = _window.tap(values, (0,) * len(out), out, shape.stride)
+        rows = values.reshape(-1, values.shape[-1])
+        if groups == 1:
+            total = dot_rows(rows, kernel.T)
+        else:
+            each = kernel.reshape(kernel.shape[0], groups, -1)
+            split = rows.reshape(len(rows), groups, -1, 1)
+            total = jnp.sum(split * each.swapaxes(0, 1)[None], axis=2)
+        return total.reshape(*values.shape[:-1], -1)
+
+    kernels = weight.reshape(-1, *weight.shape[-2:])
+    return sum_over(shape.size, shape.dilation, kernels, term, np.float32)
