@@ -11,7 +11,7 @@ import numpy as np
 import tosajax
 from benchmarks.layers import Network
 from tosajax import Graph, Node
-from tosajax.summary import summarize
+from tosajax.graph.summary import summarize
 
 # Does the work once on inputs that are in place; returns the outputs when they are finished.
 Run = Callable[[], tuple[Any, ...]]

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parent)]
 # Arm's model starts a debugger at each rejected graph unless told not to.
 os.environ["TOSA_MODEL_NO_BACKTRACE"] = "1"
 # A 64-bit type named outside the int48 scope is a bug, never a silent int32.
@@ -53,4 +53,6 @@ def _strict_jax():
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder of committed graphs with their inputs and expected outputs."""
-    return Path(__file__).parent / "data"
+    from paths import DATA
+
+    return DATA

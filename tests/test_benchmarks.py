@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from paths import ROOT
 
 import tosajax
 
-ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import (  # noqa: E402
+from benchmarks import (
     child,
     contenders,
     float_jax,
@@ -40,10 +40,10 @@ from benchmarks import (  # noqa: E402
     tosa_form,
     works,
 )
-from benchmarks.layers import Network  # noqa: E402
-from benchmarks.peers import litert, ort  # noqa: E402
-from benchmarks.work import Disagreement, Work  # noqa: E402
-from tosajax.spec import ResizeMode  # noqa: E402
+from benchmarks.layers import Network
+from benchmarks.peers import litert, ort
+from benchmarks.work import Disagreement, Work
+from tosajax.spec import ResizeMode
 
 BATCH = 3
 FLOATS = tosajax.Target(profiles=frozenset({"PRO-FP"}), extensions=frozenset())

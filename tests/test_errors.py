@@ -19,7 +19,7 @@ from tosajax.hifi.errors import ErrorCode, Fault, NNLibConfigError, NNLibParamEr
 from tosajax.sweep.evaluate import ReadError
 
 # The worker reads its standard input as it is imported, and the command line ends the process.
-SCRIPTS = ("tosajax.__main__", "tosajax._reference_worker")
+SCRIPTS = ("tosajax.__main__", "tosajax.reference_model._worker")
 
 
 def illegal():

@@ -7,53 +7,77 @@ that happens to run late.
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 import tosajax
 
 PACKAGE = Path(tosajax.__file__).parent
 FILES = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text()) for p in PACKAGE.rglob("*.py")}
 
-# What a part may import of tosajax, itself aside. Parts that are not here sit on top: they may
-# import what they like, and as no part here names them, none below imports them.
+# What a part may import of tosajax, itself aside; lowest first.
 LAYERS: dict[str, set[str]] = {
+    "atomic": set(),
     "dtypes": set(),
     "html": set(),
-    "report": {"html"},
-    "spec": {"dtypes"},
-    "target": {"spec", "typed"},
-    "typed": set(),
-    "graph": {"dtypes", "html", "report", "spec"},
+    "progress": set(),
     "fixedpoint": {"dtypes"},
+    "report": {"html"},
+    "arguments": {"report"},
+    "spec": {"arguments", "dtypes"},
+    "compliance": {"dtypes", "spec"},
+    "graph": {"dtypes", "html", "report", "spec"},
     "ops": {"dtypes", "fixedpoint", "spec.enums"},
     "checks": {"dtypes", "fixedpoint", "graph", "report", "spec"},
-    "validate": {"checks", "dtypes", "graph", "report", "spec", "target", "typed"},
-    "compliance": {"dtypes", "spec"},
-    "arrays": {"report"},
-    "quantization": {"graph"},
-    "io": {"atomic", "dtypes", "graph", "report", "spec", "typed"},
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},
+    "io": {"arguments", "atomic", "dtypes", "graph", "report", "spec"},
+    "rewrite": {"dtypes", "graph", "report", "spec"},
+    "viz": {"graph", "html"},
+    "builder": {"arguments", "checks", "dtypes", "graph", "spec"},
+    "reference_model": {"dtypes", "graph", "io"},
+    "validation": {"arguments", "checks", "dtypes", "graph", "report", "spec"},
     "hifi": {"atomic", "dtypes", "fixedpoint", "ops"},
-    "atomic": set(),
-    "nan": set(),
-    "progress": set(),
-    "locations": {"graph"},
-    "zero_points": {"graph", "spec"},
-    "rewrite": {"dtypes", "graph", "locations", "report", "spec", "zero_points"},
-    "watch": {"dtypes", "executable", "graph", "report", "spec"},
-    "dataset": {"dtypes", "executable", "graph", "quantization", "watch", "zero_points"},
-    "dump": {"atomic", "bind", "dataset", "graph", "watch"},
-    "compare": {
-        *("arrays", "atomic", "bind", "checks", "compliance", "dataset", "dtypes", "graph", "html"),
-        *("io", "locations", "quantization", "reference_model", "report", "rewrite", "spec", "viz"),
-        *("watch", "zero_points"),
+    "lowering": {"checks", "dtypes", "fixedpoint", "graph", "ops", "report", "spec", "validation"},
+    "passes": {
+        "arguments",
+        "checks",
+        "dtypes",
+        "graph",
+        "lowering",
+        "report",
+        "spec",
+        "validation",
     },
-    "viz": {"graph", "html", "locations"},
+    "runtime": {
+        *("arguments", "atomic", "builder", "dtypes", "fixedpoint", "grad", "graph", "html"),
+        *("lowering", "ops", "passes", "report", "spec", "validation"),
+    },
+    "compare": {
+        *("arguments", "atomic", "checks", "compliance", "dtypes", "graph", "html", "io", "passes"),
+        *("reference_model", "report", "rewrite", "runtime", "spec", "viz"),
+    },
+    "quant": {
+        *("arguments", "builder", "dtypes", "fixedpoint", "grad", "graph", "html", "lowering"),
+        *("ops", "passes", "progress", "reference_model", "report", "runtime", "spec"),
+        "validation",
+    },
+    "sweep": {
+        *("arguments", "atomic", "dtypes", "grad", "graph", "io", "lowering", "ops", "passes"),
+        *("progress", "quant", "report", "rewrite", "runtime", "spec", "validation", "viz"),
+    },
+    "cli": {
+        *("arguments", "atomic", "compare", "graph", "report", "rewrite", "runtime", "sweep"),
+        *("tosajax", "viz"),
+    },
+    "__main__": {"cli"},
 }
 
 # What a module or package may import beyond what its part may. No other of its part may import it.
@@ -144,7 +168,7 @@ def _wide_names(path: str) -> set[str]:
 
 
 def _requirements(*, optional: bool) -> set[str]:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     listed = [extras[name] for name in extras if name != "test"] if optional else []
     texts = [text for texts in [project["dependencies"], *listed] for text in texts]
@@ -153,7 +177,7 @@ def _requirements(*, optional: bool) -> set[str]:
 
 
 MODULES = {*map(_module, FILES)}
-LAYERED = sorted(path for path in FILES if _part(path) in LAYERS)
+LAYERED = sorted(path for path in FILES if path != "__init__.py")
 EXACT = sorted(path for path in FILES if _part(path) in {"ops", "fixedpoint"})
 
 
@@ -173,20 +197,32 @@ def test_nothing_of_its_part_stands_on(top: str):
     assert {path for path in others if any(_is_in(n, top) for n in _imports(path))} == set()
 
 
-def test_nothing_stands_on_hifi():
-    others = [path for path in FILES if _part(path) != "hifi"]
-    assert {path for path in others if any(_is_in(n, "hifi") for n in _imports(path))} == set()
+def test_every_part_has_its_place():
+    assert {_part(path) for path in LAYERED} == set(LAYERS)
+    parts = list(LAYERS)
+    for part, allowed in LAYERS.items():
+        below = {*parts[: parts.index(part)], "tosajax"}
+        assert {name.split(".")[0] for name in allowed} <= below, part
 
 
-def test_parts_have_no_cycle():
-    uses: dict[str, set[str]] = {_part(path): set() for path in FILES if path != "__init__.py"}
-    for path in FILES:
-        if path != "__init__.py":
-            uses[_part(path)] |= {name.split(".")[0] for name in _imports(path)} - {_part(path)}
-    while leaves := [part for part, used in uses.items() if not used & uses.keys()]:
-        for part in leaves:
-            del uses[part]
-    assert uses == {}
+def test_no_module_is_hidden():
+    """A module that a function of its name hides cannot be imported as a module."""
+    hidden: list[str] = []
+    for path in LAYERED:
+        package, _, name = _module(path).rpartition(".")
+        found = getattr(importlib.import_module(f"tosajax.{package}".rstrip(".")), name, None)
+        if found is not None and not inspect.ismodule(found):
+            hidden.append(path)
+    assert hidden == []
+
+
+def test_the_map_of_parts():
+    """CONTRIBUTING names every part, and nothing that is not there."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `tosajax/")]
+    named = {name for row in rows for name in re.findall(r"`tosajax/([^`]*)`", row)}
+    assert [name for name in named if not (PACKAGE / name).exists()] == []
+    assert {_part(name) for name in named} == set(LAYERS) - {"__main__"}
 
 
 @pytest.mark.parametrize("path", sorted(FILES))

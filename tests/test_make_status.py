@@ -5,17 +5,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from paths import ROOT
 
 import tosajax
 from tosajax.dtypes import DType
 from tosajax.grad import gradient_rules
 
-TOOL = Path(__file__).parents[1] / "tools" / "make_status.py"
+TOOL = ROOT / "tools" / "make_status.py"
 
 
 @pytest.fixture(scope="module")

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import network_bounds
 import networks
 import numpy as np
 import pytest
 from oracle import forced
+from paths import CORPUS, DATA
 
 import tosajax
 from tosajax import UnsupportedError, spec
-from tosajax.summary import summarize
+from tosajax.graph.summary import summarize
 
-DATA = Path(__file__).parent / "data"
-CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 OURS = {n.name: n for n in networks.find(DATA)}
 THEIRS = {n.name: n for n in networks.find(CORPUS) if n.name not in OURS}
 DRAFT = "et_digits_vit_mxfp8_e4m3"

@@ -25,14 +25,15 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 from jax import lax
+from paths import ROOT
 
 import tosajax
-from tosajax import Builder, DType, UnsupportedError, jax_version
-from tosajax.compiled import compiler_options
+from tosajax import Builder, DType, UnsupportedError
 from tosajax.quant import learned_rounding
+from tosajax.runtime import jax_version
+from tosajax.runtime.compiled import compiler_options
 from tosajax.sweep import Results
 
-ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("benchmarks", "docs", "examples", "tests", "tools", "tosajax")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from paths import ROOT
 
 import tosajax
 from tosajax import DType
 from tosajax.cli import main
 
-ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 
 

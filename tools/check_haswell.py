@@ -4,7 +4,7 @@ XLA and its int8 kernels choose their instructions by what the CPU reports, so t
 never runs those of an older one.
 
     python tools/check_haswell.py                        # some of the matrix: jit, vmap; minutes
-    python tools/check_haswell.py tests/transform_worker.py --x64 on       # all of it
+    python tools/check_haswell.py tests/support/transform_worker.py --x64 on       # all of it
     python tools/check_haswell.py -m pytest tests/ops/test_exact_conv.py   # or anything in Python
 
 Needs qemu-x86_64 of version 7.2, the first that knows AVX2, or newer (Debian: qemu-user); the
@@ -21,7 +21,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CPU = "Haswell"
-DEFAULT = ["tests/transform_worker.py", "--composition", "jit", "--composition", "jit_of_vmap"]
+DEFAULT = [
+    "tests/support/transform_worker.py",
+    "--composition",
+    "jit",
+    "--composition",
+    "jit_of_vmap",
+]
 # What the emulated interpreter finds, so that nobody believes in an emulation that is none.
 FEATURES = """
 from numpy._core._multiarray_umath import __cpu_features__ as found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MUTANTS: dict[str, list[tuple[str, str]]] = {
-    "batching.py": [
+    "runtime/batching.py": [
         ("calls = -(-examples // (micro_batch or examples))", "calls = 1"),
         (
             "return Parts(carries, examples, -(-examples // calls))",
@@ -35,7 +35,7 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ),
         ("lambda y: y[:count], results", "lambda y: y[-count:], results"),
     ],
-    "saved.py": [
+    "runtime/saved.py": [
         ("min(examples, limit)", "limit"),
         (
             'limit = self._parts.at_once if jax.default_backend() == "cpu" else examples',
@@ -49,7 +49,7 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ("if reports else None", ""),
         ("if len(data) != layout.nbytes:", "if False:"),
     ],
-    "saved_file.py": [
+    "runtime/saved_file.py": [
         ("and 1 <= parts.at_once <= most", ""),
         ("if not (is_sound and ", "if not ("),
         ("fit and ", ""),
@@ -59,7 +59,7 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ('if fields.get("sha256") != sums:', "if False:"),
         ("if entry.file_size > _MOST", "if 0 > _MOST"),
     ],
-    "exported.py": [
+    "runtime/exported.py": [
         ("return None if target in _TARGETS else target", "return None"),
         ('if any("backend_config" in', 'if any("backend" == '),
         ("return None if name.startswith(_COMPOSITES) else name", "return None"),
@@ -83,7 +83,7 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ("    with scope():\n        return jax.numpy", "    if True:\n        return jax.numpy"),
         ("jax.numpy.asarray(np.asarray(values", "jax.numpy.asarray(1 + np.asarray(values"),
     ],
-    "fixedpoint/saturate.py": [
+    "fixedpoint/saturation.py": [
         ("info.max - info.min) if", "info.max) if"),
         ("info.max - info.min) if", "info.max - info.min + 1) if"),
         ("(0, info.max", "(1, info.max"),
@@ -290,7 +290,7 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ('problem("attributes"', 'problem("e1"'),
         ("np.isnan(getattr(c, name))", "np.isinf(getattr(c, name))"),
     ],
-    "checks/argmax.py": [
+    "checks/indices.py": [
         ("if i != c.axis", "if i == c.axis"),
         ("if i != c.axis", "if i != c.axis + 1"),
         ("if i != c.axis", "if i < c.axis"),
@@ -685,7 +685,7 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ("- offset_x + border_x", "+ offset_x + border_x"),
         ("- offset_x + border_x", "- offset_x - border_x"),
     ],
-    "checks/matmul.py": [
+    "checks/products.py": [
         ("n, height, _ = c.a.shape", "n, _, height = c.a.shape"),
         ("c.b.shape[-1]),)", "c.b.shape[1]),)"),
         ('"e1", "a_zp"', '"e2", "a_zp"'),
@@ -871,7 +871,7 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ("add_overflows(-value, zero_out)", "add_overflows(value, zero_out)"),
         ("add_overflows(-value, zero_out)", "add_overflows(-value, -zero_out)"),
     ],
-    "checks/require/matmul.py": [
+    "checks/require/products.py": [
         ("if out_type.is_float:", "if not out_type.is_float:"),
         ("gain = a.shape[-1] * reach(b.dtype)", "gain = a.shape[-1]"),
         ("gain = a.shape[-1] * reach", "gain = a.shape[-2] * reach"),

@@ -34,11 +34,19 @@ _VALUES = "tests/checks/test_require_values.py"
 # Which tests notice the mutants of a file, beside those that are called like it; "-k" keeps the
 # slow ones to what they are about.
 TESTS = {
-    "batching.py": ["tests/test_saved.py"],
-    "checks/__init__.py": [_EVERY, "tests/test_variables.py", "tests/test_unpredictable.py"],
+    "runtime/batching.py": ["tests/runtime/test_saved.py"],
+    "checks/__init__.py": [
+        _EVERY,
+        "tests/lowering/test_variables.py",
+        "tests/lowering/test_unpredictable.py",
+    ],
     "checks/_common.py": [_EVERY, "tests/checks", "-k", "not require"],
-    "checks/call.py": [_EVERY, "tests/test_control_flow.py", "tests/test_variables.py"],
-    "checks/custom.py": ["tests/test_custom_ops.py"],
+    "checks/call.py": [
+        _EVERY,
+        "tests/lowering/test_control_flow.py",
+        "tests/lowering/test_variables.py",
+    ],
+    "checks/custom.py": ["tests/lowering/test_custom_ops.py"],
     "checks/data_layout.py": [_EVERY],
     "checks/fft.py": [_EVERY],
     "checks/image.py": [_EVERY],
@@ -54,13 +62,13 @@ TESTS = {
         "not clamp and not abs and not negate",
     ],
     "checks/require/elementwise_unary.py": [_ELEMENTWISE, "-k", "unary or abs or negate"],
-    "checks/require/matmul.py": [_ACCUMULATORS, "-k", "matmul"],
+    "checks/require/products.py": [_ACCUMULATORS, "-k", "matmul"],
     "checks/require/pool.py": [_ACCUMULATORS, "-k", "pool"],
     "checks/require/reduction.py": [_ACCUMULATORS, "-k", "reduc"],
     "checks/require/scatter_gather.py": [_VALUES, "-k", "scatter or gather"],
     "checks/require/type_conversion.py": [_VALUES, "-k", "conversion or cast or rescale"],
-    "checks/variable.py": ["tests/test_variables.py"],
-    "fixedpoint/saturate.py": ["tests/fixedpoint/test_scale.py", "-k", "saturate"],
+    "checks/variable.py": ["tests/lowering/test_variables.py"],
+    "fixedpoint/saturation.py": ["tests/fixedpoint/test_scale.py", "-k", "saturate"],
     "fixedpoint/table.py": ["tests/fixedpoint/test_scale.py", "-k", "lookup"],
     "ops/_platform.py": ["tests/ops/test_onednn.py"],
 }

@@ -9,48 +9,46 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
 
     from tosajax import grad, ops
-    from tosajax.bind import bind
     from tosajax.builder import Builder
-    from tosajax.differentiable import differentiable
     from tosajax.dtypes import DType
-    from tosajax.executable import Executable, compile
     from tosajax.graph import Graph, Node, Quantization, Source, Tensor
     from tosajax.io import save
-    from tosajax.lower import lower
+    from tosajax.lowering.build import lower
+    from tosajax.lowering.variables import Variable, initial_state
+    from tosajax.passes.binding import bind
     from tosajax.report import Finding, FormatError, Report, TosaError, UnsupportedError, Verdict
-    from tosajax.run_op import run_op
-    from tosajax.saved import SavedExecutable, load_executable
-    from tosajax.target import Target
-    from tosajax.validate import validate
-    from tosajax.variables import Variable, initial_state
+    from tosajax.runtime.differentiable import differentiable
+    from tosajax.runtime.executable import Executable, compile
+    from tosajax.runtime.one_op import run_op
+    from tosajax.runtime.saved import SavedExecutable, load_executable
+    from tosajax.spec.target import Target
+    from tosajax.validation import validate
 
 __version__ = "0.1.0"
 
 # Where each public name comes from. It is imported when it is first asked for: most of these load
 # JAX, which takes a second that a command such as `tosajax info` can do without.
 _SOURCES = {
-    "bind": ("bind",),
     "builder": ("Builder",),
-    "differentiable": ("differentiable",),
     "dtypes": ("DType",),
-    "executable": ("Executable", "compile"),
     "graph": ("Graph", "Node", "Quantization", "Source", "Tensor"),
     "io": ("save",),
-    "lower": ("lower",),
+    "lowering.build": ("lower",),
+    "lowering.variables": ("Variable", "initial_state"),
+    "passes.binding": ("bind",),
     "report": ("Finding", "FormatError", "Report", "TosaError", "UnsupportedError", "Verdict"),
-    "run_op": ("run_op",),
-    "saved": ("SavedExecutable", "load_executable"),
-    "target": ("Target",),
-    "validate": ("validate",),
-    "variables": ("Variable", "initial_state"),
+    "runtime.differentiable": ("differentiable",),
+    "runtime.executable": ("Executable", "compile"),
+    "runtime.one_op": ("run_op",),
+    "runtime.saved": ("SavedExecutable", "load_executable"),
+    "spec.target": ("Target",),
+    "validation": ("validate",),
 }
 _SOURCE_OF = {name: module for module, names in _SOURCES.items() for name in names}
 
@@ -72,8 +70,8 @@ def load(
       TypeError: an argument is of another type.
     """
     from tosajax import io
-    from tosajax.bind import bind
-    from tosajax.typed import count
+    from tosajax.arguments.types import count
+    from tosajax.passes.binding import bind
 
     batch = None if batch is None else count("batch", batch)
     graph = io.load(path_or_bytes)
@@ -93,19 +91,6 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
-
-class _Package(ModuleType):
-    """This module, in which functions keep the names that they share with modules.
-
-    Importing `tosajax.lower` sets an attribute of that name here, in whose place the function is.
-    """
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _SOURCE_OF and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 __all__ = [
     "Builder",

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from tosajax import spec
+from tosajax.arguments.types import check_type
 from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Node, Source, Tensor
-from tosajax.typed import check_type
 
 
 class Builder:

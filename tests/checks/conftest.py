@@ -11,7 +11,7 @@ from oracle.legal_graphs import graph_of as build
 from tosajax import spec
 from tosajax.checks import RULES, Call
 from tosajax.graph import Graph
-from tosajax.validate import validate
+from tosajax.validation import validate
 
 Found = list[tuple[str, str]]
 

@@ -13,7 +13,7 @@ from oracle import conv_oracle
 from oracle.device import to_device
 from oracle.required import check, fits, terms, wrap
 
-from tosajax.checks.require import conv, matmul, pool, reduction
+from tosajax.checks.require import conv, pool, products, reduction
 from tosajax.checks.require._common import sum_overflows
 from tosajax.dtypes import DType
 from tosajax.report import UnsupportedError
@@ -144,7 +144,7 @@ def test_matmul_int8_at_the_limits():
     a = np.stack([np.full_like(a, a_zp), a], axis=1)[:, None]
     b = np.stack([b, np.full_like(b, b_zp), np.full_like(b, b_zp)], axis=-1)[:, None]
     inputs = a, b, a_zp, b_zp
-    check(matmul.matmul_require, inputs, WANTED_AT_LIMITS, out_type=DType.INT32)
+    check(products.matmul_require, inputs, WANTED_AT_LIMITS, out_type=DType.INT32)
 
 
 def test_matmul_int16_at_the_limits():
@@ -155,7 +155,7 @@ def test_matmul_int16_at_the_limits():
     zp = np.zeros(1, np.int16)
     wanted = [{"r1": not fits(total, 48)} for total in LIMITS48]
     inputs = a[:, None, None], b[:, None, :, None], zp, zp
-    check(matmul.matmul_require, inputs, wanted, shared=(2, 3), out_type=DType.INT48)
+    check(products.matmul_require, inputs, wanted, shared=(2, 3), out_type=DType.INT48)
 
 
 def _rules(require, *shapes, **attributes):
@@ -176,7 +176,7 @@ def _rules(require, *shapes, **attributes):
 def test_matmul_rules(dtype, out_type, longest):
     for length, wanted in ((longest, set()), (longest + 1, {"r1"})):
         shapes = (1, 1, length), (1, length, 1), (1,), (1,)
-        found = _rules(matmul.matmul_require, *((s, dtype) for s in shapes), out_type=out_type)
+        found = _rules(products.matmul_require, *((s, dtype) for s in shapes), out_type=out_type)
         assert found == (set() if out_type.is_float else wanted)
 
 

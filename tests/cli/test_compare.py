@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import CORPUS
 
 import tosajax
 from tosajax import Builder, DType
 from tosajax.cli import main
 
-CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 RESNET = CORPUS / "resnet8_int8"
 
 

@@ -17,7 +17,7 @@ import small_networks as small
 import tosajax
 from tosajax import Builder, DType, Graph, TosaError, quant, rewrite
 from tosajax.compare import compare, random_inputs, scales_of
-from tosajax.dump import dump
+from tosajax.runtime.dump import dump
 from tosajax.spec import RoundingMode
 
 NAMES = ["acc1", "act1", "relu1", "acc2", "out"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 import small_networks as small
+from paths import DATA
 
 import tosajax
 from tosajax import FormatError, Quantization
@@ -16,7 +16,7 @@ from tosajax.compare import scales_of_executorch, scales_of_model
 from tosajax.compare.executorch_scales import _PROGRAM
 from tosajax.io import flatbuffer
 
-DATA = Path(__file__).parents[1] / "data" / "et_scales"
+SCALES = DATA / "et_scales"
 # What the graph printed by ExecuTorch says.
 ENDS = [((0.003910720814019442,), (-128,)), ((0.002928487490862608,), (39,))]
 BYTE, CHAR, SHORT = 0, 1, 2
@@ -24,11 +24,11 @@ BYTE, CHAR, SHORT = 0, 1, 2
 
 @pytest.mark.parametrize("name", ["float_ends.pte", "integer_ends.pte"])
 def test_real_programs(name):
-    graph = tosajax.load(DATA / "delegate.tosa")
+    graph = tosajax.load(SCALES / "delegate.tosa")
     ends = (*graph.inputs, *graph.outputs)
     wanted = {end: Quantization(*pair) for end, pair in zip(ends, ENDS, strict=True)}
-    assert scales_of_executorch(DATA / name, graph) == wanted
-    assert scales_of_model(DATA / name, graph) == wanted
+    assert scales_of_executorch(SCALES / name, graph) == wanted
+    assert scales_of_model(SCALES / name, graph) == wanted
 
 
 def number(value: float | int) -> dict[str, Any]:
@@ -139,8 +139,8 @@ def test_other_programs(read, tmp_path):
 
 def test_any_damage(tmp_path):
     """Is found, or is in numbers: nothing else is raised."""
-    graph, generator = tosajax.load(DATA / "delegate.tosa"), random.Random(0)
-    path, whole = tmp_path / "net.pte", (DATA / "integer_ends.pte").read_bytes()
+    graph, generator = tosajax.load(SCALES / "delegate.tosa"), random.Random(0)
+    path, whole = tmp_path / "net.pte", (SCALES / "integer_ends.pte").read_bytes()
     outcomes = set()
     for _ in range(1000):
         damaged = bytearray(whole)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import small_networks as small
+from paths import CORPUS
 
 import tosajax
 from tosajax import Builder, DType, rewrite
@@ -15,7 +14,6 @@ from tosajax.spec import RoundingMode
 
 pytest.importorskip("ai_edge_litert")
 
-CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 RESNET = CORPUS / "resnet8_int8"
 in_corpus = pytest.mark.skipif(not RESNET.is_dir(), reason="the corpus is not here")
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import small_networks as small
+from paths import CORPUS
 
 import tosajax
 from tosajax import Builder, DType
 from tosajax.compare import which_rounding
-from tosajax.dump import dump
 from tosajax.rewrite import rounding
+from tosajax.runtime.dump import dump
 
-CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 X = small.images(8)
 
 

@@ -12,7 +12,7 @@ import small_networks as small
 import tosajax
 from tosajax import Builder, DType
 from tosajax.compare import compare
-from tosajax.dump import dump
+from tosajax.runtime.dump import dump
 
 X = small.images(6)
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import flatbuffers
 import numpy as np
 import pytest
 import small_networks as small
+from paths import CORPUS
 
 import tosajax
 from tosajax import FormatError, Quantization
 from tosajax.compare import scales_of_tflite
-from tosajax.zero_points import zero_points
+from tosajax.graph.zero_points import zero_points
 
-RESNET = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "resnet8_int8"
+RESNET = CORPUS / "resnet8_int8"
 FLOAT32, UINT8, INT8 = 0, 3, 9
 
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for `oracle`, which other tests share
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # for `oracle`
 
 import suite_generate
 import suite_run

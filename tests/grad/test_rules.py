@@ -20,8 +20,8 @@ from tosajax.grad import (
     elementwise_binary,
     elementwise_ternary,
     image,
-    matmul,
     pool,
+    products,
     reduction,
     scatter_gather,
     type_conversion,
@@ -99,7 +99,7 @@ LINEAR: dict[str, tuple[Any, Any, list[Any]]] = {
         conv.transpose_conv2d, functools.partial(ops.transpose_conv2d, **SPREAD), WEIGHTS,
     ),
     "matmul": (
-        matmul.matmul, functools.partial(ops.matmul, out_type=DType.INT32),
+        products.matmul, functools.partial(ops.matmul, out_type=DType.INT32),
         [draw((2, 3, 4)), draw((2, 4, 5)), draw((1,)), draw((1,))],
     ),
     "add": (elementwise_binary.add, ops.add, WIDE),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ from oracle import float_bounds
 from oracle import hifi_activation_oracle as oracle
 from oracle.hifi_oracle import draw, round_half_away
 from oracle.transforms import assert_transforms
+from paths import ROOT
 
 from tosajax.hifi import NNLibParamError
 from tosajax.hifi.kernels import _gemmlowp, activations, basic
@@ -34,7 +34,7 @@ softmax: Any = activations.softmax
 relu: Any = activations.relu
 activation_min_max: Any = activations.activation_min_max
 
-TOOL = Path(__file__).parents[2] / "tools" / "derive_activations.py"
+TOOL = ROOT / "tools" / "derive_activations.py"
 FUNCTIONS = {"sigmoid": sigmoid, "tanh": tanh}
 # Fraction bits of the output, and the type whose range it has.
 OUTPUTS: dict[str, tuple[int, type]] = {

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from tosajax.hifi import kernels
 from tosajax.hifi.kernels import basic
 from tosajax.hifi.kernels.names import FAMILIES
 
-ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import hifi as benchmark  # noqa: E402
+from benchmarks import hifi as benchmark
 
 PAGE = (ROOT / "docs" / "hifi.md").read_text()
 KINDS = set(re.findall(r"^- \*\*(\w+)\*\*:", PAGE, re.MULTILINE))

@@ -14,7 +14,7 @@ from oracle.hifi_oracle import draw, draw_quant
 from tosajax.hifi import NNLibParamError
 from tosajax.hifi.kernels import Quant, matxvec
 from tosajax.hifi.kernels._precision import PRECISIONS
-from tosajax.hifi.kernels.fully_connected import FULLY_CONNECTED, fully_connected
+from tosajax.hifi.kernels.dense import FULLY_CONNECTED, fully_connected
 from tosajax.hifi.kernels.matxvec import (
     matmul,
     matXvec,

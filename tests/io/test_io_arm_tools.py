@@ -13,20 +13,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from paths import CORPUS, DATA, SAMPLES
 
 from tosajax import dtypes, io, spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.io import schema
 
-_TESTS = Path(__file__).resolve().parents[1]
-_SHARED = _TESTS.parents[1] / "shared"
 _LARGEST = 60_000  # bytes; Arm's binding gives data as lists of integers
 _MXFP = "et_digits_vit_mxfp8_e4m3"  # of TOSA 1.1
 
 
 def _models() -> list[Path]:
-    found = [*(_TESTS / "data").glob("*/*.tosa"), *(_SHARED / "corpus").glob("*/*.tosa")]
+    found = [*DATA.glob("*/*.tosa"), *CORPUS.glob("*/*.tosa")]
     small = (p for p in found if p.parent.name != _MXFP and p.stat().st_size < _LARGEST)
     # The corpus has all models of tests/data again.
     return sorted({(p.parent.name, p.name): p for p in small}.values())
@@ -197,7 +196,7 @@ def _unpadded(regions: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("name", ["allops", "extra"])
 def test_optimizers_own_files_of_all_operators(name, form, tosa_tools, tmp_path):
     """Nearly all operators, control flow and a variable, as tosa-opt writes them."""
-    source = _SHARED / "formats" / "samples" / f"{name}.mlir"
+    source = SAMPLES / f"{name}.mlir"
     if not source.exists():
         pytest.skip(f"no sample {source}")
     opt, fbs = tosa_tools("bin/tosa-opt"), tosa_tools("bin/tosa.fbs")

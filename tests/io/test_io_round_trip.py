@@ -8,22 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import CORPUS, DATA
 
 from tosajax import io, spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 
-_TESTS = Path(__file__).resolve().parents[1]
-_CORPUS = _TESTS.parents[1] / "shared" / "corpus"
 _MXFP = "et_digits_vit_mxfp8_e4m3"  # of TOSA 1.1
 
 
 def _models() -> list:
     # The corpus has the models of tests/data again, which take their place.
-    paths = [*_CORPUS.glob("*/*.tosa"), *(_TESTS / "data").glob("*/*.tosa")]
+    paths = [*CORPUS.glob("*/*.tosa"), *DATA.glob("*/*.tosa")]
     found = {(path.parent.name, path.stem): path for path in paths}
     if not found:
-        skip = pytest.mark.skip(reason=f"no models in tests/data, nor in {_CORPUS}")
+        skip = pytest.mark.skip(reason=f"no models in tests/data, nor in {CORPUS}")
         return [pytest.param(None, marks=skip)]
     return [
         pytest.param(path, id=f"{folder}-{stem}")

@@ -17,7 +17,7 @@ from tosajax.io import flatbuffer, schema
 from tosajax.io.attributes import read_attributes
 from tosajax.io.versions import WRITTEN
 from tosajax.report import FormatError, TosaError, UnsupportedError
-from tosajax.validate import validate
+from tosajax.validation import validate
 
 
 def _block(root: dict, region: int = 0) -> dict[str, Any]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
+from paths import SAMPLES
 
 from tosajax import io
 from tosajax.io import flatbuffer, schema
 from tosajax.report import FormatError, UnsupportedError
-
-_SAMPLES = Path(__file__).resolve().parents[3] / "shared" / "formats" / "samples"
 
 
 def _stamped(edited, *version: int | bool) -> bytes:
@@ -53,10 +51,10 @@ def test_version_is_refused(edited, version, name):
 
 @pytest.mark.parametrize("name", ["int8_convnet_v080.tosa", "int8_convnet_v080.json"])
 def test_real_file_before_1_0_is_refused(name):
-    if not (_SAMPLES / name).exists():
-        pytest.skip(f"no sample {_SAMPLES / name}")
+    if not (SAMPLES / name).exists():
+        pytest.skip(f"no sample {SAMPLES / name}")
     with pytest.raises(UnsupportedError, match=r"0\.80\.1"):
-        io.load(_SAMPLES / name)
+        io.load(SAMPLES / name)
 
 
 def test_version_is_looked_at_before_all_else(edited):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tosajax import ops
-from tosajax.compiled import compiler_options
 from tosajax.dtypes import DType
+from tosajax.runtime.compiled import compiler_options
 
 EXAMPLES = 64
 BATCHES = (2, 7, EXAMPLES)

@@ -14,7 +14,7 @@ from oracle.device import to_device
 from tosajax.dtypes import DType
 from tosajax.ops import _exact, conv
 from tosajax.ops._platform import Platform, tracing_for
-from tosajax.ops.matmul import matmul
+from tosajax.ops.products import matmul
 
 # Where float32 still holds every sum, where it no longer would, and parts of unequal length.
 LENGTHS = (1, 9, 1023, 1024, 1025, 3000)

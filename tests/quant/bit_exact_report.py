@@ -5,7 +5,7 @@
 For each setting ("cnn W4A8": bits of weights and of activations) a model is calibrated, trained
 for some steps on its own integers, and frozen. Every tensor of the forward of training must then
 equal, for every image, what three programs make of the frozen graph: an interpreter in NumPy
-(tests/oracle/numpy_graph.py), `tosajax.lower`, and Arm's reference model. Exits 1 when one
+(tests/support/oracle/numpy_graph.py), `tosajax.lower`, and Arm's reference model. Exits 1 when one
 differs.
 """
 
@@ -24,6 +24,7 @@ import numpy as np
 import optax
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from oracle import numpy_graph
 from quant import digit_networks

@@ -7,14 +7,14 @@ gives an integer form of its own, but for the rarest.
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from paths import DATA
 
 from tosajax import Builder, DType, Graph, Tensor
 
-_DATA = Path(__file__).parents[1] / "data" / "digits_test"
+_DATA = DATA / "digits_test"
 _LARGEST = float(np.finfo(np.float32).max)
 _SAME = (1, 1, 1, 1)  # padding of 3x3 that keeps the size
 _HALVED = (0, 1, 0, 1)  # and of 3x3 with a stride of 2, that halves it

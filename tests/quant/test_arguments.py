@@ -15,7 +15,7 @@ import pytest
 
 from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
-from tosajax.nan import first_nan
+from tosajax.arguments.nan import first_nan
 
 RNG = np.random.default_rng(0)
 EXAMPLES = RNG.normal(0.3, 1, (6, 2, 2, 3)).astype(np.float32)

@@ -12,7 +12,6 @@ import dataclasses
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,13 +20,13 @@ import numpy as np
 import optax
 import pytest
 from jax import lax
+from paths import ROOT
 
 from tosajax.quant import QModel, calibrate, prepare, relative_steps, with_bits
 
-ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from examples import digits  # noqa: E402
+from examples import digits
 
 DITHERS, DIRECTIONS, IMAGES, TRAINING_STEPS = 24, 14, 64, 200
 CORRELATION = 0.85

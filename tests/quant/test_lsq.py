@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
+from paths import ROOT
 
 from tosajax.quant import (
     QModel,
@@ -30,10 +30,9 @@ from tosajax.quant import (
     with_bits,
 )
 
-ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from examples import digits  # noqa: E402
+from examples import digits
 
 # Of weights and activations.
 BITS = [(8, 8), (4, 4), (2, 2)]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from oracle import elementwise_oracle
+from paths import DATA
 
 import tosajax
 from tosajax import Builder, DType, Graph, Tensor
-from tosajax.fold import fold
+from tosajax.passes.folding import fold
 from tosajax.quant.regions import Function, covered, evaluate, functions
 from tosajax.quant.simplify import simplify
 from tosajax.spec import NanMode
 
-DATA = Path(__file__).parents[1] / "data"
 SHAPE = (2, 3, 4)
 POINTS = np.concatenate([[0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0], np.linspace(-9, 9, 181)])
 POINTS = POINTS.astype(np.float32)

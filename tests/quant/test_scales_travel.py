@@ -11,7 +11,7 @@ import pytest
 import tosajax
 from tosajax import Builder, DType, Graph, quant
 from tosajax.cli import main
-from tosajax.quantization import dequantize, quantize
+from tosajax.graph.quantization import dequantize, quantize
 
 SHAPE = (1, 4, 4, 2)
 

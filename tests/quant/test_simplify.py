@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import networks
 import numpy as np
 import pytest
 from oracle import conv_oracle, elementwise_oracle
+from paths import CORPUS, DATA
 from programs import accumulator, below, choice, doubled, loop, plus
 
 import tosajax
@@ -18,8 +18,6 @@ from tosajax.graph import DYNAMIC
 from tosajax.quant.simplify import simplify
 from tosajax.spec import NanMode
 
-DATA = Path(__file__).parents[1] / "data"
-CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 NETWORKS = {n.name: n for n in (*networks.find(CORPUS), *networks.find(DATA))}
 DRAFT = "et_digits_vit_mxfp8_e4m3"
 SHORT = [DType.FP16, DType.BF16]

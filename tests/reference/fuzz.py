@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 # Before NumPy and XLA start: one thread for each process.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

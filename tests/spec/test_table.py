@@ -13,7 +13,7 @@ import pytest
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.spec import OPERATORS, REQUIRED, Form, Kind, LevelBound, Operator
-from tosajax.target import Target
+from tosajax.spec.target import Target
 
 # Type variables without a column in the type rows, and what determines them.
 WITHOUT_COLUMN = {

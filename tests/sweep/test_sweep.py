@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import small_networks as small
+from paths import ROOT
 
 import tosajax
 from tosajax import Builder, DType, quant, reference_model, rewrite, spec, sweep
@@ -561,7 +562,7 @@ SCRIPT = Path(__file__).with_name("run_sweep.py")
 
 
 def environment(**more):
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **more}
+    return {**os.environ, "PYTHONPATH": str(ROOT), **more}
 
 
 def expected_rows():

@@ -23,8 +23,8 @@ import tosajax.quant
 import tosajax.sweep
 from tosajax import Builder, DType, Finding, Report, Verdict
 from tosajax.compare import RoundingTable
-from tosajax.cost import Cost, Explanation, NodeCost
 from tosajax.quant import BitExactReport, QuantReport
+from tosajax.runtime.cost import Cost, Explanation, NodeCost
 from tosajax.sweep import Plan, Results
 from tosajax.sweep.plan import Program
 

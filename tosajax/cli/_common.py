@@ -113,7 +113,7 @@ def standard_input(what: str) -> bytes:
 
 def arrays(paths: Sequence[str] | None) -> list[np.ndarray]:
     """What .npy files hold, mapped to memory; none where no path is given."""
-    from tosajax.arrays import load_array
+    from tosajax.arguments.arrays import load_array
     from tosajax.report import FormatError
 
     found = []

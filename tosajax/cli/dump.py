@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
 def _dump(arguments: argparse.Namespace) -> int:
     if not arguments.output.endswith(".npz"):
         raise ValueError(f"--output is {arguments.output}, expected a name that ends in .npz")
-    from tosajax.dump import dump_npz
+    from tosajax.runtime.dump import dump_npz
 
     graph = load(arguments)
     shapes = dump_npz(

@@ -15,7 +15,7 @@ def add(commands: Any) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from tosajax.batching import carries_batch
+    from tosajax.runtime.batching import carries_batch
 
     graph = load(arguments)
     fits = graph.is_dynamic or any(carries_batch(t) for t in graph.input_tensors)

@@ -59,7 +59,7 @@ def _described(tensor: Tensor, graph: Graph) -> str:
 
 
 def _figures(graph: Graph, report: tosajax.Report) -> Iterator[tuple[str, str]]:
-    from tosajax.summary import summarize
+    from tosajax.graph.summary import summarize
 
     figures = summarize(graph)
     yield "needs", " + ".join(report.needs or ())

@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     import numpy as np
 
-    from tosajax.dataset import Dataset
+    from tosajax.runtime.dataset import Dataset
 
     graph = load(arguments)
     _check_paths(graph, arguments)
@@ -88,8 +88,8 @@ def _check_scales(graph: Graph) -> None:
 
 def _real(graph: Graph, results: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Results as real numbers; floats and bool as they are."""
-    from tosajax.quantization import dequantize
-    from tosajax.zero_points import unsigned_tensors
+    from tosajax.graph.quantization import dequantize
+    from tosajax.graph.zero_points import unsigned_tensors
 
     unsigned = unsigned_tensors(graph)
     pairs = zip(graph.output_tensors, results, strict=True)

@@ -144,7 +144,7 @@ def _usual_metrics(arguments: argparse.Namespace, data: Data) -> list[str]:
 
 
 def _array(path: str) -> np.ndarray:
-    from tosajax.arrays import load_array
+    from tosajax.arguments.arrays import load_array
 
     return load_array(path, mapped=True)
 

@@ -9,9 +9,9 @@ from typing import Any
 from tosajax.compare._model_files import SKIPPED, read, same_size, table
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Quantization, Tensor
+from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.io.schema import Blob, Scalar, Union, Vector
 from tosajax.report import FormatError
-from tosajax.zero_points import unsigned_tensors
 
 IDENTIFIER = b"ET12"
 # By numbers of ScalarType, the types with scales and whether they are unsigned.

@@ -12,11 +12,11 @@ import numpy as np
 
 from tosajax.compare.measure import Side
 from tosajax.compare.scales import Integers, Scales
-from tosajax.dataset import holds
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Tensor
-from tosajax.locations import tensors_at
-from tosajax.zero_points import unsigned_tensors
+from tosajax.graph.locations import tensors_at
+from tosajax.graph.zero_points import unsigned_tensors
+from tosajax.runtime.dataset import holds
 
 Kernels = Literal["reference", "builtin", "default"]
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from tosajax.graph import Graph, Node
-from tosajax.watch import activations
+from tosajax.runtime.watch import activations
 
 
 def match(a: Graph, b: Graph, names: Sequence[str]) -> dict[str, str]:

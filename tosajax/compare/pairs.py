@@ -13,7 +13,7 @@ from tosajax.compare.programs import Program
 from tosajax.compare.scales import Integers, Pair, Scales, as_real, comparable, converted, scales_in
 from tosajax.compare.tolerance import EXACT, Tolerance, allowed, budgets
 from tosajax.graph import Graph, Node, Tensor
-from tosajax.locations import described
+from tosajax.graph.locations import described
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -12,7 +12,7 @@ from tosajax.compare.matching import match
 from tosajax.compare.measure import Side
 from tosajax.compare.scales import Integers, Scales, scales_in
 from tosajax.graph import Graph, Tensor
-from tosajax.watch import Watch
+from tosajax.runtime.watch import Watch
 
 
 class Program(Protocol):

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from tosajax import html, rewrite
-from tosajax.bind import bind
 from tosajax.compare.comparison import Comparison
 from tosajax.compare.pairs import Pairs
 from tosajax.compare.run import Other, example_rows, program
-from tosajax.dataset import Progress
 from tosajax.graph import Graph
-from tosajax.watch import Watch, batches, computed_outputs
+from tosajax.passes.binding import bind
+from tosajax.runtime.dataset import Progress
+from tosajax.runtime.watch import Watch, batches, computed_outputs
 
 AS_IT_IS = "as it is"
 

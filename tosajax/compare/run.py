@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosajax.bind import bind
 from tosajax.compare.comparison import Comparison
 from tosajax.compare.inputs import random_inputs
 from tosajax.compare.litert import OfTFLite, TFLite
@@ -18,10 +17,11 @@ from tosajax.compare.scales import Scales
 from tosajax.compare.stored import OfStored, Stored
 from tosajax.compare.tflite_scales import scales_of_tflite
 from tosajax.compare.tolerance import Tolerance
-from tosajax.dataset import Dataset, Progress
 from tosajax.graph import Graph
-from tosajax.rewrite.cut import cut
-from tosajax.watch import Watch, activations, batches, computed_outputs, takes_examples
+from tosajax.passes.binding import bind
+from tosajax.rewrite.cutting import cut
+from tosajax.runtime.dataset import Dataset, Progress
+from tosajax.runtime.watch import Watch, activations, batches, computed_outputs, takes_examples
 
 REFERENCE_MODEL = "reference_model"
 

@@ -10,8 +10,8 @@ import numpy as np
 from tosajax.compare.measure import Side
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Quantization, Tensor
-from tosajax.quantization import dequantize, quantize
-from tosajax.zero_points import unsigned_tensors, zero_points
+from tosajax.graph.quantization import dequantize, quantize
+from tosajax.graph.zero_points import unsigned_tensors, zero_points
 
 # By tensor name: real = scale * (integer - zero_point).
 Scales = Mapping[str, tuple[float, int]]

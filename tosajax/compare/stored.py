@@ -9,13 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
-from tosajax.arrays import load_array, open_arrays
+from tosajax.arguments.arrays import load_array, open_arrays
 from tosajax.compare.measure import Side
 from tosajax.compare.scales import Integers, scales_in
-from tosajax.dataset import holds
 from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Tensor
-from tosajax.locations import tensors_at
+from tosajax.graph.locations import tensors_at
+from tosajax.runtime.dataset import holds
 
 PathLike = str | os.PathLike[str]
 Stored = Mapping[str, np.ndarray] | PathLike | Sequence[PathLike]

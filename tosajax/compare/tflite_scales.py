@@ -9,10 +9,10 @@ from typing import Any
 from tosajax.compare._model_files import SKIPPED, read, same_size, table
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Quantization, Tensor
+from tosajax.graph.locations import tensors_at
+from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.io.schema import Blob, Scalar, Vector
-from tosajax.locations import tensors_at
 from tosajax.report import FormatError
-from tosajax.zero_points import unsigned_tensors
 
 IDENTIFIER = b"TFL3"
 # By numbers of TensorType, the types with scales and whether they are unsigned.

@@ -38,7 +38,7 @@ inputs before the reference is made of them.
 
 from __future__ import annotations
 
-from tosajax.compliance.check import check, rescale_limits
+from tosajax.compliance.checking import check, rescale_limits
 from tosajax.compliance.data import MIN_DOT_PRODUCTS, TEST_SETS, test_data
 from tosajax.compliance.formats import flush
 from tosajax.compliance.judgement import Outcome

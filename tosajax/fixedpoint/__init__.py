@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tosajax.fixedpoint.saturate import saturate
+from tosajax.fixedpoint.saturation import saturate
 from tosajax.fixedpoint.scale import apply_scale_16, apply_scale_32, reciprocal_scale
 from tosajax.fixedpoint.table import apply_lookup
 

@@ -8,13 +8,13 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
+from tosajax.arguments.types import check_type
 from tosajax.atomic import replacing
 from tosajax.graph import Graph, Source
 from tosajax.io import detect, flatbuffer, json_form, schema, sidecar
 from tosajax.io.interchange import read_graph, write_graph
 from tosajax.io.versions import check_features, check_version, producer
 from tosajax.report import FormatError, UnsupportedError
-from tosajax.typed import check_type
 
 __all__ = ["load", "save", "to_bytes"]
 

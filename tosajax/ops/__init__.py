@@ -8,7 +8,6 @@ and shape_t inputs are static; everything else may be traced. Nothing is checked
 from __future__ import annotations
 
 from tosajax.ops.activation import clamp, erf, sigmoid, tanh
-from tosajax.ops.argmax import argmax
 from tosajax.ops.comparison import equal, greater, greater_equal
 from tosajax.ops.control_flow import cond_if, while_loop
 from tosajax.ops.conv import conv2d, conv3d, depthwise_conv2d, transpose_conv2d
@@ -51,8 +50,9 @@ from tosajax.ops.elementwise_unary import (
 )
 from tosajax.ops.fft import fft2d, rfft2d
 from tosajax.ops.image import resize
-from tosajax.ops.matmul import matmul
+from tosajax.ops.indices import argmax
 from tosajax.ops.pool import avg_pool2d, max_pool2d
+from tosajax.ops.products import matmul
 from tosajax.ops.reduction import (
     reduce_all,
     reduce_any,

@@ -5,10 +5,8 @@ params = calibrate(model, batches)
 graph = model.freeze(params)
 """
 
-from tosajax.quant.bias_correct import bias_correct
 from tosajax.quant.bit_exact import BitExactReport, Comparison, check_bit_exact
-from tosajax.quant.bits import allocate_bits, mean_bits, with_bits
-from tosajax.quant.calibrate import (
+from tosajax.quant.calibration import (
     Observed,
     calibrate,
     initial_values,
@@ -16,9 +14,8 @@ from tosajax.quant.calibrate import (
     sample_tables,
     settle,
 )
-from tosajax.quant.equalize import equalize
-from tosajax.quant.learned_rounding import learned_rounding
-from tosajax.quant.lift import lift
+from tosajax.quant.error_report import QuantReport, Row, report
+from tosajax.quant.lifting import lift
 from tosajax.quant.model import Mode, QModel
 from tosajax.quant.observers import (
     Observer,
@@ -28,7 +25,7 @@ from tosajax.quant.observers import (
     mse,
     percentile,
 )
-from tosajax.quant.prepare import prepare
+from tosajax.quant.preparation import prepare
 from tosajax.quant.qparams import (
     Grid,
     QParams,
@@ -37,10 +34,13 @@ from tosajax.quant.qparams import (
     multiplier_and_shift,
     quantize,
 )
-from tosajax.quant.report import QuantReport, Row, report
-from tosajax.quant.sensitivity import sensitivity
 from tosajax.quant.spec import QSpec, Rule, rule
-from tosajax.quant.training import project, relative_steps
+from tosajax.quant.tune.bias_correction import bias_correct
+from tosajax.quant.tune.bits import allocate_bits, mean_bits, with_bits
+from tosajax.quant.tune.equalization import equalize
+from tosajax.quant.tune.rounding import learned_rounding
+from tosajax.quant.tune.sensitivities import sensitivity
+from tosajax.quant.tune.training import project, relative_steps
 
 __all__ = [
     "BitExactReport",

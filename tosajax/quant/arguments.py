@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from tosajax.arguments.nan import first_nan
+from tosajax.arguments.types import check_type, shown
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Tensor
-from tosajax.nan import first_nan
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
-from tosajax.typed import check_type, shown
 
 
 def check_batches(batches: Any) -> None:

@@ -10,14 +10,14 @@ import jax
 import numpy as np
 
 from tosajax import html, reference_model, spec
-from tosajax.executable import compile
+from tosajax.arguments.types import check_type
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph
 from tosajax.progress import Progress
 from tosajax.quant.arguments import check_finite
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Params
-from tosajax.typed import check_type
+from tosajax.runtime.executable import compile
 
 AGAINST = ("frozen", "reference_model")
 

@@ -11,7 +11,7 @@ import numpy as np
 from tosajax.graph import Graph, Node, Quantization
 from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams, zero_point_integer
 from tosajax.quant.recipes import Multiplier, Params, Scale
-from tosajax.validate import validate
+from tosajax.validation import validate
 
 
 def with_constants(graph: Graph, made: Mapping[str, np.ndarray], clamped: Collection[str]) -> Graph:

@@ -22,9 +22,10 @@ from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.kernels import kernels
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph, Quantization, Tensor
-from tosajax.lower import Program, build
+from tosajax.lowering.build import build
+from tosajax.lowering.run import Program
 from tosajax.quant import arguments
-from tosajax.quant.float8 import Value, check_scales, with_float8_casts
+from tosajax.quant.convert.float8 import Value, check_scales, with_float8_casts
 from tosajax.quant.frozen import at_ends, check_rescales, quantizations, with_constants
 from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
 from tosajax.quant.recipes import Bias, Bound, Params, Recipe, Weight, corrected

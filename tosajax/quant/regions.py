@@ -17,7 +17,7 @@ import numpy as np
 
 from tosajax import spec
 from tosajax.graph import Graph, Node, Tensor
-from tosajax.lower import lower
+from tosajax.lowering.build import lower
 
 # Chapters whose operators work on each element by itself.
 _ELEMENTWISE = (

@@ -14,12 +14,12 @@ import numpy as np
 
 from tosajax import spec
 from tosajax.dtypes import DType
-from tosajax.fold import fold
 from tosajax.graph import Graph, Node, Tensor
-from tosajax.lower import build
+from tosajax.lowering.build import build
+from tosajax.passes.folding import fold
 from tosajax.report import UnsupportedError
 from tosajax.spec import AccType
-from tosajax.validate import validate
+from tosajax.validation import validate
 
 # Chapters whose operators are more than functions of their inputs, or of complex numbers.
 _REFUSED = ("control_flow", "custom", "fft", "variable")

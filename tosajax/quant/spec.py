@@ -6,12 +6,12 @@ import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 
+from tosajax.arguments.names import near
+from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph
-from tosajax.near import near
 from tosajax.quant.observers import Observer, min_max, mse
-from tosajax.typed import check_type
 
 FLOAT8 = (DType.FP8E4M3, DType.FP8E5M2)
 _SHORT = {

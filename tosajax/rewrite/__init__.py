@@ -6,10 +6,10 @@ graph = rewrite.bits(graph, 6, where="conv2")
 
 from __future__ import annotations
 
-from tosajax.rewrite.bits import bits
-from tosajax.rewrite.cut import cut
+from tosajax.rewrite.cutting import cut
+from tosajax.rewrite.floats import to_float
+from tosajax.rewrite.output_bits import bits
 from tosajax.rewrite.rescale import rounding, scale
 from tosajax.rewrite.table import table_resolution
-from tosajax.rewrite.to_float import to_float
 
 __all__ = ["bits", "cut", "rounding", "scale", "table_resolution", "to_float"]

@@ -11,7 +11,7 @@ import numpy as np
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
-from tosajax.locations import matches
+from tosajax.graph.locations import matches
 
 # Given a node, the nodes in its place; None where it is of another kind. ValueError says why one
 # of the right kind has to stay.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tosajax.spec import (
     activation,
-    argmax,
     comparison,
     control_flow,
     conv,
@@ -16,8 +15,9 @@ from tosajax.spec import (
     elementwise_unary,
     fft,
     image,
-    matmul,
+    indices,
     pool,
+    products,
     reduction,
     scatter_gather,
     shape,
@@ -46,11 +46,11 @@ from tosajax.spec.model import (
 )
 
 _CHAPTERS = (
-    argmax,
+    indices,
     pool,
     conv,
     fft,
-    matmul,
+    products,
     activation,
     elementwise_binary,
     elementwise_unary,

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tosajax.arrays import load_array, load_arrays
-from tosajax.nan import first_nan
+from tosajax.arguments.arrays import load_array, load_arrays
+from tosajax.arguments.nan import first_nan
 from tosajax.sweep import digest
 
 _DIGESTED = 64  # examples at a time

@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tosajax.compiled import compiler_options, trace
+from tosajax.runtime.compiled import compiler_options, trace
 from tosajax.sweep import metrics as measures
 from tosajax.sweep.data import Batch, Data
 from tosajax.sweep.metrics import Examples, Metric

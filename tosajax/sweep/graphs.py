@@ -13,14 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax import io, rewrite
-from tosajax.cost import peak_bytes
+from tosajax.arguments.names import near
 from tosajax.dtypes import DType, to_storage
-from tosajax.executable import with_batch
 from tosajax.graph import Graph, Tensor
-from tosajax.locations import matches
-from tosajax.near import near
+from tosajax.graph.locations import matches
 from tosajax.quant import QParams
-from tosajax.rewrite.bits import widest
+from tosajax.rewrite.output_bits import widest
+from tosajax.runtime.cost import peak_bytes
+from tosajax.runtime.executable import with_batch
+from tosajax.spec.target import Target
 from tosajax.sweep import digest
 from tosajax.sweep.program import accepted, graph_program, is_constant
 from tosajax.sweep.space import Setting
@@ -32,8 +33,7 @@ from tosajax.sweep.subject import (
     check_whole,
     fields_of,
 )
-from tosajax.target import Target
-from tosajax.validate import validate
+from tosajax.validation import validate
 
 _ROUNDING_KEY = "rounding mode"
 _ROUNDINGS = ("single", "double")  # "inexact" cannot be traced beside them

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tosajax.near import near
+from tosajax.arguments.names import near
 from tosajax.sweep import exact
 
 

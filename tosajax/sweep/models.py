@@ -13,19 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax import quant
-from tosajax.cost import peak_bytes
-from tosajax.executable import with_batch
+from tosajax.arguments.names import near
 from tosajax.grad.qtensor import QTensor, payload
-from tosajax.near import near
 from tosajax.quant import Observed, QModel, mean_bits, sample_tables, with_bits
-from tosajax.quant.bits import check_bits
 from tosajax.quant.observers import check_percentile
+from tosajax.quant.tune.bits import check_bits
+from tosajax.runtime.cost import peak_bytes
+from tosajax.runtime.executable import with_batch
+from tosajax.spec.target import Target
 from tosajax.sweep import digest
 from tosajax.sweep.graphs import digest_of
 from tosajax.sweep.program import accepted, graph_program, is_constant
 from tosajax.sweep.space import Setting
 from tosajax.sweep.subject import Arrays, Prepared, Variant, check_name, fields_of
-from tosajax.target import Target
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

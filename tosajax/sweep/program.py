@@ -14,19 +14,20 @@ import numpy as np
 from jax import lax
 
 from tosajax import ops
-from tosajax.batching import carries_batch, side_by_side
 from tosajax.dtypes import DType
-from tosajax.executable import micro_batch_of, with_batch
-from tosajax.fold import fold
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import DYNAMIC, Graph, Tensor
-from tosajax.inputs import accept
-from tosajax.lower import Traced, build
+from tosajax.lowering.build import build
+from tosajax.lowering.run import Traced
 from tosajax.ops._platform import at_hand
+from tosajax.passes.folding import fold
 from tosajax.quant import QParams, dequantize, quantize
+from tosajax.runtime.batching import carries_batch, side_by_side
+from tosajax.runtime.executable import micro_batch_of, with_batch
+from tosajax.runtime.inputs import accept
 from tosajax.spec import RoundingMode
+from tosajax.spec.target import Target
 from tosajax.sweep.subject import Arrays
-from tosajax.target import Target
 
 
 def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Callable[..., Any]:

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax.arguments.names import near
 from tosajax.dtypes import DType
-from tosajax.near import near
 from tosajax.sweep import digest
 from tosajax.sweep.space import Setting
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tosajax.graph import Graph
-from tosajax.locations import tensors_at
+from tosajax.graph.locations import tensors_at
 
 # What a column may be: numbers of which more is better, and of which less is.
 _GAINS = ("sqnr", "cosine")

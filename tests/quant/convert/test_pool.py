@@ -25,7 +25,7 @@ from quant.convert.helpers import (
 
 from tosajax import Builder, DType, Graph, Tensor
 from tosajax.quant import QSpec, calibrate, prepare, rule
-from tosajax.quant.report import sqnr
+from tosajax.quant.error_report import sqnr
 
 SHAPE = (1, 5, 6, 3)
 # Three rows and two columns, some of them outside.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tosajax.hifi.capi import activations, basic, conv, fully_connected, matxvec, pool
+from tosajax.hifi.capi import activations, basic, conv, dense, matxvec, pool
 
 __all__ = ["strict"]
 
@@ -20,7 +20,7 @@ _PROTOTYPES = (
     *conv.PROTOTYPES,
     *activations.PROTOTYPES,
     *pool.PROTOTYPES,
-    *fully_connected.PROTOTYPES,
+    *dense.PROTOTYPES,
     *basic.PROTOTYPES,
 )
 _STRICT = {name: found for row in _PROTOTYPES for name, found in row.strict_functions().items()}

@@ -29,7 +29,7 @@ from tosajax.hifi.kernels.basic import (
     interpolation_q15,
 )
 from tosajax.hifi.kernels.conv import conv1d_std, conv2d_depthwise, conv2d_pointwise, conv2d_std
-from tosajax.hifi.kernels.fully_connected import fully_connected
+from tosajax.hifi.kernels.dense import fully_connected
 from tosajax.hifi.kernels.matxvec import (
     matmul,
     matXvec,

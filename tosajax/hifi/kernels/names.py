@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tosajax.hifi.kernels import activations, basic, conv, matxvec, pool, scratch
-from tosajax.hifi.kernels.fully_connected import FULLY_CONNECTED, fully_connected
+from tosajax.hifi.kernels.dense import FULLY_CONNECTED, fully_connected
 
 
 class Family(NamedTuple):

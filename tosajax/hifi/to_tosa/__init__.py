@@ -31,7 +31,7 @@ from tosajax.graph import Graph, Tensor
 from tosajax.hifi.to_tosa.activations import activation_min_max, interpolation_q15, relu
 from tosajax.hifi.to_tosa.basic import elm_add, elm_mul, elm_quantize
 from tosajax.hifi.to_tosa.conv import conv2d_depthwise, conv2d_pointwise, conv2d_std
-from tosajax.hifi.to_tosa.fully_connected import fully_connected
+from tosajax.hifi.to_tosa.dense import fully_connected
 from tosajax.hifi.to_tosa.matxvec import matmul
 from tosajax.hifi.to_tosa.pool import maxpool
 

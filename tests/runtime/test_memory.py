@@ -1,0 +1,52 @@
+"""Memory: a data set of any size runs in what its first batches took."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+# The least of several sizes: the allocator takes memory in steps, and gives it back late.
+_RUN = """
+import gc, os, sys
+from pathlib import Path
+import numpy as np
+import tosajax
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+batch = 1000
+run = tosajax.compile(tosajax.load(sys.argv[1]), batch=batch)
+rng = np.random.default_rng(3)
+sizes, total = [], np.zeros(10, np.int64)
+for _ in range(400):
+    images = rng.integers(-128, 128, (batch, 8, 8, 1)).astype(np.int8)
+    total += np.asarray(run(images)[0]).sum(axis=0)
+    gc.collect(0)
+    sizes.append(resident_bytes())
+assert total.any()
+print(min(sizes[-20:]) - min(sizes[100:120]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's /proc")
+def test_many_images_take_no_more_than_the_first(data):
+    """In a process of its own: what other tests left would be given back, or used, meanwhile."""
+    model = data / "et_digits_cnn_a8w8" / "model.tosa"
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, str(model)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    # The images of the 280 calls between are 18 MB, what is between two operators far more; the
+    # allocator takes a few in steps.
+    assert int(done.stdout) < 9_000_000

@@ -1,0 +1,1 @@
+"""Arguments of users: their types, names, arrays and numbers, checked where they come in."""

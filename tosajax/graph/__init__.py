@@ -1,0 +1,25 @@
+"""Graphs as frozen data, and what can be told from one."""
+
+from __future__ import annotations
+
+from tosajax.graph.model import (
+    DYNAMIC,
+    Graph,
+    Node,
+    Quantization,
+    Source,
+    Tensor,
+    arguments,
+    declared_variables,
+)
+
+__all__ = [
+    "DYNAMIC",
+    "Graph",
+    "Node",
+    "Quantization",
+    "Source",
+    "Tensor",
+    "arguments",
+    "declared_variables",
+]

@@ -1,0 +1,1 @@
+"""Lowering: a graph becomes one pure function of parameters, variables and inputs."""

@@ -1,0 +1,218 @@
+"""Lowering: a graph becomes one pure function of parameters, variables and inputs."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from tosajax import ops, spec
+from tosajax.checks import RULES
+from tosajax.dtypes import DType
+from tosajax.fixedpoint import _x64
+from tosajax.graph import Graph, Node, Tensor, declared_variables
+from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
+from tosajax.lowering.operators import custom_step, operator_step
+from tosajax.lowering.run import Amend, Context, CustomOps, Params, Program, Run, Step, Traced
+from tosajax.lowering.variable_steps import read_step, write_step
+from tosajax.lowering.variables import State
+from tosajax.ops._platform import ANY, Platform, tracing_for
+from tosajax.report import UnsupportedError
+from tosajax.validation import validate
+
+
+def lower(
+    graph: Graph, *, custom_ops: CustomOps | None = None, report_unpredictable: bool = False
+) -> tuple[Callable[..., Any], Params]:
+    """Turns a graph into `fn(params, *inputs) -> outputs`.
+
+    A graph with variables becomes `fn(params, state, *inputs) -> (state, outputs)`: the state is
+    a dictionary of `Variable` by name, first `tosajax.initial_state(graph)`. It may hold variables
+    of other graphs too, and these come back as they are.
+
+    Args:
+      graph: legal, every dimension known.
+      custom_ops: for each (domain_name, operator_name) of a CUSTOM node, a function of its inputs
+        that takes the keyword `implementation_attrs` and returns one array or a tuple of them.
+      report_unpredictable: also return, last, a flag for each node and each REQUIRE rule it may
+        break as it runs: {("ADD 'sum'", "add.r1"): bool scalar}. Where one is true, the
+        specification says nothing of the outputs.
+
+    Returns:
+      fn: pure and traceable: jit, vmap and differentiate it. Inputs and outputs stand in the
+        graph's order, each in `dtype.storage` and of its exact shape.
+      params: the values of every CONST, by tensor name; those of a subgraph after its name and
+        a slash.
+
+    Raises:
+      TosaError: the graph is illegal.
+      UnsupportedError: a CUSTOM is not in custom_ops, or what a variable holds is undefined; when
+        fn runs, also where control flow is nested too deeply for Python's recursion limit.
+    """
+    validate(graph).raise_errors()  # which also refuses what is not a Graph
+    program, params = build(graph, custom_ops=custom_ops, report_unpredictable=report_unpredictable)
+
+    def fn(params: Params, state: State, *inputs: jax.Array) -> tuple[Any, ...]:
+        state, flags, outputs = program(params, state, *inputs)
+        return (state, outputs, flags) if report_unpredictable else (state, outputs)
+
+    def fn_without_state(params: Params, *inputs: jax.Array) -> Any:
+        _, flags, outputs = program(params, {}, *inputs)
+        return (outputs, flags) if report_unpredictable else outputs
+
+    return (fn if declared_variables(graph) else fn_without_state), params
+
+
+def build(
+    graph: Graph,
+    *,
+    custom_ops: CustomOps | None = None,
+    report_unpredictable: bool = False,
+    prepare: bool = False,
+    platform: Platform = ANY,
+    kernels: Any = ops,
+    traced: Traced | None = None,
+    amend: Amend | None = None,
+) -> tuple[Program, Params]:
+    """What `lower` does with a graph that is known to be legal, in one form for all.
+
+    Args:
+      graph: as for `lower`; so are custom_ops and report_unpredictable.
+      prepare: for a program that is compiled once, with `compiled.compiler_options`, and not
+        differentiated. Operators take constant weights, zero points and shifts from the graph,
+        not from the parameters, so that they can prepare them; and bfloat16 moves by its bits.
+      platform: the only one that the program is for, if that is known.
+      kernels: holds a function for each operator, by its name in lower case.
+      traced: attributes that come with the parameters.
+      amend: given (params, name, value) of each input and each output of a node, returns what
+        is read in its place.
+
+    Returns:
+      program: (params, state, *inputs) -> (state, flags, outputs).
+      params: as from `lower`.
+    """
+    variables = declared_variables(graph)
+    context = Context(
+        custom_ops or {}, report_unpredictable, prepare, kernels, traced or {}, amend, variables, {}
+    )
+    block = _block(graph, "", context)
+
+    def program(params: Params, state: State, *inputs: jax.Array):
+        try:
+            with tracing_for(platform):
+                return block(params, state, *inputs)
+        except RecursionError:
+            limit = f"Python's recursion limit ({sys.getrecursionlimit()})"
+            message = f"graph {graph.name!r} nests control flow too deeply for {limit}"
+            raise UnsupportedError(message) from None
+
+    return program, context.params
+
+
+def scope_name(node: Node) -> str:
+    """What XLA's programs and profiles call the steps of a node."""
+    text = node.title.encode("ascii", "backslashreplace").decode()
+    return text if len(text) <= 200 else f"{text[:100]}...{text[-97:]}"
+
+
+def to_device(values: np.ndarray, dtype: DType) -> jax.Array:
+    """Values in their storage as a JAX array of its own, int48 without narrowing."""
+    # jnp.asarray compiles a program for each shape. A JAX array may share memory with the NumPy
+    # array that it is put from, hence the copy.
+    return _x64.from_numpy(values) if dtype is DType.INT48 else jax.device_put(np.array(values))
+
+
+def _block(graph: Graph, prefix: str, context: Context) -> Program:
+    blocks = {
+        name: _block(part, f"{prefix}{name}/", context) for name, part in graph.subgraphs.items()
+    }
+    constants = _constants(graph, prefix, context.params)
+    nodes = [n for n in graph.ordered_nodes() if n.op not in (*spec.CONSTANT_OPERATORS, "VARIABLE")]
+    readers = Counter(name for node in nodes for name in node.inputs)
+    if context.report_unpredictable:
+        readers.update(name for node in nodes if RULES[node.op].require for name in node.inputs)
+    steps = [
+        _fenced(_step(node, graph, blocks, context), node, graph.tensors, readers) for node in nodes
+    ]
+    if context.amend is not None:
+        steps = [
+            _amended(step, node, context.amend) for step, node in zip(steps, nodes, strict=True)
+        ]
+
+    def run_graph(params: Params, state: State, *inputs: jax.Array):
+        values = {name: params[key] for name, key in constants.items()}
+        values.update(zip(graph.inputs, inputs, strict=True))
+        run = Run(params, state, values, {})
+        if context.amend is not None:
+            run.values.update({n: context.amend(params, n, values[n]) for n in graph.inputs})
+        for step in steps:
+            step(run)
+        return run.state, run.flags, tuple(run.read(graph.outputs))
+
+    return run_graph
+
+
+def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
+    """Adds a graph's constants to the parameters; their keys by tensor name."""
+    keys: dict[str, str] = {}
+    for node in graph.nodes:
+        for name in node.outputs if node.op == "CONST" else ():
+            key = prefix + name
+            while key in params:  # a tensor of another graph, with a slash in its own name
+                key += "'"
+            tensor = graph.tensors[name]
+            assert tensor.values is not None
+            keys[name] = key
+            params[key] = to_device(tensor.values, tensor.dtype)
+    return keys
+
+
+def _fenced(
+    step: Step, node: Node, tensors: Mapping[str, Tensor], readers: Mapping[str, int]
+) -> Step:
+    """Has some outputs computed once, by themselves.
+
+    A tensor that several nodes read is fenced, or XLA would compute it again for each of them,
+    with all that it comes from. A float tensor is, so that each operator rounds its own result:
+    XLA would fuse a product into the sum that follows, differently for different batches.
+    """
+    fenced = [n for n in node.outputs if readers[n] > 1 or tensors[n].dtype.is_float]
+    scope = scope_name(node)
+
+    def run_step(run: Run) -> None:
+        with jax.named_scope(scope):
+            step(run)
+        for name in fenced:
+            run.values[name] = lax.optimization_barrier(run.values[name])
+
+    return run_step
+
+
+def _amended(step: Step, node: Node, amend: Amend) -> Step:
+    def run_step(run: Run) -> None:
+        step(run)
+        for name in node.outputs:
+            run.values[name] = amend(run.params, name, run.values[name])
+
+    return run_step
+
+
+def _step(node: Node, graph: Graph, blocks: Mapping[str, Program], context: Context) -> Step:
+    match node.op:
+        case "COND_IF":
+            return cond_if_step(node, blocks, FlagNames(context))
+        case "WHILE_LOOP":
+            return while_loop_step(node, blocks, context)
+        case "VARIABLE_READ":
+            return read_step(node, graph.tensors[node.outputs[0]], context)
+        case "VARIABLE_WRITE":
+            return write_step(node, graph.tensors[node.inputs[0]], context)
+        case "CUSTOM":
+            return custom_step(node, graph, context)
+        case _:
+            return operator_step(node, graph.tensors, context)

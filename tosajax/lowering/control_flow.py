@@ -1,0 +1,94 @@
+"""Steps of COND_IF and WHILE_LOOP: graphs pass on the state and the flags beside their tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tosajax import ops
+from tosajax.graph import Node
+from tosajax.lowering.run import Context, Flags, Program, Run, Step, store
+from tosajax.lowering.variables import State
+
+
+def cond_if_step(node: Node, blocks: Mapping[str, Program], flag_names: FlagNames) -> Step:
+    names = [node.attributes[key] for key in ("then_graph", "else_graph")]
+
+    def step(run: Run) -> None:
+        condition, *inputs = run.read(node.inputs)
+        graphs = [functools.partial(blocks[name], run.params) for name in names]
+        nothing = flag_names.lowered(graphs, run.state, *inputs)
+        then_graph, else_graph = (_with_flags(graph, nothing) for graph in graphs)
+        run.state, flags, outputs = ops.cond_if(
+            condition, (run.state, *inputs), then_graph=then_graph, else_graph=else_graph
+        )
+        store(run, node, outputs)
+        _report(run, node, flags)
+
+    return step
+
+
+def while_loop_step(node: Node, blocks: Mapping[str, Program], context: Context) -> Step:
+    cond_name, body_name = (node.attributes[key] for key in ("cond_graph", "body_graph"))
+    flag_names = FlagNames(context)
+
+    def step(run: Run) -> None:
+        cond_graph, body_graph = (
+            functools.partial(blocks[name], run.params) for name in (cond_name, body_name)
+        )
+        inputs = tuple(run.read(node.inputs))
+        nothing = flag_names.lowered((cond_graph, body_graph), run.state, *inputs)
+
+        # cond_graph may write variables and break rules like any other, so it runs where its
+        # effects can be passed on: before the loop, and at the end of each turn.
+        def judge(state: State, flags: Flags, values: tuple[jax.Array, ...]):
+            state, found, (condition,) = cond_graph(state, *values)
+            return condition, state, _either(flags, found), values
+
+        def turn(_: jax.Array, state: State, flags: Flags, values: tuple[jax.Array, ...]):
+            state, found, values = body_graph(state, *values)
+            return judge(state, _either(flags, found), values)
+
+        _, run.state, flags, outputs = context.kernels.while_loop(
+            judge(run.state, nothing, inputs),
+            cond_graph=lambda condition, *_: condition,
+            body_graph=turn,
+        )
+        store(run, node, outputs)
+        _report(run, node, flags)
+
+    return step
+
+
+class FlagNames:
+    """The flags that the graphs of a node may raise, found as the node runs for the first time."""
+
+    def __init__(self, context: Context) -> None:
+        self._names: set[tuple[str, str]] | None = None if context.report_unpredictable else set()
+
+    def lowered(self, graphs: Sequence[Callable[..., Any]], *args: Any) -> Flags:
+        """All of them, none raised."""
+        if self._names is None:
+            self._names = {name for graph in graphs for name in jax.eval_shape(graph, *args)[1]}
+        return {name: jnp.asarray(False) for name in self._names}
+
+
+def _with_flags(graph: Callable[..., Any], nothing: Flags) -> Callable[..., Any]:
+    def run_graph(state: State, *inputs: jax.Array):
+        state, flags, outputs = graph(state, *inputs)
+        return state, _either(nothing, flags), outputs
+
+    return run_graph
+
+
+def _either(flags: Flags, found: Flags) -> Flags:
+    return flags | {name: flags[name] | flag for name, flag in found.items()}
+
+
+def _report(run: Run, node: Node, flags: Flags) -> None:
+    for (inner, rule), flag in flags.items():
+        run.flags[f"{node.title} > {inner}", rule] = flag

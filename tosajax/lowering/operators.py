@@ -1,0 +1,138 @@
+"""Steps of operators that are functions of their inputs, CUSTOM included."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tosajax import spec
+from tosajax.checks import RULES
+from tosajax.graph import Graph, Node, Tensor, arguments
+from tosajax.lowering.run import Context, Run, Step, store
+from tosajax.report import UnsupportedError
+from tosajax.spec import Form, Kind
+
+# Arguments that operators make more of when they are constants, which then are NumPy arrays.
+_PREPARED = frozenset(
+    {"weight", "weight_zp", "input_zp", "output_zp", "b", "a_zp", "b_zp", "shift"}
+)
+# Chapters whose operators only move elements.
+MOVING = ("data_layout", "scatter_gather")
+
+
+def operator_step(node: Node, tensors: Mapping[str, Tensor], context: Context) -> Step:
+    operator = spec.OPERATORS[node.op]
+    static = dict(node.attributes)
+    if operator.needs_out_type:
+        static["out_type"] = tensors[node.outputs[0]].dtype
+    names: list[str | tuple[str, ...]] = []
+    fixed: dict[int, Any] = {}
+    found = arguments(operator, node.inputs, Kind.INPUT)
+    for position, argument in enumerate(operator.inputs):
+        name = found[argument.name]
+        if argument.form is Form.SHAPE:
+            fixed[position] = _static_shape(node, tensors[name])
+        elif context.prepare and argument.name in _PREPARED and _is_constant(tensors, name):
+            fixed[position] = tensors[name].values
+        else:
+            names.append(name)
+    kernel = _with_fixed(getattr(context.kernels, node.op.lower()), fixed, static)
+    if context.prepare and operator.chapter in MOVING:
+        kernel = _by_bits(kernel)
+    require = RULES[node.op].require if context.report_unpredictable else None
+    broken = _with_fixed(require, fixed, static) if require else None
+    traced = context.traced.get(node.outputs[0], {})
+
+    def step(run: Run) -> None:
+        inputs = [run.read(n) if isinstance(n, tuple) else run.values[n] for n in names]
+        attributes = {name: run.params[key] for name, key in traced.items()}
+        store(run, node, kernel(*inputs, **attributes))
+        if broken is not None:
+            label = node.op.lower()
+            found = broken(*inputs).items()
+            run.flags.update({(node.title, f"{label}.{rule}"): flag for rule, flag in found})
+
+    return step
+
+
+def _by_bits(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Moves bfloat16 as integers.
+
+    An element that XLA:CPU reads once and writes more than once is in a register meanwhile, and
+    x86 instructions for bfloat16 make zero of a subnormal there, in some shapes and not in others.
+    """
+
+    def to_bits(x: jax.Array) -> jax.Array:
+        return lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == jnp.bfloat16 else x
+
+    def move(*inputs: Any) -> jax.Array:
+        bits = kernel(*jax.tree.map(to_bits, inputs))
+        if bits.dtype != jnp.uint16:
+            return bits
+        # Without the barrier XLA would write bfloat16 in the loop that moves.
+        return lax.bitcast_convert_type(lax.optimization_barrier(bits), jnp.bfloat16)
+
+    return move
+
+
+def _static_shape(node: Node, tensor: Tensor) -> tuple[int, ...]:
+    if tensor.values is None:
+        raise UnsupportedError(f"{node.title}: shape {tensor.name!r} is not constant")
+    return tuple(int(v) for v in tensor.values)
+
+
+def _is_constant(tensors: Mapping[str, Tensor], name: str | tuple[str, ...]) -> bool:
+    return isinstance(name, str) and tensors[name].values is not None
+
+
+def _with_fixed(
+    kernel: Callable[..., Any], fixed: Mapping[int, Any], static: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Fixes attributes, and some of the positional arguments, by position."""
+    if not fixed:
+        return functools.partial(kernel, **static)
+
+    def call(*traced: Any, **attributes: Any) -> Any:
+        rest = iter(traced)
+        count = len(traced) + len(fixed)
+        operands = (fixed[i] if i in fixed else next(rest) for i in range(count))
+        return kernel(*operands, **{**static, **attributes})
+
+    return call
+
+
+# Operators of the user.
+
+
+def custom_step(node: Node, graph: Graph, context: Context) -> Step:
+    domain, name = (node.attributes[key] for key in ("domain_name", "operator_name"))
+    function = context.custom_ops.get((domain, name))
+    if function is None:
+        known = ", ".join(map(str, context.custom_ops)) or "none"
+        raise UnsupportedError(
+            f"{node.title}: custom_ops has no {(domain, name)}, expected a function of the "
+            f"node's inputs (it has {known})"
+        )
+    attributes = node.attributes["implementation_attrs"]
+    wanted = [graph.tensors[n] for n in node.outputs]
+
+    def step(run: Run) -> None:
+        result = function(*run.read(node.inputs), implementation_attrs=attributes)
+        results = result if isinstance(result, tuple) else (result,)
+        _check_results(node, wanted, results)
+        store(run, node, results)
+
+    return step
+
+
+def _check_results(node: Node, wanted: Sequence[Tensor], results: Sequence[jax.Array]) -> None:
+    found = [(tuple(r.shape), r.dtype) for r in results]
+    if found != [(t.shape, t.dtype.storage) for t in wanted]:
+        given = ", ".join(f"{r.dtype}[{','.join(map(str, r.shape))}]" for r in results)
+        expected = ", ".join(f"{t.name} {t}" for t in wanted)
+        raise ValueError(f"{node.title}: the function returned {given}, expected {expected}")

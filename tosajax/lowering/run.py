@@ -1,0 +1,56 @@
+"""A graph as it runs, and what making a step of any node may need."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from tosajax.graph import Node, Tensor
+from tosajax.lowering.variables import State
+
+Params = dict[str, jax.Array]
+Flags = dict[tuple[str, str], jax.Array]
+CustomOps = Mapping[tuple[str, str], Callable[..., Any]]
+# For the output of a node, its attributes that come with the parameters, and their keys.
+Traced = Mapping[str, Mapping[str, str]]
+Amend = Callable[[Mapping[str, Any], str, Any], Any]
+# A graph, ready to run: (params, state, *inputs) -> (state, flags, outputs).
+Program = Callable[..., tuple[State, Flags, tuple[jax.Array, ...]]]
+
+
+class Context(NamedTuple):
+    """What making a step of any node may need, and the parameters found so far."""
+
+    custom_ops: CustomOps
+    report_unpredictable: bool
+    prepare: bool
+    kernels: Any
+    traced: Traced
+    amend: Amend | None
+    variables: Mapping[str, Sequence[Tensor]]
+    params: Params
+
+
+@dataclasses.dataclass
+class Run:
+    """One graph as it runs: its tensors, and what it passes on to the next."""
+
+    params: Params
+    state: State
+    values: dict[str, Any]
+    flags: Flags
+
+    def read(self, names: Sequence[str]) -> list[Any]:
+        return [self.values[name] for name in names]
+
+
+# A node, ready to run: reads and writes the tensors and variables of a run.
+Step = Callable[[Run], None]
+
+
+def store(run: Run, node: Node, result: Any) -> None:
+    results = result if isinstance(result, tuple) else (result,)
+    run.values.update(zip(node.outputs, results, strict=True))

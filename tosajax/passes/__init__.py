@@ -1,0 +1,1 @@
+"""Graphs made of graphs before they are lowered: bound, folded, for one example."""

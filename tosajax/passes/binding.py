@@ -1,0 +1,180 @@
+"""Binding: gives every -1 dimension of a graph its size.
+
+Converters leave the batch open: -1 in the shapes of tensors, and hidden in the constant shapes
+that RESHAPE and SLICE read. Known input shapes settle all of them, node by node.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.arguments.types import check_type, count
+from tosajax.checks import RULES, Call, Surroundings
+from tosajax.dtypes import DType
+from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments, declared_variables
+from tosajax.report import Finding, Report, TosaError, Verdict
+from tosajax.spec import Form, Kind
+from tosajax.validation import check_form
+
+
+def bind(
+    graph: Graph, *, batch: int | None = None, shapes: Mapping[str, Sequence[int]] | None = None
+) -> Graph:
+    """Returns the graph with every dimension known.
+
+    Args:
+      graph: any graph; one without -1 comes back unchanged.
+      batch: size of each input's first dimension where that is -1.
+      shapes: whole shapes of inputs, by name, where more than the batch is open.
+
+    Raises:
+      ValueError: an input's shape stays open, or contradicts the graph.
+      TosaError: a shape does not follow from the inputs.
+    """
+    check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
+    batch = None if batch is None else count("batch", batch)
+    if not graph.is_dynamic:
+        return graph
+    check_form(graph)
+    inputs = [_bound_input(tensor, batch, shapes or {}) for tensor in graph.input_tensors]
+    return _bound(graph, inputs, declared_variables(graph))
+
+
+def _bound(
+    graph: Graph, inputs: Sequence[Tensor], variables: Mapping[str, tuple[Tensor, ...]]
+) -> Graph:
+    """The graph with these inputs, and the dimensions that follow from them."""
+    tensors = dict(graph.tensors) | {tensor.name: tensor for tensor in inputs}
+    nodes: list[Node] = []
+    subgraphs: dict[str, Graph] = {}
+    for node in graph.ordered_nodes():
+        try:
+            node = _with_bound_graphs(node, graph, tensors, subgraphs, variables)
+            nodes += _bound_node(node, tensors, Surroundings(subgraphs, variables))
+        except (ValueError, TypeError, IndexError, ArithmeticError) as error:
+            if isinstance(error, TosaError):
+                raise
+            raise _cannot(node, str(error)) from None
+    return dataclasses.replace(
+        graph, tensors=tensors, nodes=tuple(nodes), subgraphs=subgraphs or graph.subgraphs
+    )
+
+
+def _with_bound_graphs(
+    node: Node,
+    graph: Graph,
+    tensors: Mapping[str, Tensor],
+    subgraphs: dict[str, Graph],
+    variables: Mapping[str, tuple[Tensor, ...]],
+) -> Node:
+    """Gives a node subgraphs for the sizes of its inputs, which may differ between nodes."""
+    operator = spec.OPERATORS[node.op]
+    attributes = dict(node.attributes)
+    for argument in operator.attributes:
+        if argument.form is not Form.GRAPH:
+            continue
+        part = graph.subgraphs[attributes[argument.name]]
+        if part.is_dynamic:
+            names = arguments(operator, node.inputs, Kind.INPUT)["input_list"]
+            inputs = [
+                dataclasses.replace(theirs, shape=tensors[name].shape)
+                for theirs, name in zip(part.input_tensors, names, strict=True)
+            ]
+            name = f"{part.name}.{len(subgraphs)}"
+            part = dataclasses.replace(_bound(part, inputs, variables), name=name)
+        subgraphs[part.name] = part
+        attributes[argument.name] = part.name
+    return dataclasses.replace(node, attributes=attributes)
+
+
+def _bound_input(tensor: Tensor, batch: int | None, shapes: Mapping[str, Sequence[int]]) -> Tensor:
+    declared = tensor.shape
+    shape = tuple(shapes[tensor.name]) if tensor.name in shapes else declared
+    if shape and shape[0] == DYNAMIC and batch is not None:
+        shape = (batch, *shape[1:])
+    if shape is None or DYNAMIC in shape:
+        raise ValueError(f"input {tensor.name!r} is {tensor}: give batch= or shapes=")
+    fits = declared is None or (
+        len(declared) == len(shape)
+        and all(d in (DYNAMIC, s) for d, s in zip(declared, shape, strict=True))
+    )
+    if not fits:
+        raise ValueError(f"input {tensor.name!r} is {tensor}, it cannot have shape {shape}")
+    return dataclasses.replace(tensor, shape=shape)
+
+
+def _bound_node(node: Node, tensors: dict[str, Tensor], around: Surroundings) -> list[Node]:
+    """The node, after a constant of its own if it needs one; its outputs get their shapes."""
+    nodes = _settled(node, tensors)
+    for tensor in _output_tensors(nodes[-1], tensors, around):
+        tensors[tensor.name] = tensor
+    return nodes
+
+
+def _settled(node: Node, tensors: dict[str, Tensor]) -> list[Node]:
+    """Replaces a constant shape with -1 in it by one that has the size this node needs.
+
+    Several nodes may read one constant and need different sizes, so each gets its own.
+    """
+    if node.op not in ("RESHAPE", "SLICE"):
+        return [node]
+    call = Call(node, tensors)
+    wanted = _reshape_shape(call) if node.op == "RESHAPE" else _slice_size(call)
+    position = 1 if node.op == "RESHAPE" else 2
+    old = tensors[node.inputs[position]]
+    if old.values is None or wanted == tuple(old.values):
+        return [node]
+    name = f"{old.name}.{node.outputs[0]}"
+    tensors[name] = Tensor(name, DType.SHAPE, old.shape, np.asarray(wanted, np.int64))
+    inputs = list(node.inputs)
+    inputs[position] = name
+    constant = Node("CONST_SHAPE", outputs=(name,))
+    return [constant, dataclasses.replace(node, inputs=tuple(inputs))]
+
+
+def _reshape_shape(call: Call) -> tuple[int, ...]:
+    shape = call.shape
+    if shape.count(DYNAMIC) != 1:
+        return shape
+    rest = -math.prod(shape)
+    size = math.prod(call.input1.shape)
+    return tuple(size // rest if d == DYNAMIC and rest > 0 else d for d in shape)
+
+
+def _slice_size(call: Call) -> tuple[int, ...]:
+    sizes = zip(call.size, call.start, call.input1.shape, strict=True)
+    return tuple(f - s if size == DYNAMIC else size for size, s, f in sizes)
+
+
+def _output_tensors(
+    node: Node, tensors: Mapping[str, Tensor], around: Surroundings
+) -> list[Tensor]:
+    outputs = [tensors[name] for name in node.outputs]
+    if all(t.shape is not None and DYNAMIC not in t.shape for t in outputs):
+        return []
+    rule = RULES[node.op].shape
+    if rule is None:
+        raise _cannot(node, "it does not follow from the inputs")
+    shapes = rule(Call(node, tensors, around))
+    return [_filled(node, t, s) for t, s in zip(outputs, shapes, strict=True)]
+
+
+def _filled(node: Node, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Puts sizes where the tensor has none; what the file states stays, and is validated."""
+    declared = tensor.shape if tensor.shape is not None else (DYNAMIC,) * len(shape)
+    if len(declared) != len(shape):
+        raise _cannot(node, f"{tensor.name!r} is {tensor}, its inputs make it {shape}")
+    known = (s if d == DYNAMIC else d for d, s in zip(declared, shape, strict=True))
+    return dataclasses.replace(tensor, shape=tuple(known))
+
+
+def _cannot(node: Node, why: str) -> TosaError:
+    finding = Finding(
+        Verdict.ERROR, "graph.dynamic", f"cannot tell the output shape: {why}", node.title
+    )
+    return TosaError(Report((finding,)))

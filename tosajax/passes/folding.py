@@ -1,0 +1,111 @@
+"""What a graph computes from constants alone, computed once; and nodes that nothing reads, gone."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Container, Mapping, Sequence
+
+import jax
+import numpy as np
+
+from tosajax import spec
+from tosajax.checks import RULES
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.lowering.build import build
+from tosajax.lowering.operators import MOVING
+
+# Operators that do, or hold, more than their results say.
+_KEPT = {"COND_IF", "WHILE_LOOP", "CUSTOM", "VARIABLE", "VARIABLE_READ", "VARIABLE_WRITE"}
+_LARGE = 2**16  # elements
+
+
+def fold(graph: Graph, *, keep_required: bool = False) -> Graph:
+    """The graph with less to do, and the same results to the last bit.
+
+    Args:
+      graph: legal, every dimension known.
+      keep_required: leave nodes that have rules on values (REQUIRE) as they are, for their flags.
+    """
+    nodes, folded, known = [], [], set()
+    for node in graph.ordered_nodes():
+        if node.op in spec.CONSTANT_OPERATORS:
+            known.update(node.outputs)
+            nodes.append(node)
+        elif _is_kept(node, keep_required) or not (
+            known.issuperset(node.inputs)
+            and _is_exact(node, graph.tensors)
+            and not _grows(node, graph.tensors)
+        ):
+            nodes.append(node)
+        else:
+            known.update(node.outputs)
+            folded.append(node)
+    read = {*graph.outputs, *(name for node in nodes for name in node.inputs)}
+    found = _values(folded, read, graph.tensors)
+    tensors = {**graph.tensors, **found}
+    nodes = [*(Node("CONST", (), (name,)) for name in found), *nodes]
+    live = _live(nodes, graph.outputs, keep_required)
+    gone = {name for node in (*nodes, *folded) for name in node.outputs}
+    gone -= {name for node in live for name in node.outputs}
+    return dataclasses.replace(
+        graph,
+        tensors={name: tensor for name, tensor in tensors.items() if name not in gone},
+        nodes=live,
+        subgraphs={n: fold(g, keep_required=keep_required) for n, g in graph.subgraphs.items()},
+    )
+
+
+def _is_kept(node: Node, keep_required: bool) -> bool:
+    return node.op in _KEPT or (keep_required and RULES[node.op].require is not None)
+
+
+def _is_exact(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the node has the same bits run by itself, outside a compiled graph."""
+    types = {tensors[name].dtype for name in (*node.inputs, *node.outputs)}
+    if spec.OPERATORS[node.op].chapter in MOVING:
+        return DType.BF16 not in types
+    return not any(dtype.is_float for dtype in types)
+
+
+def _grows(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the results are large and larger than the operands: the program makes them anew."""
+    before, after = (
+        sum(math.prod(tensors[name].shape or ()) for name in names)
+        for names in (node.inputs, node.outputs)
+    )
+    return after > max(before, _LARGE)
+
+
+def _values(
+    nodes: Sequence[Node], read: Container[str], tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The tensors that nodes make of constants, of those that are read, with their values."""
+    made = dict.fromkeys(name for node in nodes for name in node.outputs)
+    outputs = tuple(name for name in made if name in read)
+    if not outputs:
+        return {}
+    given = dict.fromkeys(name for node in nodes for name in node.inputs if name not in made)
+    constants = [
+        Node("CONST_SHAPE" if tensors[name].dtype is DType.SHAPE else "CONST", (), (name,))
+        for name in given
+    ]
+    needed = {name: tensors[name] for name in (*given, *made)}
+    program, params = build(Graph((), outputs, needed, (*constants, *nodes)))
+    # One program for all: by itself, each operation would be compiled.
+    _, _, values = jax.jit(program)(params, {})
+    return {
+        name: dataclasses.replace(tensors[name], values=np.asarray(y))
+        for name, y in zip(outputs, values, strict=True)
+    }
+
+
+def _live(nodes: Sequence[Node], outputs: Sequence[str], keep_required: bool) -> tuple[Node, ...]:
+    """The nodes that outputs, variables, subgraphs or flags depend on, in their order."""
+    read, live = set(outputs), []
+    for node in reversed(nodes):
+        if _is_kept(node, keep_required) or not read.isdisjoint(node.outputs):
+            read.update(node.inputs)
+            live.append(node)
+    return tuple(reversed(live))

@@ -1,0 +1,110 @@
+"""Whether a graph of open batch treats its examples alike, each by itself.
+
+A converter leaves the batch open, and every operator of a usual network keeps it as the first
+dimension. Where that can be shown, node by node, the graph is the graph of one example run for
+each, so that examples can run in micro-batches and on several devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tosajax import spec
+from tosajax.checks import Call
+from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments, declared_variables
+from tosajax.passes.binding import bind
+from tosajax.report import TosaError
+from tosajax.spec import Kind
+
+# Operators of these chapters compute each element from the elements at its place.
+_ELEMENTWISE = {
+    "activation",
+    "elementwise_binary",
+    "elementwise_unary",
+    "elementwise_ternary",
+    "comparison",
+    "type_conversion",
+}
+
+
+def one_example(graph: Graph) -> Graph | None:
+    """The graph of one example, where a batch of them is known to be computed one by one.
+
+    Args:
+      graph: every input has an open first dimension, or none that could be taken for one.
+
+    Returns:
+      The graph bound to a batch of 1, or None where examples may depend on each other.
+    """
+    if declared_variables(graph):
+        return None
+    for tensor in graph.input_tensors:
+        if not tensor.shape or tensor.shape[0] == 1 or DYNAMIC in tensor.shape[1:]:
+            return None
+    try:
+        one, two = (bind(graph, batch=size) for size in (1, 2))
+    except (TosaError, ValueError):
+        return None
+    own = {t.name for t in graph.input_tensors if t.shape and t.shape[0] == DYNAMIC}
+    for node in two.ordered_nodes():
+        if own.isdisjoint(node.inputs):
+            continue
+        if not all(_grows(one.tensors[name], two.tensors[name]) for name in node.outputs):
+            return None
+        if not _keeps_examples(node, two, own):
+            return None
+        own.update(node.outputs)
+    apart = all(t.name in own and t.shape and t.shape[0] == 1 for t in one.output_tensors)
+    return one if apart else None
+
+
+def _grows(one: Tensor, two: Tensor) -> bool:
+    """Whether the first dimension is the batch or a multiple, and no other depends on it."""
+    small, large = one.shape or (0,), two.shape or (0,)
+    return 2 * small[0] == large[0] > 0 and small[1:] == large[1:]
+
+
+def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
+    """Whether example n of each output comes from example n of the inputs alone."""
+    call, chapter = Call(node, graph.tensors), spec.OPERATORS[node.op].chapter
+    others = [graph.tensors[name] for name in node.inputs if name not in own]
+    if node.op == "RESCALE":
+        return len(call.output.shape) > 1 or not call.per_channel
+    if node.op in ("TABLE", "MUL"):  # whose last input is no operand
+        return node.inputs[-1] not in own and _broadcasts(others[:-1], call.output)
+    if chapter in _ELEMENTWISE or node.op == "IDENTITY":
+        return _broadcasts(others, call.output)
+    if chapter == "reduction":
+        return call.axis != 0
+    if batched := _batched(node):
+        return batched <= own and own.isdisjoint(set(node.inputs) - batched)
+    match node.op:
+        case "ARGMAX" | "REVERSE":
+            return call.axis != 0
+        case "CONCAT":
+            return call.axis != 0 and own.issuperset(node.inputs)
+        case "PAD":
+            return tuple(call.padding[:2]) == (0, 0)
+        case "RESHAPE":
+            return True  # examples come first, before and after
+        case "SLICE":
+            return call.size[0] == call.input1.shape[0]
+        case "TILE":
+            return call.multiples[0] == 1
+        case "TRANSPOSE":
+            return call.perms[0] == 0
+        case _:
+            return False
+
+
+def _batched(node: Node) -> set[str]:
+    """The inputs whose first dimension is a batch by definition."""
+    operator = spec.OPERATORS[node.op]
+    found = arguments(operator, node.inputs, Kind.INPUT)
+    return {found[a.name] for a in operator.inputs if a.shape.startswith("[N,")}
+
+
+def _broadcasts(others: Sequence[Tensor], output: Tensor) -> bool:
+    """Whether each example reads the same of the other operands."""
+    rank = len(output.shape or ())
+    return all(t.shape is not None and (*(1,) * rank, *t.shape)[-rank] == 1 for t in others)

@@ -1,0 +1,327 @@
+"""calibrate: parameters from a float graph and examples."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from tosajax.arguments.names import near
+from tosajax.arguments.nan import first_nan
+from tosajax.arguments.types import check_type
+from tosajax.dtypes import DType
+from tosajax.grad.qtensor import QTensor
+from tosajax.progress import Progress
+from tosajax.quant.arguments import as_inputs, check_batches, check_finite, real_inputs
+from tosajax.quant.convert.converter import TABLE_SIZE
+from tosajax.quant.model import QModel
+from tosajax.quant.observers import Histogram, check_percentile, percentile_qparams, tail
+from tosajax.quant.qparams import Grid, QParams, dequantize, float8_limit
+from tosajax.quant.recipes import Params
+from tosajax.quant.regions import evaluate
+from tosajax.quant.spec import QSpec
+
+Batch = Any
+
+
+def calibrate(
+    model: QModel,
+    batches: Iterable[Batch],
+    *,
+    values: Mapping[str, Any] | None = None,
+    allow_nan: bool = False,
+    progress: bool = False,
+) -> Params:
+    """Finds scales and zero points: those of weights from them, others by running examples.
+
+    Args:
+      model: from `prepare`.
+      batches: examples; each an input as for `QModel.apply`, or a tuple of inputs.
+      values: constants of the float graph by name, where they have been trained since.
+      allow_nan: takes examples with NaN or infinities, and tensors that become NaN; ranges leave
+        these values out.
+      progress: show a bar of batches, with the rate, on a terminal; the first one compiles.
+
+    Returns:
+      Parameters for `QModel.apply`.
+
+    Raises:
+      TypeError: an argument, or an example, is of another type.
+      ValueError: there are no examples; or one is NaN or infinite, or has another shape; or a
+        tensor becomes NaN throughout, or a value is.
+    """
+    observed = observe(model, batches, values=values, allow_nan=allow_nan, progress=progress)
+    return settle(model, observed)
+
+
+def examples(
+    model: QModel, params: Params, batches: Iterable[Batch], *, allow_nan: bool
+) -> list[tuple[Any, ...]]:
+    """Batches as inputs of the float graph, of a model with its parameters.
+
+    Raises:
+      TypeError: an argument, or an example, is of another type.
+      ValueError: the model has no float graph; the parameters are of another model; or there are
+        no examples, or one is NaN or infinite.
+    """
+    check_type("model", model, QModel, "a QModel, from `prepare`")
+    if model.float_graph is None:
+        raise ValueError("the model has no float graph to compare with, expected one of `prepare`")
+    model.check(params)
+    check_batches(batches)
+    tensors, found = model.float_graph.input_tensors, []
+    for number, batch in enumerate(batches):
+        inputs = as_inputs(batch)
+        if not allow_nan:
+            check_finite(tensors, inputs, where=f"batch {number}: ")
+        found.append(tuple(real_inputs(tensors, inputs)))
+    if not found:
+        raise ValueError("no examples to learn from")
+    return found
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Observed:
+    """What observers have seen of a float graph: other ranges of it need no examples.
+
+    Args:
+      values: constants of the float graph by name.
+      states: of the observer of each activation.
+    """
+
+    values: dict[str, jax.Array]
+    states: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Observed({len(self.values)} constants, {len(self.states)} activations)"
+
+
+def observe(
+    model: QModel,
+    batches: Iterable[Batch],
+    *,
+    values: Mapping[str, Any] | None = None,
+    allow_nan: bool = False,
+    progress: bool = False,
+) -> Observed:
+    """Runs examples in floats; see `calibrate`."""
+    known = known_values(model, values)
+    check_batches(batches)
+    total = len(batches) if isinstance(batches, Sized) else None
+    with Progress(total, progress, unit="batch") as bar:
+        return Observed(known, _states(model, known, batches, bar, allow_nan=allow_nan))
+
+
+def settle(model: QModel, observed: Observed, *, percentile: float | None = None) -> Params:
+    """The parameters for what observers have seen; see `calibrate`.
+
+    Args:
+      model: from `prepare`.
+      observed: from `observe`.
+      percentile: of the activations, in (50, 100]; one program serves all of them. The
+        specification's own range by default.
+
+    Raises:
+      ValueError: the percentile is out of range, or an activation has an observer without a
+        histogram (`percentile`, `mse` and `entropy` have one).
+    """
+    share = None
+    if percentile is not None:
+        check_percentile(percentile)
+        share = jnp.float32(tail(percentile))
+        _check_histograms(model, observed)
+    found = _settled(model, observed, share)
+    qparams = {name: found[name] for name in model.specs}
+    return sample_tables(model, {"values": observed.values, "qparams": qparams, "tables": {}})
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _settled(model: QModel, observed: Observed, share: jax.Array | None) -> dict[str, QParams]:
+    found = {n: weight_qparams(model, n, observed.values[n]) for n in model.weights}
+    for name, state in observed.states.items():
+        spec = model.specs[name]
+        bits = jnp.asarray(spec.bits, jnp.float32)
+        if share is None:
+            ends = _observed(spec, bits, state)
+        else:
+            ends = percentile_qparams(share, state, _grid(spec, bits), spec.symmetric)
+        found[name] = _qparams(spec, bits, *ends)
+    return found
+
+
+def _check_histograms(model: QModel, observed: Observed) -> None:
+    for name, state in observed.states.items():
+        if not isinstance(state, Histogram):
+            raise ValueError(f"{name!r} has an observer without a histogram: no percentile of it")
+
+
+def initial_values(model: QModel) -> dict[str, jax.Array]:
+    """The constants of the float graph that the integer graph has in other form."""
+    check_type("model", model, QModel, "a QModel, from `prepare`")
+    if model.float_graph is None:
+        raise ValueError("a model without a float graph has parameters already, from `lift`")
+    tensors = model.float_graph.tensors
+    return {name: jnp.asarray(tensors[name].values, jnp.float32) for name in model.trained}
+
+
+def known_values(model: QModel, values: Mapping[str, Any] | None) -> dict[str, jax.Array]:
+    """Those of the float graph, with others in their place.
+
+    Raises:
+      TypeError: the model or the values are of another type.
+      ValueError: a value has no tensor, or another shape, or is NaN.
+    """
+    known = initial_values(model)
+    if values is None:
+        return known
+    check_type("values", values, Mapping, "a dictionary of arrays by tensor name")
+    assert model.float_graph is not None
+    constants = {n: t for n, t in model.float_graph.tensors.items() if t.values is not None}
+    for name, value in values.items():
+        if name not in constants:
+            raise ValueError(
+                f"values has {name!r}, which is not a constant of the model{near(name, constants)}"
+            )
+        tensor = constants[name]
+        # On the host, where no 64-bit type is lost on the way.
+        own = value if isinstance(value, jax.Array) else np.asarray(value)
+        if own.shape != tensor.shape:
+            raise ValueError(f"values[{name!r}] has shape {own.shape}, expected {tensor.shape}")
+        if not isinstance(own, Tracer) and (index := first_nan(own)) is not None:
+            raise ValueError(f"values[{name!r}] is NaN at {index}, expected numbers")
+        known[name] = jnp.asarray(own.astype(tensor.dtype.storage))
+    return known
+
+
+def weight_qparams(
+    model: QModel, name: str, values: jax.Array, bits: jax.Array | None = None
+) -> QParams:
+    """The scale of a constant, by channel where its specification asks for that.
+
+    Args:
+      model: from `prepare`.
+      name: of the constant.
+      values: float32.
+      bits: other bits than those of the specification.
+
+    Raises:
+      ValueError: other bits of FP8.
+    """
+    spec, axes = model.specs[name], model.channel_axes.get(name, ())
+    if spec.is_float8 and bits is not None:
+        raise ValueError(f"{name!r} is FP8, which has no bits to choose from")
+    width = jnp.asarray(spec.bits, jnp.float32) if bits is None else bits
+    shape = [n if axis in axes else 1 for axis, n in enumerate(values.shape)]
+    channels = jnp.moveaxis(values, axes, range(len(axes)))
+    channels = channels.reshape(math.prod(shape), -1)
+
+    def observe(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _observed(spec, width, spec.observer.update(spec.observer.init(), x))
+
+    scale, zero_point = jax.vmap(observe)(channels)
+    return _qparams(spec, width, scale.reshape(shape), zero_point[0])
+
+
+def _states(
+    model: QModel,
+    values: dict[str, jax.Array],
+    batches: Iterable[Batch],
+    bar: Progress,
+    *,
+    allow_nan: bool,
+) -> dict[str, Any]:
+    # Every tensor that is observed, and whose range that is for.
+    sources = [(s, n) for n in model.activations for s in (n, *model.observed.get(n, ()))]
+    observed = model.with_outputs(*(source for source, _ in sources))
+    observers = {name: model.specs[name].observer for name in model.activations}
+
+    @jax.jit
+    def update(states: dict[str, Any], values: Any, *inputs: jax.Array) -> Any:
+        outputs = observed.apply({"values": values}, *inputs, mode="float")
+        states = dict(states)
+        for (_, name), y in zip(sources, outputs, strict=True):
+            states[name] = observers[name].update(states[name], y)
+        # Some NaN may be what a SELECT leaves out, as the logarithms of what is not positive.
+        is_nan = [jnp.isnan(y).all() & bool(y.size) for y in outputs]
+        return states, jnp.stack(is_nan) if is_nan else jnp.zeros(0, jnp.bool_)
+
+    states, count = {name: observer.init() for name, observer in observers.items()}, 0
+    assert model.float_graph is not None
+    tensors = model.float_graph.input_tensors
+    bar.step("compiling")
+    for batch in batches:
+        inputs = as_inputs(batch)
+        if not allow_nan:
+            check_finite(tensors, inputs, where=f"batch {count}: ")
+        # Before JAX sees them, which makes 32-bit numbers of others or refuses them.
+        states, is_nan = update(states, values, *real_inputs(tensors, inputs))
+        if not allow_nan:
+            _check_computed([source for source, _ in sources], is_nan, count)
+        count += 1
+        bar.step("calibrating")
+        bar.update()
+    if not count:
+        raise ValueError("no examples to calibrate with")
+
+    return states
+
+
+def _check_computed(names: Sequence[str], is_nan: jax.Array, batch: int) -> None:
+    for name, found in zip(names, np.asarray(is_nan), strict=True):
+        if found:
+            raise ValueError(
+                f"batch {batch}: the float graph computes nothing but NaN in {name!r} from finite "
+                "inputs; allow_nan=True leaves it out"
+            )
+
+
+def _observed(spec: QSpec, bits: jax.Array, state: Any) -> tuple[jax.Array, jax.Array]:
+    return spec.observer.qparams(state, _grid(spec, bits), spec.symmetric)
+
+
+def _grid(spec: QSpec, bits: jax.Array) -> Grid:
+    """What the ends of a range are divided by."""
+    assert isinstance(spec.dtype, DType)
+    if spec.is_float8:
+        limit = jnp.float32(float8_limit(spec.dtype))
+        return Grid(-limit, limit)
+    one = jnp.ones((), jnp.float32)
+    return _qparams(spec, bits, one, one).grid
+
+
+def _qparams(spec: QSpec, bits: jax.Array, scale: jax.Array, zero_point: jax.Array) -> QParams:
+    assert isinstance(spec.dtype, DType)
+    return QParams(
+        scale,
+        zero_point,
+        bits,
+        dtype=spec.dtype,
+        symmetric=spec.symmetric,
+        narrow_range=spec.narrow_range,
+    )
+
+
+def sample_tables(model: QModel, params: Params) -> Params:
+    """The parameters with the samples of every function anew, after scales have been changed.
+
+    A function is sampled at the real values of all integers of its input (of every 128th of
+    INT16), in float32. Where it is not finite, the samples are the ends of float32, or 0 for NaN.
+    """
+    tables = {}
+    for name, function in model.tables.items():
+        owner = model.owners[function.source]
+        dtype = params["qparams"][owner].dtype
+        count = TABLE_SIZE[dtype]
+        step = 1 if dtype is DType.INT8 else 128
+        grid = jnp.arange(count, dtype=jnp.int32) * step + dtype.minimum
+        points = dequantize(QTensor.of(grid), params["qparams"][owner])
+        tables[name] = jnp.asarray(np.nan_to_num(evaluate(function, np.asarray(points))))
+    return {**params, "tables": tables}

@@ -1,0 +1,248 @@
+"""report: what quantization does to every tensor; and which layer is the worst."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from tosajax import html
+from tosajax.arguments.types import check_type
+from tosajax.grad.qtensor import payload
+from tosajax.graph import Graph, Node
+from tosajax.progress import Progress
+from tosajax.quant.arguments import check_finite, real_inputs
+from tosajax.quant.model import QModel
+from tosajax.quant.qparams import QParams
+from tosajax.quant.recipes import Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One tensor with a scale of its own.
+
+    Args:
+      tensor: name.
+      op: the operator that computes it.
+      location: where that comes from, in the user's words.
+      dtype: INT8, INT16, FP8E4M3 or FP8E5M2.
+      bits: of its range.
+      sqnr: signal to quantization noise, in dB, of all that is before it and of its own.
+      local_sqnr: the same of this operator alone, given what the integer graph gives it; of FP8,
+        of rounding this tensor alone.
+      saturated: share of values that lie beyond the range.
+      zeros: share of values that stand for 0.
+      dead: share of channels (of the last axis) that never change.
+      mean_shift: mean error, in steps; of FP8, in units of the scale.
+      levels: integers, or FP8 values, that occur.
+      of_levels: those that could.
+      acc_bits: bits of the largest accumulator before it; None without one.
+    """
+
+    tensor: str
+    op: str
+    location: str | None = dataclasses.field(repr=False)
+    dtype: str
+    bits: int
+    sqnr: float
+    local_sqnr: float
+    saturated: float
+    zeros: float
+    dead: float
+    mean_shift: float
+    levels: int
+    of_levels: int
+    acc_bits: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantReport:
+    """A row for each tensor, in the order in which they are computed."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def worst(self) -> Row:
+        """The tensor to which its own operator does the most: the lowest local SQNR."""
+        computed = [r for r in self.rows if r.op]
+        return min(computed or self.rows, key=lambda r: r.local_sqnr)
+
+    def __repr__(self) -> str:
+        return f"QuantReport({html.counted(len(self.rows), 'tensor')}, worst: {self._worst()})"
+
+    def _repr_html_(self) -> str:
+        names = [field.name for field in dataclasses.fields(Row)]
+        head = [name.replace("_", " ") for name in names]
+        rows = [[getattr(row, name) for name in names] for row in self.rows]
+        said = [("tensors", f"{len(self.rows):,}"), ("worst", html.text(self._worst()))]
+        return html.box("Quantization", said, head, rows, noun="tensor", named_by=0)
+
+    def _worst(self) -> str:
+        worst = self.worst
+        title = f"{worst.op or 'input'} {html.quoted(worst.tensor)}"
+        return f"{title}, {worst.local_sqnr:.1f} dB by itself"
+
+    def __str__(self) -> str:
+        """A table, and the worst layer."""
+        head = (
+            f"{'tensor':36} {'operator':16} type     bits   SQNR  local  sat %  dead %  levels  acc"
+        )
+        lines = [head, *map(_line, self.rows)]
+        worst = self.worst
+        place = f" ({_short(worst.location)})" if worst.location else ""
+        what = f"{worst.op or 'input'} {worst.tensor!r}{place}"
+        text = f"worst: {what}, {worst.local_sqnr:.1f} dB by itself"
+        return "\n".join([*lines, text])
+
+
+def _short(location: str) -> str:
+    """Some producers write whole stacks of calls."""
+    return location if len(location) <= 80 else f"{location[:77]}..."
+
+
+def _line(row: Row) -> str:
+    name = row.tensor if len(row.tensor) <= 36 else f"...{row.tensor[-33:]}"
+    acc = "" if row.acc_bits is None else row.acc_bits
+    return (
+        f"{name:36} {row.op or 'input':16} {row.dtype:8} {row.bits:4} {row.sqnr:6.1f} "
+        f"{row.local_sqnr:6.1f} {100 * row.saturated:6.2f} {100 * row.dead:7.1f} "
+        f"{row.levels:>4}/{row.of_levels:<5} {acc:>3}"
+    )
+
+
+def report(
+    model: QModel, params: Params, *inputs: Any, allow_nan: bool = False, progress: bool = False
+) -> QuantReport:
+    """Compares every quantized tensor with the float graph.
+
+    Args:
+      model: from `prepare`, with its parameters.
+      inputs: examples, as for `QModel.apply`; real values.
+      allow_nan: takes examples with NaN or infinities.
+      progress: show a bar of programs (integers, floats, each operator by itself) on a terminal.
+
+    Raises:
+      TypeError: an argument is of another type.
+      ValueError: the model has no float graph, or no quantized tensor; the parameters are of
+        another model; or an example is NaN or infinite.
+    """
+    check_type("model", model, QModel, "a QModel, from `prepare`")
+    if model.float_graph is None:
+        raise ValueError("a model without a float graph has nothing to compare with")
+    model.check(params)
+    if not allow_nan:
+        check_finite(model.float_graph.input_tensors, inputs)
+    inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
+    names = [n for n in model.activations if not _is_constant(model.float_graph, n)]
+    if not names:
+        raise ValueError("the graph has no quantized tensor")
+    accumulators = {n: acc for n in names if (acc := accumulator(model.graph, n)) is not None}
+    stored = dict(zip(names, names, strict=True))
+    if model.is_float8:  # which lies beside the tensor that is rounded to it
+        stored = {owner: n for n, owner in model.owners.items() if owner in stored}
+    outputs = dict.fromkeys((*names, *stored.values(), *accumulators.values()))
+    watched = model.with_outputs(*outputs)
+    with Progress(3, progress, unit="program") as bar:
+        bar.step("compiling integers")
+        found = dict(zip(outputs, jax.jit(watched.integers)(params, *inputs), strict=True))
+        bar.update()
+        exact = model.with_outputs(*names)
+        bar.step("compiling floats")
+        floats = jax.jit(lambda p, *x: exact.apply(p, *x, mode="float"))(params, *inputs)
+        bar.update()
+        bar.step("compiling operators")
+        local = found if model.is_float8 else jax.jit(exact.local)(params, *inputs)
+        bar.update()
+    values = {n: found[stored[n]] for n in names}
+    real = {n: np.asarray(model.real(params, stored[n], values[n])) for n in names}
+    nodes = {n: node for node in model.float_graph.nodes for n in node.outputs}
+    rows = []
+    for name, wanted in zip(names, floats, strict=True):
+        acc = found.get(accumulators.get(name, ""))
+        own = local.get(name, wanted)
+        rows.append(
+            _row(model, params, name, nodes.get(name), values[name], real[name], wanted, own, acc)
+        )
+    return QuantReport(tuple(rows))
+
+
+def accumulator(graph: Graph, name: str) -> str | None:
+    """The tensor of int32 or int48 that a RESCALE makes a tensor of."""
+    producers = {n: node for node in graph.nodes for n in node.outputs}
+    node = producers.get(name)
+    while node is not None and node.op == "CLAMP":
+        node = producers.get(node.inputs[0])
+    if node is None or node.op != "RESCALE":
+        return None
+    source = node.inputs[0]
+    return source if graph.tensors[source].dtype.bits > 16 else None
+
+
+def sqnr(wanted: Any, found: Any) -> float:
+    """Signal to quantization noise in dB: inf where there is no noise."""
+    wanted = np.asarray(wanted, np.float64)
+    noise = np.sum(np.square(wanted - np.asarray(found, np.float64)))
+    signal = np.sum(np.square(wanted))
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal else -math.inf
+
+
+def _row(
+    model: QModel,
+    params: Params,
+    name: str,
+    node: Node | None,
+    value: Any,
+    real: np.ndarray,
+    wanted: Any,
+    own: Any,
+    acc: Any,
+) -> Row:
+    qparams = params["qparams"][name]
+    levels = _levels(qparams)
+    low, high, half = levels[0], levels[-1], (levels[-1] - levels[-2]) / 2
+    integers = np.asarray(payload(value)).astype(np.float64)
+    channels = integers.reshape(-1, integers.shape[-1] if integers.ndim > 1 else 1)
+    zero_point = 0 if qparams.symmetric else int(np.rint(np.asarray(qparams.zero_point)))
+    scale = float(np.asarray(qparams.scale).reshape(()))
+    shift = np.mean(real.astype(np.float64) - np.asarray(wanted, np.float64))
+    largest = None if acc is None else int(np.abs(np.asarray(payload(acc))).max(initial=0))
+    return Row(
+        tensor=name,
+        op=node.op if node else "",
+        location=node.location if node else None,
+        dtype=qparams.dtype.name,
+        bits=round(float(qparams.bits)),
+        sqnr=sqnr(wanted, real),
+        local_sqnr=sqnr(own, real),
+        saturated=_beyond(own, scale, low - half - zero_point, high + half - zero_point),
+        zeros=float(np.mean(integers == zero_point)),
+        dead=float(np.mean(channels.min(0) == channels.max(0))),
+        mean_shift=float(shift) / scale,
+        levels=len(np.unique(integers)),
+        of_levels=len(levels),
+        acc_bits=None if largest is None else largest.bit_length() + 1,
+    )
+
+
+def _levels(qparams: QParams) -> np.ndarray:
+    """The integers, or the FP8 values, of a range in order, float64."""
+    if not qparams.dtype.is_float:
+        low, high = (int(end) for end in qparams.grid)
+        return np.arange(low, high + 1).astype(np.float64)
+    every = np.arange(256).astype(np.uint8).view(qparams.dtype.storage).astype(np.float64)
+    return np.unique(every[np.isfinite(every)])
+
+
+def _beyond(wanted: Any, scale: float, low: float, high: float) -> float:
+    """The share of real values that round to no integer of the range; low and high are ties."""
+    steps = np.asarray(wanted, np.float64) / scale
+    return float(np.mean((steps < low) | (steps > high)))
+
+
+def _is_constant(graph: Graph, name: str) -> bool:
+    return graph.tensors[name].values is not None

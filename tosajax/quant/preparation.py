@@ -1,0 +1,124 @@
+"""prepare: from a float graph to a model of integers, or of FP8 operands."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+
+from tosajax import spec
+from tosajax.arguments.types import check_type
+from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.graph import Graph, Node
+from tosajax.quant.convert import float8
+from tosajax.quant.convert.converter import Converter
+from tosajax.quant.model import QModel
+from tosajax.quant.regions import covered, functions
+from tosajax.quant.simplify import simplify
+from tosajax.quant.spec import Rule, check_rules
+from tosajax.report import UnsupportedError
+from tosajax.spec import RoundingMode
+
+
+def prepare(
+    graph: Graph,
+    rules: Sequence[Rule] = (),
+    *,
+    rounding_mode: RoundingMode = RoundingMode.SINGLE_ROUND,
+    estimator: Estimator = clipped_ste,
+    overrides: Mapping[str, Estimator] | None = None,
+    own_pool_scales: bool = True,
+) -> QModel:
+    """Turns a float graph into a model of integers, to calibrate, to train and to freeze.
+
+    Constants are folded, batch normalization goes into convolutions, a CLAMP into the RESCALE
+    before it, and elementwise functions of one tensor (sigmoid, GELU, a square, an inverse square
+    root) become a TABLE each.
+
+    Where rules give FP8 to the operands of convolutions and MATMUL, to all of them, these pass
+    through FP8, each with a scale of its own, and all else is FP32: what `rule(".*",
+    weight=QSpec("fp8e4m3"), act=QSpec("fp8e4m3"))` asks for. The two types may be mixed.
+
+    Args:
+      graph: FP32, FP16 or BF16; legal, every dimension known.
+      rules: how nodes are quantized; of several that speak of a node the last counts. Without
+        rules: INT8, weights symmetric and per channel, activations with a zero point.
+      rounding_mode: of every RESCALE but those of INT48, which have one.
+      estimator: what stands for the derivative of rounding and saturation; of integers.
+      overrides: other estimators, by operator ("RESCALE").
+      own_pool_scales: means of AVG_POOL2D are sums that a RESCALE divides, with a scale of their
+        own, as they spread less than what they are means of; by REDUCE_SUM of a whole image, by
+        DEPTHWISE_CONV2D of windows. False keeps AVG_POOL2D, which rounds to its input's scale.
+
+    Raises:
+      TypeError: an argument is of another type.
+      TosaError: the graph is illegal.
+      UnsupportedError: an operator, or a type among its operands, has no integer form; or FP8 is
+        asked for beside integers.
+      ValueError: an estimator beside FP8; a graph without floats, which `lift` takes; or a rule
+        whose pattern is found in no name.
+    """
+    _check(graph, rules)
+    simple = simplify(graph)
+    check_rules(rules, graph, simple)
+    if float8.is_asked_for(simple, rules):
+        if estimator is not clipped_ste or overrides:
+            raise ValueError("estimators are of integers, and the rules ask for FP8")
+        made = float8.to_float8(simple, rules)
+        return QModel(float_graph=simple, **made._asdict())
+    found = functions(simple)
+    inside = covered(simple, found)
+    converter = Converter(simple, found, {*inside, *found}, rules, rounding_mode, own_pool_scales)
+    for name in simple.inputs:
+        converter.input(name)
+    for node in simple.ordered_nodes():
+        if node.op not in spec.CONSTANT_OPERATORS and not inside.intersection(node.outputs):
+            _convert(converter, node)
+    outputs = [converter.get(name) for name in simple.outputs]
+    return QModel(
+        graph=converter.builder.graph(outputs),
+        float_graph=simple,
+        recipes=converter.recipes,
+        bounds=converter.bounds,
+        specs=converter.specs,
+        owners=converter.owners,
+        channel_axes=converter.channel_axes,
+        tables=converter.tables,
+        observed=converter.observed,
+        estimator=estimator,
+        overrides=overrides or {},
+    )
+
+
+def _check(graph: Graph, rules: Sequence[Rule]) -> None:
+    check_type("graph", graph, Graph, "a Graph, as `tosajax.load` gives it")
+    check_type("rules", rules, list | tuple, "a list of rules, as `rule` makes them")
+    for each in rules:
+        check_type("an element of rules", each, Rule, "a Rule, as `rule` makes it")
+    if not any(tensor.dtype.is_float for tensor in graph.tensors.values()):
+        raise ValueError(
+            f"graph {graph.name!r} has no floats to quantize: it is of integers already; "
+            "quant.lift trains such graphs"
+        )
+
+
+def _convert(converter: Converter, node: Node) -> None:
+    (output,) = node.outputs
+    if output in converter.done:
+        return
+    if output in converter.functions:
+        converter.look_up(converter.functions[output])
+    elif not any(converter.is_float(name) for name in (*node.inputs, output)):
+        converter.copy(node)
+    else:
+        _conversion(node)(converter, node)
+
+
+def _conversion(node: Node) -> Callable[[Converter, Node], None]:
+    """By chapter and by name."""
+    try:
+        chapter = spec.OPERATORS[node.op].chapter
+        module = importlib.import_module(f"tosajax.quant.convert.{chapter}")
+        return getattr(module, node.op.lower())
+    except (ModuleNotFoundError, AttributeError):
+        message = f"{node.title}: this operator of floats has no integer form"
+        raise UnsupportedError(message) from None

@@ -1,0 +1,1 @@
+"""What improves a quantized model: weights, biases, rounding, bits."""

@@ -1,0 +1,126 @@
+"""Bits: other widths for the same parameters, how much each costs, and which to choose."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tosajax.arguments.names import near
+from tosajax.arguments.types import check_type
+from tosajax.quant.calibration import weight_qparams
+from tosajax.quant.model import QModel
+from tosajax.quant.observers import scale_and_zero_point
+from tosajax.quant.qparams import QParams
+from tosajax.quant.recipes import Params, corrected
+
+
+def with_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> Params:
+    """The parameters with other bits: scales of weights are found anew, others cover their range.
+
+    The container stays what it was, so that programs compiled for the model go on to work. Bits
+    and parameters may be traced: bits that are trained through this change the resolution of a
+    tensor, and `mean_bits` is what they cost; without it they move the ends of its range only.
+
+    Args:
+      model: from `prepare`.
+      params: with the bits that are to change.
+      bits: by tensor name.
+
+    Raises:
+      TypeError: the bits are not by tensor name.
+      ValueError: a tensor has no scale of its own, or not as many bits; or the parameters are of
+        another model.
+    """
+    check_type("model", model, QModel, "a QModel, from `prepare`")
+    check_type("bits", bits, Mapping, "a dictionary of bits by tensor name")
+    model.check(params)
+    check_bits(model, params, bits)
+    qparams = dict(params["qparams"])
+    for name, count in bits.items():
+        known = qparams[name]
+        width = jnp.asarray(count, jnp.float32)
+        if name in model.weights:
+            qparams[name] = weight_qparams(model, name, corrected(params, name), width)
+        else:
+            qparams[name] = _of_same_range(known, width)
+    return {**params, "qparams": qparams}
+
+
+def check_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> None:
+    """Raises ValueError where `with_bits` does."""
+    for name, count in bits.items():
+        if name not in model.specs:
+            close = near(name, model.specs)
+            raise ValueError(f"tensor {name!r} has no scale of its own{close}")
+        known = params["qparams"][name]
+        if isinstance(count, int | float) and not 2 <= count <= known.dtype.bits:
+            raise ValueError(
+                f"tensor {name!r}: {count} bits, expected 2 to {known.dtype.bits} "
+                f"({known.dtype.name})"
+            )
+
+
+def _of_same_range(qparams: QParams, bits: jax.Array) -> QParams:
+    grid = qparams.grid
+    zero_point = 0.0 if qparams.symmetric else qparams.zero_point
+    low, high = ((end - zero_point) * qparams.scale for end in grid)
+    wider = dataclasses.replace(qparams, bits=bits)
+    scale, zero_point = scale_and_zero_point(low, high, wider.grid, qparams.symmetric)
+    return dataclasses.replace(wider, scale=scale, zero_point=zero_point)
+
+
+def mean_bits(model: QModel, params: Params) -> jax.Array:
+    """Bits per weight, over all constants that are quantized; its gradient is a price of bits."""
+    sizes = {name: params["values"][name].size for name in model.weights}
+    total = jnp.zeros((), jnp.float32)
+    for name, size in sizes.items():
+        qparams = params["qparams"][name]
+        bits, most = qparams.bits, float(qparams.dtype.bits)
+        # At the ends too bits have their full price: it is what draws them away from there.
+        total += size * jnp.where((bits >= 2) & (bits <= most), bits, jnp.clip(bits, 2.0, most))
+    return total / sum(sizes.values())
+
+
+def allocate_bits(
+    scores: Mapping[str, Mapping[int, float]],
+    budget: float,
+    cost: Callable[[str, int], float],
+) -> dict[str, int]:
+    """Chooses bits for each tensor: the least sum of scores whose cost is within a budget.
+
+    Args:
+      scores: for each tensor, what each of its possible bits does to the loss, as from
+        `sensitivity`.
+      budget: the largest sum of costs.
+      cost: of a tensor with that many bits; for memory, the product of its size and its bits.
+
+    Returns:
+      Bits by tensor.
+
+    Raises:
+      ValueError: nothing is within the budget.
+    """
+    # Choices so far that no other beats in both cost and score.
+    front: list[tuple[float, float, tuple[int, ...]]] = [(0.0, 0.0, ())]
+    least = {name: min(cost(name, b) for b in choices) for name, choices in scores.items()}
+    rest = sum(least.values())
+    for name, choices in scores.items():
+        rest -= least[name]
+        longer = sorted(
+            (spent + cost(name, bits), score + float(added), (*chosen, bits))
+            for spent, score, chosen in front
+            for bits, added in choices.items()
+            if spent + cost(name, bits) + rest <= budget * (1 + 1e-9)
+        )
+        front = []
+        for candidate in longer:
+            if not front or candidate[1] < front[-1][1]:
+                front.append(candidate)
+    if not front:
+        cheapest = sum(least.values())
+        raise ValueError(f"budget {budget}: the cheapest choice costs {cheapest}")
+    return dict(zip(scores, front[-1][2], strict=True))

@@ -1,0 +1,99 @@
+"""learned_rounding: weights rounded up or down, as the outputs of the integer graph ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tosajax.progress import Progress
+from tosajax.quant.calibration import examples
+from tosajax.quant.model import QModel
+from tosajax.quant.qparams import dequantize, divide
+from tosajax.quant.recipes import Params, Weight, corrected, with_corrections
+
+
+def learned_rounding(
+    model: QModel,
+    params: Params,
+    batches: Iterable[Any],
+    *,
+    steps: int = 400,
+    optimizer: Any = None,
+    allow_nan: bool = False,
+    progress: bool = False,
+) -> Params:
+    """Chooses for each weight the integer below or above, without labels.
+
+    Minimizes the squared difference between the outputs of the integer graph and of the float
+    graph; after "Up or Down? Adaptive Rounding for Post-Training Quantization" (Nagel et al.,
+    2020), but through the whole graph and its integers. Needs `pip install 'tosajax[train]'`.
+
+    Args:
+      model: from `prepare`.
+      params: from `calibrate`.
+      batches: examples, as for `calibrate`; used in turn.
+      steps: of the optimizer, one batch each.
+      optimizer: of optax; Adam with a rate that falls from 0.01 to 0 by default.
+      allow_nan: takes examples with NaN or infinities.
+      progress: show a bar of steps, with the rate, on a terminal; the first one compiles.
+
+    Returns:
+      The parameters with "corrections" of weights, which round to the integers chosen; the float
+      graph keeps its own.
+
+    Raises:
+      ImportError: optax is not installed.
+      TypeError: an argument, or an example, is of another type.
+      ValueError: there are no examples, or one is NaN or infinite; the model has no float graph;
+        or the parameters are of another model.
+    """
+    try:
+        import optax
+    except ImportError:
+        raise ImportError("optax is not installed: pip install 'tosajax[train]'") from None
+
+    batches = examples(model, params, batches, allow_nan=allow_nan)
+    if optimizer is None:
+        optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps))
+    floats = jax.jit(lambda p, *x: model.apply(p, *x, mode="float"))
+    wanted = [floats(params, *batch) for batch in batches]
+    rounding = {name: _nearest(params, name) for name in model.weights}
+
+    def loss(rounding: dict[str, jax.Array], params: Params, inputs: Any, wanted: Any):
+        outputs = model.apply({**params, "rounding": rounding}, *inputs)
+        errors = [jnp.square(y - w).mean() for y, w in zip(outputs, wanted, strict=True)]
+        return sum(errors, jnp.float32(0))
+
+    @jax.jit
+    def step(rounding: Any, state: Any, params: Params, inputs: Any, wanted: Any):
+        gradient = jax.grad(loss)(rounding, params, inputs, wanted)
+        with jax.numpy_dtype_promotion("standard"):  # optax relies on it
+            updates, state = optimizer.update(gradient, state, rounding)
+        return optax.apply_updates(rounding, updates), state
+
+    state = optimizer.init(rounding)
+    with Progress(steps, progress, unit="step") as bar:
+        bar.step("compiling")
+        for number in range(steps):
+            at = number % len(batches)
+            rounding, state = step(rounding, state, params, batches[at], wanted[at])
+            bar.step("learning")
+            bar.update()
+    return _settled(model, params, rounding)
+
+
+def _nearest(params: Params, name: str) -> jax.Array:
+    """Where the soft step is the part of a weight above the integer below."""
+    scaled = divide(corrected(params, name), params["qparams"][name].scale)
+    return jax.scipy.special.logit((scaled - jnp.floor(scaled) + 0.1) / 1.2)
+
+
+def _settled(model: QModel, params: Params, rounding: dict[str, jax.Array]) -> Params:
+    """The parameters with corrections to the integers chosen, so that weights round to them."""
+    chosen = {**params, "rounding": rounding}
+    qparams = params["qparams"]
+    made = {name: dequantize(Weight(name)(chosen), qparams[name]) for name in model.weights}
+    return with_corrections(params, made)

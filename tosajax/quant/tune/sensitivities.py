@@ -1,0 +1,139 @@
+"""sensitivity: what fewer bits of each weight tensor do to the loss, all else as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from tosajax.arguments.names import near
+from tosajax.arguments.types import check_type
+from tosajax.quant.arguments import check_finite, real_inputs
+from tosajax.quant.model import QModel
+from tosajax.quant.qparams import fake_quant
+from tosajax.quant.recipes import Params
+from tosajax.quant.tune.bits import with_bits
+
+Loss = Callable[[tuple[jax.Array, ...]], jax.Array]
+Metric = Literal["loss", "fisher", "hessian"]
+
+
+def sensitivity(
+    model: QModel,
+    params: Params,
+    *inputs: Any,
+    bits: Sequence[int] = (2, 3, 4, 8),
+    loss: Loss | None = None,
+    metric: Metric = "loss",
+    names: Sequence[str] | None = None,
+    allow_nan: bool = False,
+) -> dict[str, dict[int, float]]:
+    """Measures, or estimates, how much the loss grows with fewer bits of one tensor.
+
+    Args:
+      model: from `prepare`, with its parameters.
+      inputs: examples, as for `QModel.apply`.
+      bits: to try; those that a tensor's type cannot hold are left out.
+      loss: of the outputs of `QModel.apply`; of one example each for "fisher", so that what it
+        closes over (labels) has the examples on the first axis, too, and it returns one value an
+        example. By default the mean squared difference from the outputs of the float graph.
+      metric: "loss", the loss of the integer graph with one tensor changed, minus the loss
+        before: one program for all; "hessian", half of d H d for the change d of the weights and
+        the Hessian H of the float graph's loss; "fisher", the same with the squared gradients of
+        each example in the place of H.
+      names: the weights to try; all by default.
+      allow_nan: takes examples with NaN or infinities.
+
+    Returns:
+      For each tensor and number of bits, the growth of the loss.
+
+    Raises:
+      TypeError: an argument is of another type.
+      ValueError: there is no such metric or tensor, or "fisher" has no loss; the model has no
+        float graph; the parameters are of another model; or an example is NaN or infinite.
+    """
+    check_type("model", model, QModel, "a QModel, from `prepare`")
+    if model.float_graph is None:
+        raise ValueError("sensitivity of a model without a float graph, expected one of `prepare`")
+    model.check(params)
+    names = model.weights if names is None else names
+    check_type("names", names, list | tuple, "a list of names of tensors")
+    for name in names:
+        if name not in model.specs:
+            raise ValueError(
+                f"names has {name!r}, which has no scale of its own{near(name, model.specs)}"
+            )
+    if not allow_nan:
+        check_finite(model.float_graph.input_tensors, inputs)
+    inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
+    if metric not in ("loss", "fisher", "hessian"):
+        raise ValueError(f"metric {metric!r}, expected 'loss', 'fisher' or 'hessian'")
+    if metric == "fisher" and loss is None:
+        raise ValueError("metric 'fisher' needs a loss: that of the float graph has no gradient")
+    if loss is None:
+        loss = _from_float(model, params, inputs)
+    measure = {"loss": _by_loss, "fisher": _by_fisher, "hessian": _by_hessian}[metric]
+    found: dict[str, dict[int, float]] = {}
+    grow = measure(model, params, inputs, loss)
+    for name in names:
+        limit = params["qparams"][name].dtype.bits
+        found[name] = {
+            b: float(grow(with_bits(model, params, {name: b}), name)) for b in bits if b <= limit
+        }
+    return found
+
+
+def _from_float(model: QModel, params: Params, inputs: tuple[Any, ...]) -> Loss:
+    wanted = model.apply(params, *inputs, mode="float")
+
+    def loss(outputs: tuple[jax.Array, ...]) -> jax.Array:
+        errors = [jnp.square(y - w) for y, w in zip(outputs, wanted, strict=True)]
+        return jnp.stack([error.mean() for error in errors]).mean()
+
+    return loss
+
+
+_Grow = Callable[[Params, str], jax.Array]
+
+
+def _by_loss(model: QModel, params: Params, inputs: tuple[Any, ...], loss: Loss) -> _Grow:
+    run = jax.jit(lambda p, *x: loss(model.apply(p, *x)).mean())
+    before = run(params, *inputs)
+    return lambda changed, name: run(changed, *inputs) - before
+
+
+def _by_hessian(model: QModel, params: Params, inputs: tuple[Any, ...], loss: Loss) -> _Grow:
+    values = params["values"]
+
+    def total(values: dict[str, jax.Array]) -> jax.Array:
+        return loss(model.apply({**params, "values": values}, *inputs, mode="float")).mean()
+
+    @jax.jit
+    def curved(change: dict[str, jax.Array]) -> jax.Array:
+        _, along = jax.jvp(jax.grad(total), (values,), (change,))
+        return jnp.stack([jnp.vdot(change[n], along[n]) for n in change]).sum() / 2
+
+    def grow(changed: Params, name: str) -> jax.Array:
+        nothing = jax.tree.map(jnp.zeros_like, values)
+        return curved({**nothing, name: _change(changed, name)})
+
+    return grow
+
+
+def _by_fisher(model: QModel, params: Params, inputs: tuple[Any, ...], loss: Loss) -> _Grow:
+    values = params["values"]
+
+    def each(values: dict[str, jax.Array]) -> jax.Array:
+        return loss(model.apply({**params, "values": values}, *inputs, mode="float"))
+
+    rows = jax.jit(jax.jacrev(each))(values)
+    squared = {name: jnp.square(row).mean(0) for name, row in rows.items()}
+    return lambda changed, name: jnp.vdot(squared[name], jnp.square(_change(changed, name))) / 2
+
+
+def _change(params: Params, name: str) -> jax.Array:
+    """What quantization adds to the weights."""
+    values = params["values"][name]
+    return fake_quant(values, params["qparams"][name]) - values

@@ -1,0 +1,198 @@
+"""Integers of fewer bits, in the types that held them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Tensor, arguments
+from tosajax.graph.zero_points import zero_points
+from tosajax.rewrite._draft import Draft, rewritten
+from tosajax.spec import Kind, NanMode, RoundingMode
+
+# Operators that make new values of integers; others move those there are.
+_MAKING = ("RESCALE", "TABLE", "AVG_POOL2D", "CLAMP")
+_ONE = 1 << 30  # of a multiplier, by a shift of 30
+
+
+class _Grid(NamedTuple):
+    """Multiples of 2**drop, counted from the zero point."""
+
+    drop: int
+    zero_point: int
+    low: int  # the smallest and largest multiple that the type holds, in units of 2**drop
+    high: int
+
+
+def bits(
+    graph: Graph,
+    n: int,
+    where: str | None = None,
+    tensors: Literal["activations", "weights"] = "activations",
+) -> Graph:
+    """The graph with integers of n bits: multiples of a power of two, in the types they had.
+
+    A type of 8 bits keeps every 2**(8 - n)th integer, counted from the zero point. Activations
+    (int8 and int16 that RESCALE, TABLE, AVG_POOL2D or CLAMP make) are rounded half up and
+    saturated by operators after their node, a CLAMP that follows it included; the last of these
+    has the name of the tensor. Weights (int4, int8 and int16) are rounded in their constants, in
+    every node that reads them.
+
+    Args:
+      graph: legal.
+      n: bits, at least 1; tensors of types with no more stay as they are.
+      where: a regular expression, found in the nodes' outputs or locations; None for all.
+      tensors: "activations" or "weights".
+
+    Raises:
+      ValueError: n is below 1, there are no such tensors, or none matches.
+    """
+    if n < 1:
+        raise ValueError(f"{n} bits, expected at least 1")
+    match tensors:
+        case "activations":
+            return _activations(graph, n, where)
+        case "weights":
+            return _weights(graph, n, where)
+    raise ValueError(f"tensors {tensors!r}, expected 'activations' or 'weights'")
+
+
+def widest(graph: Graph, tensors: Literal["activations", "weights"] = "activations") -> int:
+    """The most bits of the tensors that `bits` rounds; 0 where there are none."""
+    found = [0]
+    for part in graph.walk():
+        draft = Draft(part)
+        for node in part.nodes:
+            if tensors == "weights":
+                found += (part.tensors[name].dtype.bits for name, _ in _weights_of(draft, node))
+            elif node.op in _MAKING and node.outputs:
+                dtype = part.tensors[node.outputs[0]].dtype
+                found += [dtype.bits] * (dtype in (DType.INT8, DType.INT16))
+    return max(found)
+
+
+def _activations(graph: Graph, n: int, where: str | None) -> Graph:
+    zeros = {part.name: zero_points(part) for part in graph.walk()}
+    clamped = {part.name: _clamped(part) for part in graph.walk()}
+
+    def change(draft: Draft, node: Node) -> list[Node] | None:
+        name = node.outputs[0] if node.outputs else ""
+        if node.op not in _MAKING or draft.tensors[name].dtype not in (DType.INT8, DType.INT16):
+            return None
+        dtype, part = draft.tensors[name].dtype, draft.graph.name
+        if n >= dtype.bits or name in clamped[part]:
+            return [node]
+        return _rounded(draft, node, _grid(dtype, n, zeros[part].get(name, 0)))
+
+    return rewritten(graph, where, "integer of 8 or 16 bits", change)
+
+
+def _clamped(graph: Graph) -> set[str]:
+    """The tensors that a CLAMP alone reads, which is rounded in their place."""
+    readers: dict[str, list[str]] = {name: ["output"] for name in graph.outputs}
+    for node in graph.nodes:
+        for name in node.inputs:
+            readers.setdefault(name, []).append(node.op)
+    return {name for name, ops in readers.items() if ops == ["CLAMP"]}
+
+
+def _rounded(draft: Draft, node: Node, grid: _Grid) -> list[Node]:
+    """The node, and what rounds its output: down to n bits, to their ends, and up again."""
+    (name,) = node.outputs
+    tensor = draft.tensors[name]
+    whole, low, ends = (draft.tensor(f"{name}/{x}", tensor.dtype, tensor.shape) for x in _STEPS)
+    clamp = Node(
+        "CLAMP",
+        (low,),
+        (ends,),
+        {"min_val": _scalar(grid.low, tensor), "max_val": _scalar(grid.high, tensor),
+         "nan_mode": NanMode.PROPAGATE},
+        node.location,
+    )  # fmt: skip
+    return [
+        dataclasses.replace(node, outputs=(whole,)),
+        _shifted(draft, whole, low, 30 + grid.drop, (grid.zero_point, 0), node),
+        clamp,
+        _shifted(draft, ends, name, 30 - grid.drop, (0, grid.zero_point), node),
+    ]
+
+
+_STEPS = ("all_bits", "fewer_bits", "clamped")
+
+
+def _scalar(value: int, tensor: Tensor) -> np.generic:
+    return tensor.dtype.storage.type(value)
+
+
+def _shifted(
+    draft: Draft, source: str, target: str, shift: int, zeros: tuple[int, int], node: Node
+) -> Node:
+    """A RESCALE by 2**(30 - shift)."""
+    dtype = draft.tensors[target].dtype
+    inputs = (
+        source,
+        draft.const(f"{target}/one", [_ONE], DType.INT32),
+        draft.const(f"{target}/shift", [shift], DType.INT8),
+        draft.const(f"{target}/input_zp", [zeros[0]], dtype),
+        draft.const(f"{target}/output_zp", [zeros[1]], dtype),
+    )
+    attributes = {
+        "scale32": True,
+        "rounding_mode": RoundingMode.SINGLE_ROUND,
+        "per_channel": False,
+        "input_unsigned": False,
+        "output_unsigned": False,
+    }
+    return Node("RESCALE", inputs, (target,), attributes, node.location)
+
+
+def _weights(graph: Graph, n: int, where: str | None) -> Graph:
+    def change(draft: Draft, node: Node) -> list[Node] | None:
+        found = list(_weights_of(draft, node))
+        for name, zero_point in found:
+            tensor = draft.tensors[name]
+            if n < tensor.dtype.bits:
+                grid = _grid(tensor.dtype, n, zero_point)
+                draft.tensors[name] = dataclasses.replace(tensor, values=_on(grid, tensor))
+        return [node] if found else None
+
+    return rewritten(graph, where, "constant weight", change)
+
+
+def _weights_of(draft: Draft, node: Node) -> Iterator[tuple[str, int]]:
+    """The constants that a node multiplies its input by, with their zero points."""
+    named = arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT)
+    for argument, zero in (("weight", "weight_zp"), ("a", "a_zp"), ("b", "b_zp")):
+        if argument not in named or zero not in named:
+            continue
+        name = _constant_behind(draft, named[argument])
+        tensor, zero_point = draft.tensors[name], draft.tensors[named[zero]].values
+        if tensor.values is not None and tensor.dtype.is_integer and zero_point is not None:
+            yield name, int(zero_point.reshape(()))
+
+
+def _constant_behind(draft: Draft, name: str) -> str:
+    """The constant that a tensor is but a RESHAPE or TRANSPOSE of, or else the tensor."""
+    producers = {n: node for node in draft.graph.nodes for n in node.outputs}
+    while (node := producers.get(name)) and node.op in ("RESHAPE", "TRANSPOSE", "IDENTITY"):
+        name = node.inputs[0]
+    return name
+
+
+def _on(grid: _Grid, tensor: Tensor) -> np.ndarray:
+    """The values of a constant on a grid, rounded half up."""
+    assert tensor.values is not None
+    distance = tensor.values.astype(np.int32) - grid.zero_point
+    multiples = (distance + (1 << grid.drop >> 1)) >> grid.drop
+    return (multiples.clip(grid.low, grid.high) << grid.drop) + grid.zero_point
+
+
+def _grid(dtype: DType, n: int, zero_point: int) -> _Grid:
+    drop = dtype.bits - n
+    low = -((zero_point - dtype.minimum) >> drop)
+    return _Grid(drop, zero_point, low, (dtype.maximum - zero_point) >> drop)

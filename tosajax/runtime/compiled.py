@@ -1,0 +1,117 @@
+"""A program as XLA compiles it: what is constant is an argument, and barriers last on CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
+from jax.extend import core
+
+from tosajax.runtime.jax_version import check_jax
+
+# What kernels prepare from constants stays in the program up to this size.
+_SMALL = 64
+# A thread that has it may take it again, as a program may compile another while it is traced.
+_CACHE_LOCK = threading.RLock()
+
+
+def trace(
+    program: Callable[..., Any], params: Any, *arguments: Any
+) -> tuple[Callable[..., Any], list[Any]]:
+    """Traces a program, and makes arguments of its parameters and its large constants.
+
+    Of constants XLA would compute while it compiles: for seconds, and not always to the same bits
+    (it keeps subnormal floats, and counts leading zeros of a negative number wrongly).
+
+    Args:
+      program: pure, (params, *arguments).
+      params: a pytree of arrays.
+      *arguments: pytrees of arrays or of `jax.ShapeDtypeStruct`.
+
+    Returns:
+      function: (constants, *arguments) -> what `program` returns.
+      constants: its first argument: the parameters that the program reads, and the rest.
+    """
+    closed, result = jax.make_jaxpr(program, return_shape=True)(params, *arguments)
+    tree, leaves = jax.tree.structure(result), jax.tree.leaves(params)
+    values = [*leaves, *closed.consts]
+    is_read = _read_variables(closed.jaxpr)
+    taken = [
+        *(v in is_read for v in closed.jaxpr.invars[: len(leaves)]),
+        *map(_is_large, closed.consts),
+    ]
+
+    def function(constants: list[Any], *arguments: Any) -> Any:
+        given = iter(constants)
+        known = [next(given) if t else v for t, v in zip(taken, values, strict=True)]
+        consts = known[len(leaves) :]
+        run = core.jaxpr_as_fun(core.ClosedJaxpr(closed.jaxpr, consts))
+        return jax.tree.unflatten(tree, run(*known[: len(leaves)], *jax.tree.leaves(arguments)))
+
+    chosen = [value for value, t in zip(values, taken, strict=True) if t]
+    return function, [x if isinstance(x, jax.Array) else jnp.asarray(np.asarray(x)) for x in chosen]
+
+
+def _read_variables(jaxpr: core.Jaxpr) -> set[Any]:
+    read = {v for step in jaxpr.eqns for v in step.invars if isinstance(v, core.Var)}
+    return read | {v for v in jaxpr.outvars if isinstance(v, core.Var)}
+
+
+@contextlib.contextmanager
+def persistent_cache(folder: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Keeps what XLA compiles meanwhile in a folder, and takes it from there the next time.
+
+    Sets JAX's own options for as long as it lasts, for all threads; one thread at a time does, so
+    that the options are those of before when the last is done. None changes nothing.
+    """
+    if folder is None:
+        yield
+        return
+    options = {
+        "jax_compilation_cache_dir": os.fspath(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    with _CACHE_LOCK:
+        before = {name: getattr(jax.config, name) for name in options}
+        try:
+            _set_cache(options)
+            yield
+        finally:
+            _set_cache(before)
+
+
+def _set_cache(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()  # which else keeps to the folder it was first used with
+
+
+def compiler_options(platform: str | None) -> dict[str, str] | None:
+    """On CPU, keeps the barriers of `lower` until XLA has decided what to compute once.
+
+    XLA:CPU compiles a small loop as one function, which may not hold a barrier. It uses half of
+    what registers of 512 bits hold, if not told otherwise; integer loops gain from the whole.
+
+    Raises:
+      UnsupportedError: tosajax is not tested with this version of jax.
+    """
+    check_jax()
+    if platform != "cpu":
+        return None
+    return {
+        "xla_disable_hlo_passes": "cse_barrier_expander,small-while-loop-hoisting",
+        "xla_cpu_prefer_vector_width": "512",
+    }
+
+
+def _is_large(value: Any) -> bool:
+    # Outside the 64-bit scope an argument of 64 bits would be narrowed.
+    return value.size * value.dtype.itemsize > _SMALL and value.dtype.itemsize <= 4

@@ -1,0 +1,207 @@
+"""What a graph costs to run: multiply-accumulates, bytes, and the route of each heavy operator."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tosajax import html, spec
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.graph.summary import macs_of
+from tosajax.lowering.build import scope_name
+from tosajax.ops import _route
+
+# In the text of a compiled program: the name of a step, where a computation starts, one that is a
+# fast kernel of XLA:CPU, and a step that may not be.
+_OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?(\S+) .*\{$")
+_FAST = re.compile(r'calls=%?([\w.\-]+).*"kind":"__ynn_fusion"')
+_PLAIN = re.compile(r"= ([a-z]+)\d+\S* (dot|convolution)\(")
+# A node in the name of a step, as `scope_name` writes it.
+_SCOPE = re.compile(r"""[A-Z][A-Z0-9_]* (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+_LINES, _WIDE = 40, 200  # of a text in a repr
+
+
+class NodeCost(NamedTuple):
+    """One node: what it does and how."""
+
+    title: str
+    output: str  # type and shape of its first output
+    macs: int
+    bytes: int  # of all that it reads and writes
+    route: str = ""  # of a heavy operator
+    reason: str = ""  # why it takes that route
+    warning: str = ""  # where XLA has no fast kernel for it
+
+
+class Cost(NamedTuple):
+    """One run of a graph; of one example, where examples run side by side."""
+
+    nodes: tuple[NodeCost, ...]
+    peak_bytes: int  # of tensors that are alive at a time, constants apart
+
+    @property
+    def macs(self) -> int:
+        return sum(node.macs for node in self.nodes)
+
+    @property
+    def bytes(self) -> int:
+        return sum(node.bytes for node in self.nodes)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(f"{node.title}: {node.warning}" for node in self.nodes if node.warning)
+
+    def __repr__(self) -> str:
+        heavy = html.counted(sum(node.macs > 0 for node in self.nodes), "node")
+        return (
+            f"Cost({heavy} with {self.macs:,} MACs, {self.bytes:,} bytes, at most "
+            f"{self.peak_bytes:,} at a time, {html.counted(len(self.warnings), 'warning')})"
+        )
+
+    def _repr_html_(self) -> str:
+        said = [
+            ("multiply-accumulates", f"{self.macs:,}"),
+            ("bytes", f"{self.bytes:,} read and written, at most {self.peak_bytes:,} at a time"),
+            ("warnings", f"{len(self.warnings):,}"),
+        ]
+        head = ("node", "output", "MACs", "bytes", "route", "why", "warning")
+        rows = [
+            [n.title, n.output, n.macs, n.bytes, n.route, n.reason, n.warning]
+            for n in self.nodes
+            if n.macs
+        ]
+        return html.box("Cost of a run", said, head, rows, noun="node", named_by=0)
+
+    def __str__(self) -> str:
+        """A table of the nodes that multiply, the totals, and the warnings."""
+        head = ("node", "output", "MACs", "bytes", "route", "why")
+        rows = [
+            (n.title, n.output, f"{n.macs:,}", f"{n.bytes:,}", n.route, n.reason)
+            for n in self.nodes
+            if n.macs
+        ]
+        total = ("all nodes", "", f"{self.macs:,}", f"{self.bytes:,}", "", "")
+        lines = _table([head, *rows, total])
+        lines.append(f"at most {self.peak_bytes:,} bytes of tensors at a time")
+        return "\n".join([*lines, *(f"warning: {w}" for w in self.warnings)])
+
+
+class Explanation(str):
+    """A cost as text, which a notebook shows as a table; see `Executable.explain`."""
+
+    cost: Cost
+
+    @classmethod
+    def of(cls, cost: Cost) -> Explanation:
+        """The text of a cost."""
+        made = cls(cost)
+        made.cost = cost
+        return made
+
+    def __repr__(self) -> str:
+        lines = self.splitlines()
+        cut = [line if len(line) <= _WIDE else f"{line[: _WIDE - 1]}…" for line in lines[:_LINES]]
+        more = [f"and {len(lines) - _LINES} more lines: print it"] if len(lines) > _LINES else []
+        return "\n".join([*cut, *more])
+
+    def _repr_html_(self) -> str:
+        return self.cost._repr_html_()
+
+
+def cost(graph: Graph, program: str) -> Cost:
+    """The cost of a legal graph of known dimensions.
+
+    Args:
+      graph: its subgraphs count once, however often they run.
+      program: what XLA made of it, for the routes.
+    """
+    routes, slow = _routes(program), _slow_kernels(program)
+    nodes = tuple(
+        _cost_of(node, part, routes, slow)
+        for part in graph.walk()
+        for node in part.ordered_nodes()
+        if node.op not in spec.CONSTANT_OPERATORS
+    )
+    return Cost(nodes, peak_bytes(graph))
+
+
+def peak_bytes(graph: Graph) -> int:
+    """The most bytes of tensors that are alive at a time, constants apart; the main graph's."""
+    nodes = [n for n in graph.ordered_nodes() if n.op not in spec.CONSTANT_OPERATORS]
+    left = Counter(name for node in nodes for name in set(node.inputs))
+    left.update(graph.outputs)
+    alive = {t.name: _bytes_of(t) for t in graph.input_tensors}
+    peak = sum(alive.values())
+    for node in nodes:
+        alive |= {name: _bytes_of(graph.tensors[name]) for name in node.outputs}
+        peak = max(peak, sum(alive.values()))
+        left.subtract(set(node.inputs))
+        alive = {name: size for name, size in alive.items() if left[name] > 0}
+    return peak
+
+
+def _cost_of(
+    node: Node, graph: Graph, routes: dict[str, tuple[str, str]], slow: dict[str, str]
+) -> NodeCost:
+    name = scope_name(node)
+    tensors = [graph.tensors[n] for n in (*node.inputs, *node.outputs)]
+    output = str(graph.tensors[node.outputs[0]]) if node.outputs else ""
+    macs, size = macs_of(node, graph), sum(map(_bytes_of, tensors))
+    kernel = slow.get(name)
+    warning = f"XLA has no fast kernel for this {kernel}" if kernel else ""
+    return NodeCost(node.title, output, macs, size, *routes.get(name, ("", "")), warning)
+
+
+def _bytes_of(tensor: Tensor) -> int:
+    if tensor.dtype is DType.SHAPE:
+        return 0
+    return math.prod(tensor.shape or ()) * tensor.dtype.storage.itemsize
+
+
+def _routes(program: str) -> dict[str, tuple[str, str]]:
+    """The route and its reason, by the scope of the node."""
+    found = {}
+    for name in _op_names(program):
+        scope = _scope_of(name)
+        if scope and (route := _route.find(name[scope.end() :])):
+            found[scope[0]] = route
+    return found
+
+
+def _slow_kernels(program: str) -> dict[str, str]:
+    """Each "dot" or "convolution" that XLA:CPU has no fast kernel for, by scope.
+
+    That is any of integers, and of floats a convolution in a loop.
+    """
+    fast = set(_FAST.findall(program))
+    found, inside, in_main = {}, "", False
+    for line in program.splitlines():
+        if start := _COMPUTATION.match(line):
+            inside, in_main = start[1], line.startswith("ENTRY")
+        kernel = _PLAIN.search(line)
+        if not kernel or inside in fast:
+            continue
+        if kernel[1] in ("s", "u") or (kernel[2] == "convolution" and not in_main):
+            scopes = map(_scope_of, _op_names(line))
+            found |= {scope[0]: kernel[2] for scope in scopes if scope}
+    return found
+
+
+def _op_names(text: str) -> Iterator[str]:
+    for found in _OP_NAME.findall(text):
+        yield re.sub(r"\\(.)", r"\1", found)
+
+
+def _scope_of(op_name: str) -> re.Match[str] | None:
+    """The innermost node in the name of a step."""
+    return max(_SCOPE.finditer(op_name), key=re.Match.start, default=None)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

@@ -1,0 +1,162 @@
+"""Runs a graph over stacked examples, batch by batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tosajax.dtypes import DType
+from tosajax.graph import DYNAMIC, Graph, Tensor, declared_variables
+from tosajax.graph.quantization import quantize
+from tosajax.graph.zero_points import unsigned_tensors
+from tosajax.runtime.executable import compile
+from tosajax.runtime.watch import take
+
+# Wraps the steps of a loop, given their number.
+Progress = Callable[[Iterable[Any], int], Iterable[Any]]
+
+# Types a .npy file may hold the bits of an element type in.
+_SAME_BITS = {
+    DType.INT8: (np.uint8,),
+    DType.INT16: (np.uint16,),
+    DType.BF16: (np.uint16, np.dtype("V2")),
+    DType.FP8E4M3: (np.uint8, np.dtype("V1")),
+    DType.FP8E5M2: (np.uint8, np.dtype("V1")),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """The examples of a data set, one array for each input of a graph.
+
+    Args:
+      arrays: each (count, *shape of one example).
+      stacked: whether an example has the graph's whole input shape, so that the arrays have one
+        axis more than the inputs; otherwise examples lie along the inputs' first dimension.
+    """
+
+    arrays: tuple[np.ndarray, ...]
+    stacked: bool
+
+    @classmethod
+    def of(cls, graph: Graph, arrays: Sequence[np.ndarray]) -> Dataset:
+        """Reads arrays as examples: (count, *shape), or (count, *shape[1:]) of a batch of 1 or -1.
+
+        Real numbers for an input of integers become integers where the graph says what those
+        stand for (`Graph.quantization`).
+
+        Raises:
+          TypeError: an element type is wrong.
+          ValueError: there are too few or too many arrays, a shape fits neither form, or the
+            counts differ.
+        """
+        tensors = graph.input_tensors
+        if len(arrays) != len(tensors):
+            names = ", ".join(graph.inputs)
+            raise ValueError(f"{len(arrays)} inputs, the graph has {len(tensors)} ({names})")
+        typed = [_typed(graph, t, a) for t, a in zip(tensors, arrays, strict=True)]
+        ranks = [a.ndim - len(t.shape or ()) for t, a in zip(tensors, typed, strict=True)]
+        stacked = bool(ranks) and all(rank == 1 for rank in ranks)
+        for tensor, array in zip(tensors, typed, strict=True):
+            _check_shape(tensor, array, stacked)
+        counts = {len(a) for a in typed}
+        if len(counts) > 1:
+            raise ValueError(f"inputs have different numbers of examples: {sorted(counts)}")
+        if 0 in counts:
+            raise ValueError("the data set has no examples")
+        return cls(tuple(typed), stacked)
+
+    @property
+    def count(self) -> int:
+        return len(self.arrays[0])
+
+    @property
+    def rows(self) -> tuple[np.ndarray, ...]:
+        """The examples of each input, (count, *shape of the graph's input for one example)."""
+        return tuple(a if self.stacked else a[:, None] for a in self.arrays)
+
+    def run(
+        self,
+        graph: Graph,
+        batch: int,
+        progress: Progress = lambda steps, total: steps,
+    ) -> list[np.ndarray]:
+        """Runs all examples, `batch` of them in a call.
+
+        A graph with variables takes one after the other, in order, whatever the batch.
+
+        Returns:
+          One array for each output, examples on the first axis as in the inputs.
+        """
+        whole = self.stacked and not all(_carries_batch(t) for t in graph.input_tensors)
+        size = 1 if whole or declared_variables(graph) else min(batch, self.count)
+        executable = compile(graph, batch=None if whole else size)
+        steps = range(0, self.count, size)
+        parts = [
+            self._call(executable, start, size, whole) for start in progress(steps, len(steps))
+        ]
+        return [
+            np.concatenate(pieces)[: self.count].reshape(self._result_shape(tensor, pieces[0]))
+            for tensor, pieces in zip(graph.output_tensors, zip(*parts, strict=True), strict=True)
+        ]
+
+    def _call(self, executable: Any, start: int, size: int, whole: bool) -> list[np.ndarray]:
+        inputs = [take(a, start, size) for a in self.arrays]
+        if whole:
+            inputs = [a[0] for a in inputs]
+        elif self.stacked:
+            inputs = [a.reshape(size, *a.shape[2:]) for a in inputs]
+        outputs = [np.asarray(y) for y in executable(*inputs)]
+        return [y[None] for y in outputs] if whole else outputs
+
+    def _result_shape(self, tensor: Tensor, piece: np.ndarray) -> tuple[int, ...]:
+        """Puts back the axis of size 1 that whole examples have."""
+        rest = piece.shape[1:]
+        extra = self.stacked and len(rest) < len(tensor.shape or ())
+        return (self.count, 1, *rest) if extra else (self.count, *rest)
+
+
+def holds(found: np.dtype, dtype: DType) -> bool:
+    """Whether arrays of a NumPy type hold an element type, as it is or by its bits."""
+    return found == dtype.storage or found in _SAME_BITS.get(dtype, ())
+
+
+def _typed(graph: Graph, tensor: Tensor, array: np.ndarray) -> np.ndarray:
+    storage = tensor.dtype.storage
+    if holds(array.dtype, tensor.dtype):
+        return array.view(storage)
+    is_real = array.dtype.kind == "f" and tensor.dtype.is_integer
+    if is_real and (known := graph.quantization.get(tensor.name)):
+        return quantize(array, tensor, known, unsigned=tensor.name in unsigned_tensors(graph))
+    hint = ", or its scale (--input-quant, Graph.quantization)" if is_real else ""
+    raise TypeError(
+        f"input {tensor.name!r}: the data has type {array.dtype}, "
+        f"expected {storage} ({tensor.dtype.name}){hint}"
+    )
+
+
+def _check_shape(tensor: Tensor, array: np.ndarray, stacked: bool) -> None:
+    shape = tensor.shape or ()
+    one = (1, *shape[1:]) if _carries_batch(tensor) else shape
+    fits = (
+        all(w in (DYNAMIC, s) for w, s in zip(one, array.shape[1:], strict=True))
+        if stacked
+        else _carries_batch(tensor)
+        and array.ndim == len(shape)
+        and all(w in (DYNAMIC, s) for w, s in zip(shape[1:], array.shape[1:], strict=True))
+    )
+    if not fits:
+        dims = ", ".join("?" if d == DYNAMIC else str(d) for d in shape)
+        options = f"(count, {dims})"
+        if _carries_batch(tensor):
+            options += f" or (count{''.join(f', {d}' for d in shape[1:])})"
+        raise ValueError(
+            f"input {tensor.name!r}: the data has shape {array.shape}, expected {options}"
+        )
+
+
+def _carries_batch(tensor: Tensor) -> bool:
+    return bool(tensor.shape) and tensor.shape[0] in (1, DYNAMIC)

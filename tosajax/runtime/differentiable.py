@@ -1,0 +1,78 @@
+"""Lowering for gradients: the exact integer graph as a function that can be differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.grad.kernels import kernels
+from tosajax.grad.qtensor import QTensor
+from tosajax.graph import Graph, declared_variables
+from tosajax.lowering.build import build
+from tosajax.lowering.run import CustomOps
+from tosajax.lowering.variables import State, Variable
+from tosajax.validation import validate
+
+
+def differentiable(
+    graph: Graph,
+    *,
+    estimator: Estimator = clipped_ste,
+    overrides: Mapping[str, Estimator] | None = None,
+    safe: bool = False,
+    max_trip_count: int | None = None,
+    custom_ops: CustomOps | None = None,
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Turns a graph into `fn(params, *inputs) -> outputs`, with integers as QTensors.
+
+    Integers are those that `tosajax.lower` gives, bit for bit. Derivatives are taken by the
+    shadows of parameters and inputs, and by floats.
+
+    Args:
+      graph: legal, every dimension known. With variables, it becomes
+        `fn(params, state, *inputs) -> (state, outputs)`.
+      estimator: what stands for the derivative of rounding and saturation.
+      overrides: other estimators, by operator ("RESCALE"); CEIL, FLOOR and LOGICAL_LEFT_SHIFT
+        have none but these.
+      safe: derivatives of LOG, POW, RECIPROCAL and RSQRT that are infinite or NaN are 0.
+      max_trip_count: turns of a WHILE_LOOP that reverse mode goes back over, with the memory for
+        so many. Outputs are the same whatever it is; derivatives are NaN where a loop takes more
+        turns. None: loops have a forward mode only.
+      custom_ops: as for `tosajax.lower`; they are given QTensors.
+
+    Returns:
+      fn: pure. Inputs may be arrays or QTensors; outputs of integers are QTensors.
+      params: the values of every CONST, by tensor name.
+
+    Raises:
+      TosaError: the graph is illegal.
+      UnsupportedError: as for `tosajax.lower`.
+      ValueError: an override is of no operator that has an estimator.
+    """
+    validate(graph).raise_errors()
+    chosen = kernels(estimator, overrides or {}, safe=safe, max_trip_count=max_trip_count)
+    program, params = build(graph, custom_ops=custom_ops, kernels=chosen)
+
+    def fn(params: Mapping[str, Any], state: State, *inputs: Any) -> tuple[Any, Any]:
+        known = {name: Variable(_wrap(v.value), v.written) for name, v in state.items()}
+        wrapped = {name: _wrap(value) for name, value in params.items()}
+        state, _, outputs = program(wrapped, known, *map(_wrap, inputs))
+        return state, outputs
+
+    def fn_without_state(params: Mapping[str, Any], *inputs: Any) -> Any:
+        return fn(params, {}, *inputs)[1]
+
+    wrapped = {name: _wrap(value) for name, value in params.items()}
+    return (fn if declared_variables(graph) else fn_without_state), wrapped
+
+
+def _wrap(x: Any) -> Any:
+    if isinstance(x, QTensor):
+        return x
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return QTensor.of(x)
+    return x if isinstance(x, jax.Array) else jnp.asarray(x)

@@ -1,0 +1,148 @@
+"""dump: what every tensor of a graph holds, by its name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from tosajax.atomic import check_folder, replacing
+from tosajax.graph import Graph
+from tosajax.passes.binding import bind
+from tosajax.runtime.dataset import Dataset, Progress
+from tosajax.runtime.watch import Watch, activations, batches
+
+# NumPy files know no such types: their bits are written.
+_BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
+
+
+class _Run:
+    """The tensors of a graph, batch by batch.
+
+    Args:
+      graph: as for `dump`; so are inputs, tensors, batch and progress.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: tuple[np.ndarray, ...],
+        tensors: str | None,
+        batch: int,
+        progress: Progress,
+    ) -> None:
+        graph = bind(graph, batch=1)
+        self._data = Dataset.of(graph, inputs)
+        self._size = min(batch, self._data.count)
+        self._watch = Watch(graph, activations(graph, tensors), self._size)
+        self._progress = progress
+        self.tensors = [graph.tensors[name] for name in self._watch.names]
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of all examples of a tensor, laid out as the inputs are."""
+        rest = shape if self._data.stacked or shape[:1] != (1,) else shape[1:]
+        return (self._data.count, *rest)
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        """The tensors of each batch, (examples, *shape)."""
+        parts = batches(self._data.rows, self._size)
+        for rows in self._progress(parts, -(-self._data.count // self._size)):
+            yield self._watch(rows)
+
+
+def dump(
+    graph: Graph,
+    *inputs: np.ndarray,
+    tensors: str | None = None,
+    batch: int = 32,
+    progress: Progress = lambda steps, total: steps,
+) -> dict[str, np.ndarray]:
+    """Computes the tensors of a graph, each example as if alone.
+
+    Args:
+      graph: with inputs; dimensions other than the batch are known.
+      inputs: examples stacked as for `tosajax run`.
+      tensors: a regular expression that names contain; by default all that depend on the inputs.
+      batch: how many examples run at a time.
+      progress: wraps the batches, given their number.
+
+    Returns:
+      Arrays by name, in the order in which they are computed, in `dtype.storage`; examples on
+      the first axis, as in the inputs.
+
+    Raises:
+      TosaError: the graph is illegal.
+      ValueError: a shape is wrong, or no tensor matches.
+      TypeError: the type of an input is wrong.
+    """
+    run = _Run(graph, inputs, tensors, batch, progress)
+    found = {t.name: np.empty(run.shape(t.shape or ()), t.dtype.storage) for t in run.tensors}
+    start = 0
+    for part in run:
+        count = len(next(iter(part.values()), ()))
+        for name, values in part.items():
+            rows = found[name][start : start + count]
+            rows[...] = values.reshape(rows.shape)
+        start += count
+    return found
+
+
+def dump_npz(
+    path: str | os.PathLike[str],
+    graph: Graph,
+    *inputs: np.ndarray,
+    tensors: str | None = None,
+    batch: int = 32,
+    progress: Progress = lambda steps, total: steps,
+) -> dict[str, tuple[int, ...]]:
+    """Writes what `dump` computes to an .npz file, of which memory holds one batch at a time.
+
+    Its arrays have the names of the tensors; bf16 and fp8 are written as the bits of uint16 and
+    uint8. The file appears when it is complete.
+
+    Returns:
+      Shapes by name.
+    """
+    check_folder(path)
+    run = _Run(graph, inputs, tensors, batch, progress)
+    shapes = {t.name: run.shape(t.shape or ()) for t in run.tensors}
+    parent = Path(path).resolve().parent
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".dump-") as folder:
+        files = {name: Path(folder) / str(n) for n, name in enumerate(shapes)}
+        for tensor in run.tensors:
+            _start(files[tensor.name], shapes[tensor.name], _written(tensor.dtype.storage))
+        for part in run:
+            for name, values in part.items():
+                with open(files[name], "ab") as file:
+                    file.write(values.view(_written(values.dtype)).tobytes())
+        with replacing(path) as whole:
+            _pack(whole, files)
+    return shapes
+
+
+def _written(dtype: np.dtype) -> np.dtype:
+    return np.dtype(_BITS.get(dtype.name, dtype))
+
+
+def _start(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Begins an .npy file, whose elements follow."""
+    header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    with open(path, "wb") as file:
+        npy.write_array_header_1_0(file, header)
+
+
+def _pack(file: Any, members: dict[str, Path]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, path in members.items():
+            with (
+                open(path, "rb") as source,
+                archive.open(f"{name}.npy", "w", force_zip64=True) as target,
+            ):
+                shutil.copyfileobj(source, target)

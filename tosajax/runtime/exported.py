@@ -1,0 +1,169 @@
+"""What the program of a saved executable may hold, and the arrays it has to take and to give.
+
+A program is StableHLO, of which XLA makes native code. Its own operations stay within their arrays;
+a custom call does what the code of its name does with its operands, and may end the process or do
+worse. So the programs that are run are those that hold no more than programs of graphs do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.extend.mlir import deserialize_portable_artifact, ir
+from jax.extend.mlir.dialects import stablehlo
+from jax.interpreters import mlir
+
+from tosajax.graph import DYNAMIC
+from tosajax.report import FormatError, UnsupportedError
+from tosajax.runtime.batching import of_a_batch, of_a_call
+from tosajax.runtime.saved_file import Manifest
+
+_DIALECTS = frozenset({"builtin", "func", "stablehlo"})
+# What operations on the host, or on what it sends, may be.
+_OF_THE_HOST = frozenset(f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv"))
+# All that graphs need, of any operator, for any platform: JAX checks open dimensions by it, and
+# takes it out before XLA sees the program.
+_TARGETS = frozenset({"shape_assertion"})
+_COMPOSITES = "chlo."  # of one operation, ERF
+
+
+class Layout(NamedTuple):
+    """The types and shapes of what a file holds beside its program."""
+
+    constants: list[tuple[np.dtype, tuple[int, ...]]]
+    state: list[tuple[np.dtype, tuple[int, ...]]]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(d.itemsize * math.prod(s) for d, s in (*self.constants, *self.state))
+
+
+def check_program(
+    exported: jax.export.Exported, manifest: Manifest, allow: Collection[str]
+) -> Layout:
+    """Checks what a program holds before anything is made of it.
+
+    Args:
+      exported: the program.
+      manifest: of its file.
+      allow: targets of custom calls, and operations, that it may hold as well.
+
+    Returns:
+      The layout of its constants and variables.
+
+    Raises:
+      FormatError: it is damaged, or not the program of this manifest.
+      UnsupportedError: it holds what is not allowed, or needs another version of jax.
+    """
+    oldest, newest = (
+        jax.export.minimum_supported_calling_convention_version,
+        jax.export.maximum_supported_calling_convention_version,
+    )
+    if not oldest <= exported.calling_convention_version <= newest:
+        found = f"the program calls as of version {exported.calling_convention_version}"
+        raise UnsupportedError(f"{found}, this jax as of {oldest} to {newest}")
+    if exported.nr_devices != 1 or exported.ordered_effects or exported.unordered_effects:
+        raise UnsupportedError("the program has effects, or is of several devices")
+    try:
+        with ir.Context() as context, ir.Location.unknown():
+            stablehlo.register_dialect(context)
+            module = deserialize_portable_artifact(exported.mlir_module_serialized)
+            found = _forbidden(module, allow)
+            if not found:
+                _check_main(module, exported)
+                return _layout(exported, manifest)
+    except UnsupportedError:
+        raise
+    except Exception as error:  # whatever jax and MLIR make of broken bytes
+        raise FormatError(f"the program is damaged, or another's: {error}") from None
+    raise UnsupportedError(
+        f"the program holds {', '.join(found)}, which programs of graphs do not; if you trust it, "
+        "give the names in allow="
+    )
+
+
+def _forbidden(module: ir.Module, allow: Collection[str]) -> list[str]:
+    """The names of what a program may not hold, each once."""
+    found: dict[str, None] = {}
+
+    def note(operation: ir.Operation) -> ir.WalkResult:
+        name = _forbidden_name(operation)
+        if name is not None and name not in allow:
+            found[name] = None
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    return list(found)
+
+
+def _forbidden_name(operation: ir.Operation) -> str | None:
+    """What an operation would have to be allowed by; None where any program may hold it."""
+    name, attributes = operation.name, operation.attributes
+    if name == "stablehlo.custom_call":
+        target = ir.StringAttr(attributes["call_target_name"]).value
+        return None if target in _TARGETS else target
+    if any("backend_config" in attribute for attribute in attributes.keys()):  # noqa: SIM118
+        return "backend_config"
+    if name == "stablehlo.composite":
+        name = ir.StringAttr(attributes["name"]).value
+        return None if name.startswith(_COMPOSITES) else name
+    return name if name in _OF_THE_HOST or name.split(".")[0] not in _DIALECTS else None
+
+
+def _check_main(module: ir.Module, exported: jax.export.Exported) -> None:
+    """Checks that the program's function takes and gives the arrays that jax will have for it."""
+    functions = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in module.body}
+    found = ir.FunctionType(ir.TypeAttr(functions["main"].attributes["function_type"]).value)
+    kept = exported.module_kept_var_idx
+    _expect(list(kept) == sorted(set(kept)), f"it takes the arguments {kept}")
+    inputs = [_tensor_type(_described(exported.in_avals[i])) for i in kept]
+    if len(exported.platforms) > 1:  # which of them it runs on comes first
+        inputs.insert(0, _tensor_type((np.dtype(np.int32), ())))
+    outputs = [_tensor_type(_described(aval)) for aval in exported.out_avals]
+    fits = list(found.inputs) == inputs and list(found.results) == outputs
+    _expect(fits, f"its function is {found}")
+
+
+def _tensor_type(described: tuple[np.dtype, tuple[int, ...]]) -> ir.Type:
+    dtype, shape = described
+    sizes = [ir.ShapedType.get_dynamic_size() if n == DYNAMIC else n for n in shape]
+    return ir.RankedTensorType.get(sizes, mlir.dtype_to_ir_type(dtype))
+
+
+def _layout(exported: jax.export.Exported, manifest: Manifest) -> Layout:
+    """What stands beside the program, if it takes and gives what the manifest tells."""
+    parts, leaves = manifest.parts, 2 * len(manifest.variables)
+    inputs, outputs = manifest.inputs, manifest.outputs
+    others = exported.in_tree.num_leaves - leaves - len(inputs)
+    arguments = ([0] * others, [0] * leaves, *(0 for _ in inputs)), {}
+    _expect(exported.in_tree == jax.tree.structure(arguments), "its arguments are others")
+    flags = len(manifest.flags or ())
+    results = [0] * leaves, [0] * flags, [0] * len(outputs)
+    _expect(exported.out_tree == jax.tree.structure(results), "its results are others")
+    taken, given = ([*map(_described, avals)] for avals in (exported.in_avals, exported.out_avals))
+    constants, state = taken[:others], taken[others : others + leaves]
+    _expect(given[:leaves] == state, "its variables change their types")
+    _expect(all(d == np.bool_ for d, _ in given[leaves : leaves + flags]), "its flags are no flags")
+    for tensor, found, carried in zip(inputs, taken[others + leaves :], parts.carries, strict=True):
+        shape = of_a_call(tensor.shape or (), parts) if carried else tensor.shape
+        _expect(found == (tensor.dtype.storage, shape), f"it takes {found} for {tensor.name!r}")
+    for tensor, (dtype, shape) in zip(outputs, given[leaves + flags :], strict=True):
+        found = dtype, of_a_batch(shape, parts)
+        wanted = tensor.dtype.storage, tensor.shape
+        _expect(found == wanted, f"it gives {found} for {tensor.name!r}")
+    _expect(all(DYNAMIC not in shape for _, shape in (*constants, *state)), "a constant is open")
+    return Layout(constants, [(d, tuple(of_a_batch(s, parts))) for d, s in state])
+
+
+def _described(aval: Any) -> tuple[np.dtype, tuple[int, ...]]:
+    """Type and shape of an array, DYNAMIC where the shape is open."""
+    return np.dtype(aval.dtype), tuple(n if isinstance(n, int) else DYNAMIC for n in aval.shape)
+
+
+def _expect(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)

@@ -1,0 +1,155 @@
+"""run_op: one operator with the full validation of a graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from operator import index
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from tosajax import spec
+from tosajax.arguments.types import check_type
+from tosajax.builder import Builder, possible_output_types
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Tensor
+from tosajax.lowering.build import build, to_device
+from tosajax.lowering.run import CustomOps
+from tosajax.passes.binding import bind
+from tosajax.spec import Argument, Form, Operator
+from tosajax.spec.target import Target
+from tosajax.validation import validate
+
+# The element type of an array; SHAPE inputs are lists of integers, and int4 is of ml_dtypes.
+_DTYPES = {d.storage: d for d in DType if d not in (DType.INT4, DType.SHAPE)}
+_INT4 = np.dtype("int4")
+_NOT_ALONE = ("CONST", "CONST_SHAPE", "VARIABLE", "VARIABLE_READ", "VARIABLE_WRITE")
+
+
+def run_op(
+    op: str,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any] | None = None,
+    target: Target | str | None = None,
+    *,
+    outputs: Sequence[tuple[DType, Sequence[int]]] | None = None,
+    custom_ops: CustomOps | None = None,
+) -> Any:
+    """Runs one operator after checking it as a graph of one node.
+
+    y = run_op("CLAMP", [x], {"min_val": 0.0, "max_val": 6.0})
+
+    Works under `jit`, `vmap` and `grad`. What must be a compile-time constant is taken as one
+    where its value is known, and as an input that needs EXT-DYNAMIC where it is traced.
+
+    Args:
+      op: operator, "CONV2D".
+      inputs: arrays in the specification's order, with an element type of TOSA (`ml_dtypes.int4`
+        for INT4, int64 for INT48); a shape_t input is a list of integers.
+      attrs: attributes by the specification's names; `out_type`, a DType, where the inputs leave
+        the output type open; a `Graph` for each graph of control flow.
+      target: what to check against, also as text ("PRO-INT@8K"); everything at level 8K by
+        default.
+      outputs: element type and shape of each output of CUSTOM.
+      custom_ops: the function of CUSTOM; see `tosajax.lower`.
+
+    Returns:
+      The output, an array in its `dtype.storage`, or a tuple of several.
+
+    Raises:
+      TosaError: the operator is illegal, or the target does not support it.
+      TypeError: an input has no element type of TOSA.
+      ValueError: the output type is open, or no operator of the name runs alone.
+    """
+    check_type("op", op, str, 'the name of an operator, such as "ADD"')
+    check_type("inputs", inputs, (list, tuple), "a list of arrays")
+    operator = spec.OPERATORS.get(op)
+    if operator is None or op in _NOT_ALONE:
+        raise ValueError(f"{op!r} is not an operator that computes something by itself")
+    graph, traced = _graph_of(operator, inputs, dict(attrs or {}), outputs)
+    graph = bind(graph)
+    validate(graph, target).raise_errors()
+    program, params = build(graph, custom_ops=custom_ops)
+    _, _, results = program(params, {}, *traced)
+    return results[0] if len(results) == 1 else results
+
+
+def _graph_of(
+    operator: Operator,
+    inputs: Sequence[Any],
+    attrs: dict[str, Any],
+    outputs: Sequence[tuple[DType, Sequence[int]]] | None,
+) -> tuple[Graph, list[Any]]:
+    """The graph of one node, and the arrays to call it with."""
+    b = Builder("run_op")
+    arrays: list[Any] = []
+    tensors = [_input(b, operator, i, value, arrays) for i, value in enumerate(inputs)]
+    graphs = {name: graph for name, graph in attrs.items() if isinstance(graph, Graph)}
+    for name, graph in graphs.items():
+        attrs[name] = b.subgraph(dataclasses.replace(graph, name=name))
+    out_type = attrs.pop("out_type", None)
+    shapes: Sequence[Sequence[int] | None]
+    if outputs is not None:
+        dtypes, shapes = [d for d, _ in outputs], [s for _, s in outputs]
+    else:
+        dtypes = _output_types(operator, tensors, attrs, graphs) if out_type is None else [out_type]
+        shapes = [None] * len(dtypes)
+    results = b.ops(operator.name, *tensors, shapes=shapes, dtypes=dtypes, **attrs)
+    return b.graph(outputs=results), arrays
+
+
+def _output_types(
+    operator: Operator,
+    tensors: Sequence[Tensor],
+    attrs: Mapping[str, Any],
+    graphs: Mapping[str, Graph],
+) -> Sequence[DType]:
+    """The output types.
+
+    Where the inputs fit no type row, those of any row: validation then says what is wrong.
+    """
+    name = operator.name
+    found = possible_output_types(name, tensors, attrs, graphs)
+    complete = len(tensors) >= len(operator.inputs)
+    if name == "CUSTOM" or (len(found) > 1 and complete):
+        wanted = "outputs" if name == "CUSTOM" else "attrs['out_type']"
+        raise ValueError(f"{name}: the inputs leave the output type open: give {wanted}")
+    return (found or possible_output_types(name, (), attrs, graphs))[0]
+
+
+def _input(b: Builder, operator: Operator, position: int, value: Any, arrays: list[Any]) -> Tensor:
+    """Declares an input: a constant where it must be one and is known, else one of `arrays`."""
+    argument = _argument(operator, position)
+    if argument is not None and argument.form is Form.SHAPE:
+        return b.const_shape([index(v) for v in value])
+    name = f"{argument.name if argument else 'input'}_{position}"
+    dtype = _dtype(operator, name, value)
+    if argument is not None and argument.constant_in and not isinstance(value, Tracer):
+        return b.const(np.asarray(value).astype(dtype.storage), dtype, name=name)
+    arrays.append(_array(value, dtype))
+    return b.input(name, dtype, value.shape)
+
+
+def _argument(operator: Operator, position: int) -> Argument | None:
+    """The argument of an input; a tensor list takes all that the others leave."""
+    if position < len(operator.inputs):
+        return operator.inputs[position]
+    return None
+
+
+def _dtype(operator: Operator, name: str, value: Any) -> DType:
+    found = getattr(value, "dtype", None)
+    dtype = DType.INT4 if found == _INT4 else _DTYPES.get(found)  # pyright: ignore
+    if dtype is None:
+        what = type(value).__name__ if found is None else str(found)
+        raise TypeError(f"{operator.name}: {name} is {what}, expected an array of a TOSA type")
+    return dtype
+
+
+def _array(value: Any, dtype: DType) -> Any:
+    if isinstance(value, jax.Array):
+        return value.astype(dtype.storage) if dtype is DType.INT4 else value
+    return to_device(np.asarray(value).astype(dtype.storage), dtype)

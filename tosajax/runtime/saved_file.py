@@ -1,0 +1,205 @@
+"""The file of a saved executable: a ZIP archive of a manifest, a program and arrays.
+
+`manifest.json` names inputs, outputs and variables, `program.bin` is as `jax.export` writes it, and
+`arrays.bin` holds the elements of constants and initial variables, one array after the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+from tosajax.arguments.types import shown
+from tosajax.atomic import replacing
+from tosajax.dtypes import DType
+from tosajax.graph import DYNAMIC, Tensor
+from tosajax.report import FormatError, UnsupportedError
+from tosajax.runtime.batching import Parts
+
+_KIND, _VERSION = "tosajax executable", 3
+_MANIFEST, _PROGRAM, _ARRAYS = _MEMBERS = ("manifest.json", "program.bin", "arrays.bin")
+# A member is at most so many times larger than what the file has of it, so that a small file never
+# asks for much memory. Writers leave a member as it is where it could be compressed further.
+_MOST = 32
+_ENCRYPTED = 1  # the bit of an archive's flags
+# What reading a broken archive or its manifest raises.
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    KeyError,
+    TypeError,
+    ValueError,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    RecursionError,
+)
+
+
+class Manifest(NamedTuple):
+    """What a file tells of its program."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    parts: Parts
+    variables: tuple[str, ...]
+    flags: tuple[tuple[str, str], ...] | None  # None where callers are not given them
+
+
+def write(
+    path: str | os.PathLike[str], manifest: Manifest, program: bytes, arrays: Sequence[bytes]
+) -> None:
+    """Writes a file, whole or not at all.
+
+    Args:
+      path: of the file.
+      manifest: for these inputs and outputs every dimension is known, or DYNAMIC.
+      program: as `jax.export` writes it.
+      arrays: the elements of each.
+    """
+    contents = {_PROGRAM: program, _ARRAYS: b"".join(arrays)}
+    fields = {
+        "kind": _KIND,
+        "version": _VERSION,
+        "inputs": [*map(_entry, manifest.inputs)],
+        "outputs": [*map(_entry, manifest.outputs)],
+        "parts": manifest.parts._asdict(),
+        "variables": manifest.variables,
+        "flags": manifest.flags,
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
+    }
+    contents = {_MANIFEST: json.dumps(fields).encode(), **contents}
+    with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, data in contents.items():
+            is_small = name == _ARRAYS or len(data) > _MOST * len(zlib.compress(data))
+            kind = zipfile.ZIP_STORED if is_small else zipfile.ZIP_DEFLATED
+            archive.writestr(name, data, kind)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[Manifest, bytes, bytes]:
+    """Reads a file: its manifest, program and arrays.
+
+    Raises:
+      FormatError: it is not such a file, or damaged.
+      UnsupportedError: another version of tosajax wrote it.
+      OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            return _read(file, size)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{os.fspath(path)}: {error}") from None
+        except _BROKEN as error:
+            message = f"{os.fspath(path)} is not a {_KIND}, or damaged: {_told(error)}"
+            raise FormatError(message) from None
+
+
+def _read(file: IO[bytes], size: int) -> tuple[Manifest, bytes, bytes]:
+    with zipfile.ZipFile(file) as archive:
+        entries = {entry.filename: entry for entry in archive.infolist()}
+        if len(entries) != len(archive.infolist()):
+            raise ValueError("it has two members of one name")
+        fields = json.loads(_member(archive, entries[_MANIFEST], size))
+        if not isinstance(fields, dict) or fields.get("kind") != _KIND:
+            raise ValueError(f"its manifest is {shown(fields)}")
+        version = fields.get("version")
+        if type(version) is not int:
+            raise ValueError(f"its version is {shown(version)}, expected an integer")
+        if version != _VERSION:
+            raise UnsupportedError(f"version {version} of the format, expected {_VERSION}")
+        if sorted(entries) != sorted(_MEMBERS):
+            raise ValueError(f"it has {', '.join(entries)}, expected {', '.join(_MEMBERS)}")
+        program, arrays = (_member(archive, entries[name], size) for name in (_PROGRAM, _ARRAYS))
+    contents = {_PROGRAM: program, _ARRAYS: arrays}
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    if fields.get("sha256") != sums:
+        raise ValueError("the manifest is of another program or other arrays")
+    return _manifest(fields), program, arrays
+
+
+def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, size: int) -> bytes:
+    """The content of a member, if the file holds enough for it."""
+    if entry.flag_bits & _ENCRYPTED:
+        raise ValueError(f"{entry.filename} is encrypted")
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{entry.filename} has compression {entry.compress_type}")
+    if entry.file_size > _MOST * min(entry.compress_size, size):
+        found = f"{entry.filename} has {entry.file_size} bytes in {entry.compress_size}"
+        raise ValueError(f"{found}, expected at most {_MOST} times as many")
+    return archive.read(entry)
+
+
+def _told(error: Exception) -> str:
+    return f"it lacks {error}" if isinstance(error, KeyError) else str(error) or repr(error)
+
+
+# The manifest.
+
+
+def _entry(tensor: Tensor) -> dict[str, Any]:
+    return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": tensor.shape}
+
+
+def _manifest(fields: Mapping[str, Any]) -> Manifest:
+    inputs, outputs = (_tensors(fields[name], name) for name in ("inputs", "outputs"))
+    flags = fields["flags"]
+    if flags is not None:
+        pairs = (_texts(pair, "a flag", 2) for pair in _list(flags, "flags"))
+        flags = tuple((node, rule) for node, rule in pairs)
+    variables = tuple(_texts(fields["variables"], "variables"))
+    if len(set(variables)) != len(variables):
+        raise ValueError(f"variables are {variables}, expected each once")
+    return Manifest(inputs, outputs, _parts(fields["parts"], inputs), variables, flags)
+
+
+def _tensors(entries: Any, name: str) -> tuple[Tensor, ...]:
+    return tuple(_tensor(entry, name) for entry in _list(entries, name))
+
+
+def _tensor(entry: Any, name: str) -> Tensor:
+    is_whole = isinstance(entry, dict) and entry.keys() == {"name", "dtype", "shape"}
+    if not is_whole or not isinstance(entry["name"], str):
+        raise ValueError(f"{name} hold {shown(entry)}, expected a name, a dtype and a shape")
+    if entry["dtype"] not in DType.__members__:
+        raise ValueError(f"{name} hold an element type {shown(entry['dtype'])}")
+    shape = _list(entry["shape"], "a shape")
+    if any(type(n) is not int or n < DYNAMIC for n in shape):
+        raise ValueError(f"{name} hold the shape {shown(shape)}")
+    return Tensor(entry["name"], DType[entry["dtype"]], tuple(shape))
+
+
+def _parts(entry: Any, inputs: Sequence[Tensor]) -> Parts:
+    """How calls share a batch, if these inputs can."""
+    if not isinstance(entry, dict) or entry.keys() != set(Parts._fields):
+        raise ValueError(f"parts are {shown(entry)}, expected {', '.join(Parts._fields)}")
+    parts = Parts(**entry)._replace(carries=tuple(_list(entry["carries"], "carries")))
+    is_sound = type(parts.examples) is int and type(parts.at_once) is int
+    is_sound = is_sound and all(type(c) is bool for c in parts.carries)
+    carried = [t for t, c in zip(inputs, parts.carries, strict=True) if c]
+    most = parts.at_once if parts.examples == DYNAMIC and carried else parts.examples
+    fit = all((t.shape or ())[:1] == (parts.examples,) for t in carried)
+    if not (is_sound and fit and 1 <= parts.at_once <= most):
+        raise ValueError(f"parts are {entry}")
+    return parts
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{name} is {shown(value)}, expected a list")
+    return value
+
+
+def _texts(value: Any, name: str, count: int | None = None) -> list[str]:
+    texts = _list(value, name)
+    if not all(isinstance(x, str) for x in texts) or count not in (None, len(texts)):
+        raise ValueError(f"{name} is {shown(value)}, expected texts")
+    return texts

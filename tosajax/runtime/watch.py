@@ -1,0 +1,132 @@
+"""Watch: tensors of a graph, by name, for many examples of which each is computed as if alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.report import UnsupportedError
+from tosajax.runtime.executable import compile
+
+_NO_RESHAPE = (DType.INT4, DType.INT48)
+
+
+class Watch:
+    """A graph, compiled to give chosen tensors.
+
+    Variables have their initial values for every example.
+
+    Args:
+      graph: legal, every dimension known.
+      names: of tensors of the main graph, computed or inputs.
+      batch: how many examples run side by side.
+
+    Raises:
+      TosaError: the graph is illegal.
+      UnsupportedError: the graph has a CUSTOM, or an input without an axis for examples.
+    """
+
+    def __init__(self, graph: Graph, names: Sequence[str], batch: int = 32) -> None:
+        self.graph, self.names = graph, tuple(dict.fromkeys(names))
+        self._computed = [n for n in self.names if n not in graph.inputs]
+        self._batch = batch if graph.inputs else 1
+        part = _carrying(dataclasses.replace(graph, outputs=tuple(self._computed)))
+        self._executable = compile(part, batch=batch if graph.inputs else None)
+        self._shapes = [(t.shape or (1,))[1:] for t in part.input_tensors]
+        self._initial = dict(self._executable.state)
+
+    def __call__(self, rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs up to `batch` examples.
+
+        Args:
+          rows: each (examples, *shape) in `dtype.storage`, in the order of the graph's inputs.
+
+        Returns:
+          Arrays by name, each (examples, *shape).
+        """
+        count = len(rows[0]) if rows else 1
+        inputs = [
+            take(x, 0, self._batch).reshape(self._batch, *shape)
+            for x, shape in zip(rows, self._shapes, strict=True)
+        ]
+        self._executable.state.update(self._initial)
+        outputs = self._executable(*inputs)
+        found = dict(zip(self.graph.inputs, rows, strict=True))
+        for name, output in zip(self._computed, outputs, strict=True):
+            shape = self.graph.tensors[name].shape or ()
+            found[name] = np.asarray(output).reshape(self._batch, *shape)[:count]
+        return {name: found[name] for name in self.names}
+
+
+def activations(graph: Graph, pattern: str | None = None) -> tuple[str, ...]:
+    """The tensors that a graph computes from its inputs and variables, in order.
+
+    Args:
+      graph: of which only the main graph is looked at.
+      pattern: a regular expression that a name has to contain.
+
+    Raises:
+      ValueError: no name contains the pattern.
+    """
+    fixed: set[str] = set()
+    names: list[str] = []
+    for node in graph.ordered_nodes():
+        if node.op in spec.CONSTANT_OPERATORS or (node.inputs and fixed.issuperset(node.inputs)):
+            fixed.update(node.outputs)
+        elif node.op != "VARIABLE":
+            names += node.outputs
+    found = [name for name in names if pattern is None or re.search(pattern, name)]
+    if pattern is not None and not found:
+        raise ValueError(f"no tensor of graph {graph.name!r} matches {pattern!r}")
+    return tuple(found)
+
+
+def computed_outputs(graph: Graph) -> tuple[str, ...]:
+    """The outputs of a graph, each once, that are neither its inputs nor constants."""
+    known = {*graph.inputs, *(t.name for t in graph.output_tensors if t.values is not None)}
+    return tuple(name for name in dict.fromkeys(graph.outputs) if name not in known)
+
+
+def takes_examples(tensor: Tensor) -> bool:
+    """Whether a tensor can be an input that holds one example."""
+    return (tensor.shape or (0,))[0] == 1 or tensor.dtype not in _NO_RESHAPE
+
+
+def batches(rows: Sequence[np.ndarray], size: int) -> Iterator[list[np.ndarray]]:
+    """Examples in parts of at most `size`; one empty part where there are no inputs."""
+    for start in range(0, len(rows[0]) if rows else 1, size):
+        yield [x[start : start + size] for x in rows]
+
+
+def take(array: np.ndarray, start: int, size: int) -> np.ndarray:
+    """`size` examples from `start`; the last one again where there are fewer."""
+    rows = array[start : start + size]
+    missing = size - len(rows)
+    return np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)]) if missing else rows
+
+
+def _carrying(graph: Graph) -> Graph:
+    """The graph with a first dimension of 1 in every input, which examples can lie along."""
+    tensors, inputs, nodes = dict(graph.tensors), [], list(graph.nodes)
+    for tensor in graph.input_tensors:
+        shape = tensor.shape or ()
+        if shape[:1] == (1,):
+            inputs.append(tensor.name)
+            continue
+        if not takes_examples(tensor):
+            raise UnsupportedError(f"input {tensor.name!r} is {tensor}, without an axis of size 1")
+        flat, target = f"{tensor.name}/example", f"{tensor.name}/shape"
+        tensors[flat] = Tensor(flat, tensor.dtype, (1, math.prod(shape)))
+        sizes = np.asarray(shape, np.int64)
+        tensors[target] = Tensor(target, DType.SHAPE, (len(shape),), sizes)
+        nodes.append(Node("CONST_SHAPE", (), (target,)))
+        nodes.append(Node("RESHAPE", (flat, target), (tensor.name,)))
+        inputs.append(flat)
+    return dataclasses.replace(graph, tensors=tensors, inputs=tuple(inputs), nodes=tuple(nodes))

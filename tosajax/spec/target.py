@@ -1,0 +1,94 @@
+"""Target: the profiles, extensions and level that a graph is checked against."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tosajax.arguments.types import check_type, shown
+from tosajax.spec import EXTENSIONS, LEVELS, PROFILES, Level
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What an implementation offers, written "PRO-INT+EXT-INT16@8K".
+
+    Args:
+      profiles: at least one of PRO-INT and PRO-FP.
+      extensions: any that one of the profiles allows.
+      level: "8K" or "none".
+
+    Raises:
+      ValueError: a name is unknown, there is no profile, or an extension has none of its profiles.
+    """
+
+    profiles: frozenset[str]
+    extensions: frozenset[str] = frozenset()
+    level: str = "8K"
+
+    def __post_init__(self) -> None:
+        for name in ("profiles", "extensions"):
+            if isinstance(getattr(self, name), str):
+                found = shown(getattr(self, name))
+                raise TypeError(f"{name} is {found}, expected a set; Target.parse reads a text")
+        object.__setattr__(self, "profiles", frozenset(self.profiles))
+        object.__setattr__(self, "extensions", frozenset(self.extensions))
+        _reject_unknown("profile", self.profiles, PROFILES)
+        _reject_unknown("extension", self.extensions, EXTENSIONS)
+        _reject_unknown("level", [self.level], LEVELS)
+        if not self.profiles:
+            raise ValueError(f"a target needs a profile: {' or '.join(PROFILES)}")
+        for extension in sorted(self.extensions):
+            if self.profiles.isdisjoint(EXTENSIONS[extension]):
+                raise ValueError(f"{extension} needs {' or '.join(EXTENSIONS[extension])}")
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Reads "PRO-INT+EXT-INT16@8K"; without "@" the level is 8K; case does not matter."""
+        check_type("a target", text, str, 'a text such as "PRO-INT+EXT-INT16@8K"')
+        names, at, level = text.partition("@")
+        parts = [part.strip().upper() for part in names.split("+") if part.strip()]
+        levels = {name.lower(): name for name in LEVELS}
+        return cls(
+            profiles=frozenset(p for p in parts if not p.startswith("EXT-")),
+            extensions=frozenset(p for p in parts if p.startswith("EXT-")),
+            level=levels.get(level.strip().lower(), level.strip()) if at else "8K",
+        )
+
+    @classmethod
+    def everything(cls, level: str = "8K") -> Target:
+        """All profiles and all extensions."""
+        return cls(frozenset(PROFILES), frozenset(EXTENSIONS), level)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Profiles and extensions together."""
+        return self.profiles | self.extensions
+
+    @property
+    def limits(self) -> Level:
+        """The maxima of the level."""
+        return LEVELS[self.level]
+
+    def __str__(self) -> str:
+        names = [n for n in (*PROFILES, *EXTENSIONS) if n in self.names]
+        return f"{'+'.join(names)}@{self.level}"
+
+
+def target_of(target: Target | str | None) -> Target:
+    """The target of an argument: one, the text of one, or None for everything.
+
+    Raises:
+      TypeError: it is something else.
+      ValueError: the text is not of a target.
+    """
+    if target is None:
+        return Target.everything()
+    wanted = 'a Target or a text such as "PRO-INT+EXT-INT16@8K"'
+    check_type("target", target, (Target, str), wanted)
+    return Target.parse(target) if isinstance(target, str) else target
+
+
+def _reject_unknown(what: str, names, known) -> None:
+    for name in sorted(names):
+        if name not in known:
+            raise ValueError(f"unknown {what} {name!r}, expected one of {', '.join(known)}")

@@ -1,0 +1,75 @@
+"""Validation: is a graph legal, and does a target support it?
+
+Structure first, then each node against the operator table, then the rules of its operator in
+`checks/`. All findings are collected; a node that fails a table check skips the rules, which rely
+on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tosajax.arguments.types import check_type
+from tosajax.checks import Surroundings
+from tosajax.graph import Graph, declared_variables
+from tosajax.report import Finding, Report
+from tosajax.spec.target import Target, target_of
+from tosajax.validation.needs import Need, smallest
+from tosajax.validation.structure import structure_findings, tensor_findings
+from tosajax.validation.table import form_findings, node_findings
+
+__all__ = ["check_form", "validate"]
+
+
+def validate(graph: Graph, target: Target | str | None = None) -> Report:
+    """Checks a graph against the specification and a target (TOSA 1.0.1).
+
+    Args:
+      graph: any graph; dimensions must be known (see `tosajax.bind`).
+      target: what the implementation offers, also as text ("PRO-INT@8K"); everything at level 8K
+        by default.
+
+    Returns:
+      A report of all findings, and the profiles and extensions the graph needs.
+
+    Raises:
+      TypeError: an argument is of another type.
+    """
+    check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
+    target = target_of(target)
+    findings: list[Finding] = []
+    needs: list[Need] = []
+    variables = declared_variables(graph)
+    for depth, part in _nested(graph):
+        structure = list(structure_findings(part))
+        findings += structure
+        findings += tensor_findings(part, target)
+        around = Surroundings(part.subgraphs, variables, depth, target.limits.MAX_NESTING)
+        for node in part.nodes if not structure else ():
+            form = list(form_findings(node, part))
+            findings += form or node_findings(node, part, around, target, needs)
+    return Report(tuple(findings), smallest(needs))
+
+
+def _nested(graph: Graph, depth: int = 0) -> Iterator[tuple[int, Graph]]:
+    """The graph and all subgraphs, with the number of graphs around each."""
+    yield depth, graph
+    for part in graph.subgraphs.values():
+        yield from _nested(part, depth + 1)
+
+
+def check_form(graph: Graph) -> None:
+    """Checks what must hold before a graph's shapes can be reasoned about.
+
+    Names, origins and order of tensors, and each node's arguments: their number, and whether they
+    are shapes, tensors and values where the table says so. Dimensions may be open.
+
+    Raises:
+      TosaError: something does not hold.
+    """
+    findings: list[Finding] = []
+    for part in graph.walk():
+        structure = list(structure_findings(part))
+        nodes = part.nodes if not structure else ()
+        findings += structure or (f for node in nodes for f in form_findings(node, part))
+    Report(tuple(findings)).raise_errors()

@@ -1,0 +1,39 @@
+"""What a graph needs: profiles and extensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tosajax import spec
+
+# Sets of profiles and extensions, any one of which is enough for a node.
+Need = tuple[frozenset[str], ...]
+
+
+def smallest(needs: list[Need]) -> tuple[str, ...]:
+    """A small set of profiles and extensions under which every node is supported.
+
+    What leaves no choice comes first, so that alternatives can be met by what is there.
+    """
+    chosen: set[str] = set()
+    for alternatives in sorted(set(needs), key=len):
+        if not any(a <= chosen for a in alternatives):
+            chosen |= min(alternatives, key=lambda a: (len(a - chosen), _ranked(a)))
+        chosen |= _profiles_of(chosen)
+    return _table_order(chosen or {spec.PROFILES[0]})
+
+
+def _profiles_of(names: set[str]) -> set[str]:
+    """A profile for each extension that has none of its profiles yet."""
+    allowed = (spec.EXTENSIONS[name] for name in _table_order(names) if name in spec.EXTENSIONS)
+    return {profiles[0] for profiles in allowed if names.isdisjoint(profiles)}
+
+
+def _ranked(names: Iterable[str]) -> list[int]:
+    """Profiles before extensions, each in the order of the table."""
+    order = (*spec.PROFILES, *spec.EXTENSIONS)
+    return sorted(order.index(n) for n in names)
+
+
+def _table_order(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(n for n in (*spec.PROFILES, *spec.EXTENSIONS) if n in names)

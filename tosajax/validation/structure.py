@@ -1,0 +1,94 @@
+"""The structure of a graph: names, origins and order of its tensors, and their sizes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.graph import DYNAMIC, Graph, Node
+from tosajax.report import Finding, TosaError, Verdict
+from tosajax.spec.target import Target
+
+
+def error(label: str, message: str, node: Node | None = None) -> Finding:
+    return Finding(Verdict.ERROR, label, message, node.title if node else None)
+
+
+def structure_findings(graph: Graph) -> Iterator[Finding]:
+    yield from _undeclared(graph)
+    yield from _producers(graph)
+    for node in graph.nodes:
+        if node.op not in spec.OPERATORS:
+            yield error("graph.operator", f"{node.op!r} is not an operator of TOSA 1.0", node)
+    try:
+        graph.ordered_nodes()
+    except TosaError as problem:
+        yield from problem.report.findings
+
+
+def _undeclared(graph: Graph) -> Iterator[Finding]:
+    for what, names in (("graph input", graph.inputs), ("graph output", graph.outputs)):
+        for name in names:
+            if name not in graph.tensors:
+                yield error("graph.undefined", f"{what} {name!r} is not declared")
+            elif graph.tensors[name].dtype is DType.SHAPE:
+                yield error("graph.shape", f"{what} {name!r} is a shape, expected a tensor")
+    for name, count in Counter(graph.inputs).items():
+        if count > 1:
+            yield error("graph.duplicate", f"input {name!r} is listed {count} times")
+    for node in graph.nodes:
+        for name in (*node.inputs, *node.outputs):
+            if name not in graph.tensors:
+                yield error("graph.undefined", f"tensor {name!r} is not declared", node)
+
+
+def _producers(graph: Graph) -> Iterator[Finding]:
+    """Every tensor that is read has exactly one origin: a node or the graph's inputs."""
+    origin: dict[str, Node | None] = dict.fromkeys(graph.inputs)
+    for node in graph.nodes:
+        for name in node.outputs:
+            if name in origin:
+                other = origin[name]
+                by = f"{other.op} writes it too" if other else "it is a graph input"
+                yield error("graph.duplicate", f"output {name!r} has two origins: {by}", node)
+            origin[name] = node
+    for node in graph.nodes:
+        for name in node.inputs:
+            source = origin.get(name)
+            if name not in origin:
+                yield error("graph.undefined", f"no node produces tensor {name!r}", node)
+            elif source is not None and source.op == "VARIABLE":
+                found = f"tensor {name!r} is a variable"
+                yield error("graph.variable", f"{found}, expected what VARIABLE_READ gives", node)
+    for name in graph.outputs:
+        source = origin.get(name)
+        if name not in origin:
+            yield error("graph.undefined", f"no node produces the graph output {name!r}")
+        elif source is not None and source.op == "VARIABLE":
+            yield error("graph.variable", f"the graph output {name!r} is a variable", source)
+    for name, tensor in graph.tensors.items():
+        node = origin.get(name)
+        constant = node is not None and node.op in (*spec.CONSTANT_OPERATORS, "VARIABLE")
+        if tensor.values is not None and tensor.variable is None and not constant:
+            yield error("graph.constant", f"tensor {name!r} has values and no CONST", node)
+
+
+def tensor_findings(graph: Graph, target: Target) -> Iterator[Finding]:
+    limit = 1 << min(target.limits.MAX_LOG2_SIZE, 63)
+    for tensor in graph.tensors.values():
+        if tensor.dtype is DType.SHAPE:
+            continue
+        if tensor.shape is None:
+            yield error("tensor.rank", f"tensor {tensor.name!r} has no rank: bind its shape")
+        elif DYNAMIC in tensor.shape:
+            found = f"tensor {tensor.name!r} is {tensor}, expected known dimensions"
+            yield error("tensor.dynamic", f"{found}: bind them, for instance with batch=1")
+        elif any(d < 1 for d in tensor.shape):
+            found = f"tensor {tensor.name!r} has shape {tensor.shape}"
+            yield error("tensor.shape", f"{found}, expected dimensions of at least 1")
+        elif math.prod(tensor.shape) * max(tensor.dtype.bits // 8, 1) >= limit:
+            message = f"tensor {tensor.name!r} is {tensor}, above the level's size of {limit} bytes"
+            yield Finding(Verdict.UNPREDICTABLE, "tensor.size", message)

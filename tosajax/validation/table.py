@@ -1,0 +1,331 @@
+"""Nodes against the operator table: arguments, types, ranks, dimensions, compile-time constants.
+
+The rules of each operator, in `checks/`, follow where the table is satisfied.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.checks import RULES, Call, Surroundings
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Tensor, arguments
+from tosajax.report import Finding, Verdict
+from tosajax.spec import Argument, Form, Kind, Operator, TypeRow
+from tosajax.spec.target import Target
+from tosajax.validation.needs import Need
+from tosajax.validation.structure import error
+
+# Attributes that refer to the file rather than to a value: a CONST keeps its values, and a
+# VARIABLE its initial value and shape, on the tensor.
+_ON_TENSOR = (Form.VALUES, Form.SHAPE)
+
+
+def form_findings(node: Node, graph: Graph) -> Iterator[Finding]:
+    operator = spec.OPERATORS[node.op]
+    problems = [*_counts(operator, node), *_attribute_problems(operator, node, graph)]
+    for rule, message in problems or _form_problems(operator, node, graph.tensors):
+        yield error(f"{node.op.lower()}.{rule}", message, node)
+
+
+def node_findings(
+    node: Node,
+    graph: Graph,
+    around: Surroundings,
+    target: Target,
+    needs: list[Need],
+) -> Iterator[Finding]:
+    operator = spec.OPERATORS[node.op]
+    paired = _tensor_arguments(operator, node, graph.tensors)
+    row = yield from _type_findings(operator, node, paired, target, needs)
+    if any(_is_unusable(tensor) for _, tensor in paired):
+        return  # reported with the tensor
+    shapes = list(_shape_findings(operator, node, paired, row, target))
+    yield from shapes
+    yield from _constant_findings(node, paired, target, needs)
+    if row is not None and not any(f.verdict is Verdict.ERROR for f in shapes):
+        yield from _rule_findings(Call(node, graph.tensors, around), target)
+
+
+def _is_unusable(tensor: Tensor) -> bool:
+    """Whether a tensor has no shape to check others against; an empty shape_t is fine."""
+    if tensor.shape is None:
+        return True
+    return tensor.dtype is not DType.SHAPE and min(tensor.shape, default=1) < 1
+
+
+def _rule_findings(call: Call, target: Target) -> Iterator[Finding]:
+    rules, node = RULES[call.node.op], call.node
+    for label, message in rules.errors(call) if rules.errors else ():
+        yield error(label, message, node)
+    unpredictable = [
+        *(rules.levels(call, target.limits) if rules.levels else ()),
+        *(rules.undefined(call) if rules.undefined else ()),
+    ]
+    for label, message in unpredictable:
+        yield Finding(Verdict.UNPREDICTABLE, label, message, node.title)
+
+
+def _tensor_arguments(
+    operator: Operator, node: Node, tensors: Mapping[str, Tensor]
+) -> list[tuple[Argument, Tensor]]:
+    """Every tensor of a node with its argument, inputs first."""
+    if operator.name == "VARIABLE":  # its output stands for the variable's initial value
+        return [(a, tensors[node.outputs[0]]) for a in operator.attributes if a.form is Form.VALUES]
+    pairs: list[tuple[Argument, Tensor]] = []
+    for kind, names in ((Kind.INPUT, node.inputs), (Kind.OUTPUT, node.outputs)):
+        found = arguments(operator, names, kind)
+        for argument in operator.inputs if kind is Kind.INPUT else operator.outputs:
+            value = found.get(argument.name, ())
+            for name in value if isinstance(value, tuple) else (value,):
+                pairs.append((argument, tensors[name]))
+    return pairs
+
+
+def _counts(operator: Operator, node: Node) -> Iterator[tuple[str, str]]:
+    for what, wanted, found in (
+        ("inputs", operator.inputs, node.inputs),
+        ("outputs", operator.outputs, node.outputs),
+    ):
+        fixed = [a.name for a in wanted if a.form is not Form.TENSOR_LIST]
+        if node.op == "VARIABLE" and what == "outputs":
+            fixed = ["the variable"]  # which the table states as attributes
+        open_ended = any(a.form is Form.TENSOR_LIST for a in wanted)
+        if len(found) < len(fixed) or (len(found) > len(fixed) and not open_ended):
+            least = "at least " if open_ended else ""
+            names = f" ({', '.join(fixed)})" if fixed else ""
+            yield what, f"{len(found)} {what}, expected {least}{len(fixed)}{names}"
+
+
+def _form_problems(
+    operator: Operator, node: Node, tensors: Mapping[str, Tensor]
+) -> Iterator[tuple[str, str]]:
+    """Shapes where the table wants shapes, tensors where it wants tensors, values where due."""
+    for argument, tensor in _tensor_arguments(operator, node, tensors):
+        is_shape = tensor.dtype is DType.SHAPE
+        if is_shape != (argument.form is Form.SHAPE):
+            wanted = "a shape" if argument.form is Form.SHAPE else "a tensor"
+            yield "types", f"{argument.name} {tensor.name!r} is {tensor}, expected {wanted}"
+    if node.op in spec.CONSTANT_OPERATORS:
+        tensor = tensors[node.outputs[0]]
+        if tensor.values is None:
+            yield "values", f"{tensor.name!r} has no values"
+        elif tensor.shape is not None and tensor.values.shape != tensor.shape:
+            found = f"{tensor.name!r} has values of shape {tensor.values.shape}"
+            yield "values", f"{found}, expected {tensor.shape}"
+
+
+def _attribute_problems(operator: Operator, node: Node, graph: Graph) -> Iterator[tuple[str, str]]:
+    known = {a.name: a for a in operator.attributes}
+    for name in node.attributes:
+        if name not in known:
+            yield "attributes", f"unknown attribute {name!r}, expected {', '.join(known) or 'none'}"
+    for name, argument in known.items():
+        if argument.form in _ON_TENSOR:
+            continue
+        if name not in node.attributes:
+            if argument.default is spec.REQUIRED:
+                yield "attributes", f"attribute {name} is missing"
+            continue
+        found = node.attributes[name]
+        wanted = _wanted_form(argument, found, graph)
+        if wanted is not None:
+            yield "attributes", f"{name} is {found!r}, expected {wanted}"
+
+
+def _wanted_form(argument: Argument, found: Any, graph: Graph) -> str | None:
+    """What an attribute should look like, or None where it does."""
+    dtype = argument.dtype
+    if argument.form is Form.GRAPH:
+        good = isinstance(found, str) and found in graph.subgraphs
+        return None if good else f"one of the graphs {list(graph.subgraphs)}"
+    if argument.form is Form.LIST:
+        length = (argument.dims or ("",))[0]
+        good = isinstance(found, tuple) and all(_is_int(v) for v in found)
+        if not good or (length.isdigit() and len(found) != int(length)):
+            return f"{length if length.isdigit() else 'a tuple of'} integers"
+        return None
+    if dtype is spec.AccType:
+        names = spec.AccType.__members__
+        good = isinstance(found, DType) and found.name in names
+        return None if good else f"one of {', '.join(names)}"
+    if isinstance(dtype, type) and issubclass(dtype, enum.Enum):
+        return None if isinstance(found, dtype) else f"one of {', '.join(dtype.__members__)}"
+    if dtype is int:
+        return None if _is_int(found) else "an integer"
+    if dtype is str:
+        return None if isinstance(found, str | bytes) else "a string"
+    if dtype is bool:
+        return None if isinstance(found, bool | np.bool_) else "a boolean"
+    # CLAMP's bounds: a number, or a scalar of the element type.
+    good = isinstance(found, int | float | np.generic) and not isinstance(found, bool)
+    return None if good else "a number"
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+# Types and profiles.
+
+
+def _type_findings(
+    operator: Operator,
+    node: Node,
+    paired: list[tuple[Argument, Tensor]],
+    target: Target,
+    needs: list[Need],
+):
+    """Yields findings on types; returns the type row of the node, or None."""
+    name = node.op.lower()
+    acc_type = node.attributes.get("acc_type")
+    rows = [r for r in operator.types if _matches(r, paired, acc_type)]
+    described = _describe_types(paired, acc_type)
+    if not rows:
+        wanted = "; ".join(sorted({" ".join(_names(r)) for r in operator.types}))
+        variables = " ".join(operator.types[0].types)
+        yield error(f"{name}.types", f"types are {described}, expected {variables}: {wanted}", node)
+        return None
+    alternatives = tuple(need for row in rows for need in row.needs)
+    needs.append(alternatives)
+    if not any(row.supported_by(target.names) for row in rows):
+        wanted = " or ".join(" and ".join(sorted(n)) for n in alternatives)
+        yield error(f"{name}.profile", f"{described} needs {wanted}, target is {target}", node)
+    for extension in _enumerant_extensions(node):
+        needs.append((frozenset([extension]),))
+        if extension not in target.names:
+            found = f"rounding_mode {node.attributes['rounding_mode'].name}"
+            yield error(f"{name}.profile", f"{found} needs {extension}, target is {target}", node)
+    return rows[0]
+
+
+def _matches(
+    row: TypeRow, paired: Iterable[tuple[Argument, Tensor]], acc_type: DType | None
+) -> bool:
+    if acc_type is not None and row.types.get("acc_t", acc_type) is not acc_type:
+        return False
+    return all(_wanted_type(a, row) in (None, t.dtype) for a, t in paired)
+
+
+def _wanted_type(argument: Argument, row: TypeRow) -> DType | int | None:
+    """The element type a row wants of an argument; None where it leaves it open."""
+    if isinstance(argument.dtype, DType):
+        return argument.dtype
+    return row.types.get(argument.dtype) if isinstance(argument.dtype, str) else None
+
+
+def _describe_types(paired: list[tuple[Argument, Tensor]], acc_type: DType | None) -> str:
+    parts = [f"{a.name} {t.dtype.name}" for a, t in paired if a.form is not Form.SHAPE]
+    if acc_type is not None:
+        parts.append(f"acc_type {acc_type.name}")
+    return ", ".join(parts)
+
+
+def _names(row: TypeRow) -> Iterator[str]:
+    for value in row.types.values():
+        yield value.name if isinstance(value, DType) else str(value)
+
+
+def _enumerant_extensions(node: Node) -> Iterator[str]:
+    for value in node.attributes.values():
+        if isinstance(value, spec.RoundingMode) and value in spec.REQUIRED_EXTENSION:
+            yield spec.REQUIRED_EXTENSION[value]
+
+
+# Ranks and dimensions.
+
+
+def _shape_findings(
+    operator: Operator,
+    node: Node,
+    paired: list[tuple[Argument, Tensor]],
+    row: TypeRow | None,
+    target: Target,
+) -> Iterator[Finding]:
+    name = node.op.lower()
+    sizes: dict[str, tuple[int, str]] = {}
+    if row is not None:
+        sizes = {k: (v, operator.name) for k, v in row.types.items() if isinstance(v, int)}
+    for argument, tensor in paired:
+        assert tensor.shape is not None
+        wrong_rank = _rank_problem(argument, tensor, target)
+        if wrong_rank:
+            yield error(f"{name}.rank", wrong_rank, node)
+            continue
+        for message in _dimension_problems(argument, tensor, sizes):
+            yield error(f"{name}.shape", message, node)
+    yield from _same_shapes(node, paired)
+
+
+def _rank_problem(argument: Argument, tensor: Tensor, target: Target) -> str | None:
+    """What is wrong with a rank, if anything.
+
+    The level's MAX_RANK is part of what an argument may be, so that a larger rank is an error and
+    not, as other limits of the level, unpredictable: the conformance suite has it so.
+    """
+    if argument.rank is None or argument.form is Form.SHAPE:
+        return None
+    assert tensor.shape is not None
+    rank, (least, most) = len(tensor.shape), argument.rank
+    if not isinstance(most, int):
+        most = getattr(target.limits, most.name) + most.offset
+    if least <= rank <= most:
+        return None
+    wanted = f"rank {least}" if least == most else f"{least} to {most}"
+    return f"{argument.name} {tensor.name!r} is {tensor}, of rank {rank}, expected {wanted}"
+
+
+def _dimension_problems(
+    argument: Argument, tensor: Tensor, sizes: dict[str, tuple[int, str]]
+) -> Iterator[str]:
+    """Compares numbered dimensions with their number, named ones with the first of that name."""
+    if argument.dims is None or argument.form is Form.SHAPE:
+        return
+    assert tensor.shape is not None
+    for dim, size in zip(argument.dims, tensor.shape, strict=True):
+        found = f"{argument.name} {tensor.name!r} is {tensor}: {dim} is {size}"
+        if dim.isdigit():
+            if size != int(dim):
+                yield f"{argument.name} {tensor.name!r} is {tensor}, expected {argument.shape}"
+        elif dim.isidentifier():
+            wanted, where = sizes.setdefault(dim, (size, argument.name))
+            if size != wanted:
+                yield f"{found}, expected {wanted} as in {where}"
+
+
+def _same_shapes(node: Node, paired: list[tuple[Argument, Tensor]]) -> Iterator[Finding]:
+    """Arguments whose whole shape has one name must agree in it."""
+    seen: dict[str, tuple[Argument, Tensor]] = {}
+    for argument, tensor in paired:
+        if argument.dims is not None or not argument.shape or argument.form is not Form.TENSOR:
+            continue
+        first, other = seen.setdefault(argument.shape, (argument, tensor))
+        if other.shape != tensor.shape:
+            message = f"{argument.name} {tensor.name!r} is {tensor}, expected the shape of "
+            message += f"{first.name}, {other.shape}"
+            yield error(f"{node.op.lower()}.shape", message, node)
+
+
+# Compile-time constants.
+
+
+def _constant_findings(
+    node: Node,
+    paired: list[tuple[Argument, Tensor]],
+    target: Target,
+    needs: list[Need],
+) -> Iterator[Finding]:
+    for argument, tensor in paired:
+        if argument.kind is Kind.OUTPUT or tensor.values is not None or not argument.dynamic_with:
+            continue
+        needs.append((frozenset([argument.dynamic_with]),))
+        constant = not target.profiles.isdisjoint(argument.constant_in)
+        if constant and argument.dynamic_with not in target.extensions:
+            message = f"{argument.name} {tensor.name!r} is not a constant, which needs "
+            message += f"{argument.dynamic_with}; target is {target}"
+            yield error(f"{node.op.lower()}.constant", message, node)
