@@ -16,6 +16,7 @@ from tosajax.checks import RULES
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.graph import Graph, Node, Tensor, declared_variables
+from tosajax.graph.edit import unused
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
 from tosajax.lowering.operators import custom_step, operator_step
 from tosajax.lowering.run import Amend, Context, CustomOps, Params, Program, Run, Step, Traced
@@ -162,9 +163,8 @@ def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
     keys: dict[str, str] = {}
     for node in graph.nodes:
         for name in node.outputs if node.op == "CONST" else ():
-            key = prefix + name
-            while key in params:  # a tensor of another graph, with a slash in its own name
-                key += "'"
+            # A tensor of another graph may have a slash in its own name.
+            key = unused(prefix + name, params)
             tensor = graph.tensors[name]
             assert tensor.values is not None
             keys[name] = key

@@ -17,6 +17,7 @@ from tosajax.arguments.types import check_type, count
 from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments, declared_variables
+from tosajax.graph.edit import unused
 from tosajax.report import Finding, Report, TosaError, Verdict
 from tosajax.spec import Form, Kind
 from tosajax.validation import check_form
@@ -129,7 +130,7 @@ def _settled(node: Node, tensors: dict[str, Tensor]) -> list[Node]:
     old = tensors[node.inputs[position]]
     if old.values is None or wanted == tuple(old.values):
         return [node]
-    name = f"{old.name}.{node.outputs[0]}"
+    name = unused(f"{old.name}.{node.outputs[0]}", tensors)
     tensors[name] = Tensor(name, DType.SHAPE, old.shape, np.asarray(wanted, np.int64))
     inputs = list(node.inputs)
     inputs[position] = name

@@ -19,6 +19,7 @@ from tosajax.fixedpoint import _x64
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Graph, Node, Tensor, arguments
+from tosajax.graph.edit import unused
 from tosajax.lowering.build import to_device
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import multiplier_and_shift
@@ -202,16 +203,10 @@ def _with_own_scales(graph: Graph) -> Graph:
             for position, what in ((1, "multiplier"), (2, "shift")):
                 tensor = tensors[names[position]]
                 if readers[tensor.name] > 1 and tensor.values is not None:
-                    own = _unused(f"{node.outputs[0]}/{what}", tensors)
+                    own = unused(f"{node.outputs[0]}/{what}", tensors)
                     tensors[own] = dataclasses.replace(tensor, name=own)
                     nodes.append(Node("CONST", (), (own,)))
                     names[position] = own
             node = dataclasses.replace(node, inputs=tuple(names))
         nodes.append(node)
     return dataclasses.replace(graph, tensors=tensors, nodes=tuple(nodes))
-
-
-def _unused(name: str, tensors: Mapping[str, Tensor]) -> str:
-    while name in tensors:
-        name += "'"
-    return name

@@ -15,6 +15,7 @@ import numpy as np
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
+from tosajax.graph.edit import unused
 from tosajax.lowering.build import build
 from tosajax.passes.folding import fold
 from tosajax.report import UnsupportedError
@@ -341,7 +342,7 @@ def _with_chain(
     for name, values in folded.items():
         # Another reader needs the constant as it was.
         taken = len(readers[name]) > 1
-        names.append(_unused(f"{name}_{output}", tensors) if taken else name)
+        names.append(unused(f"{name}_{output}", tensors) if taken else name)
         tensors[names[-1]] = Tensor(names[-1], DType.FP32, values.shape, values)
     made = [Node("CONST", (), (name,)) for name in names if name not in folded]
     inputs = (x, *names, *zero_points)
@@ -357,9 +358,3 @@ def _like_weights(scale: np.ndarray, node: Node, weight: Tensor) -> np.ndarray:
     shape = _shape(weight)
     depthwise = node.op == "DEPTHWISE_CONV2D"
     return scale.reshape(shape[-2:] if depthwise else (-1, *(1 for _ in shape[1:])))
-
-
-def _unused(name: str, tensors: Mapping[str, Tensor]) -> str:
-    while name in tensors:
-        name += "'"
-    return name

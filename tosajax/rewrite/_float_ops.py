@@ -13,7 +13,7 @@ import numpy as np
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Node, arguments
-from tosajax.rewrite._draft import Draft
+from tosajax.graph.edit import Draft
 from tosajax.spec import Kind, NanMode
 
 

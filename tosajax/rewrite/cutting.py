@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection
 
 from tosajax.graph import Graph
-from tosajax.rewrite._draft import unused
+from tosajax.graph.edit import unused
 
 
 def cut(

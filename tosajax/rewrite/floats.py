@@ -7,10 +7,10 @@ from collections.abc import Set
 
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node
+from tosajax.graph.edit import Draft, in_all_parts
 from tosajax.graph.locations import matches
 from tosajax.report import UnsupportedError
 from tosajax.rewrite import _float_ops
-from tosajax.rewrite._draft import Draft, in_all_parts
 from tosajax.rewrite._float_ops import Floats
 
 _ACCUMULATORS = (DType.INT32, DType.INT48)

@@ -11,8 +11,8 @@ import numpy as np
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor, arguments
+from tosajax.graph.edit import Draft, rewritten
 from tosajax.graph.zero_points import zero_points
-from tosajax.rewrite._draft import Draft, rewritten
 from tosajax.spec import Kind, NanMode, RoundingMode
 
 # Operators that make new values of integers; others move those there are.

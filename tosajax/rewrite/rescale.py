@@ -9,7 +9,7 @@ import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
-from tosajax.rewrite._draft import Draft, rewritten
+from tosajax.graph.edit import Draft, rewritten
 from tosajax.spec import RoundingMode
 
 Rounding = Literal["single", "double", "inexact"]

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from tosajax.graph import Graph, Node
-from tosajax.rewrite._draft import Draft, rewritten
+from tosajax.graph.edit import Draft, rewritten
 
 
 def table_resolution(graph: Graph, bits: int, where: str | None = None) -> Graph:

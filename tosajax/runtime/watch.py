@@ -12,6 +12,7 @@ import numpy as np
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
+from tosajax.graph.edit import unused
 from tosajax.report import UnsupportedError
 from tosajax.runtime.executable import compile
 
@@ -122,8 +123,9 @@ def _carrying(graph: Graph) -> Graph:
             continue
         if not takes_examples(tensor):
             raise UnsupportedError(f"input {tensor.name!r} is {tensor}, without an axis of size 1")
-        flat, target = f"{tensor.name}/example", f"{tensor.name}/shape"
+        flat = unused(f"{tensor.name}/example", tensors)
         tensors[flat] = Tensor(flat, tensor.dtype, (1, math.prod(shape)))
+        target = unused(f"{tensor.name}/shape", tensors)
         sizes = np.asarray(shape, np.int64)
         tensors[target] = Tensor(target, DType.SHAPE, (len(shape),), sizes)
         nodes.append(Node("CONST_SHAPE", (), (target,)))

@@ -20,6 +20,7 @@ from tosajax import ops, spec
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Graph, Node, Tensor, arguments
+from tosajax.graph.edit import unused
 from tosajax.quant.qparams import float8_limit, reciprocal
 from tosajax.quant.recipes import Params, Weight
 from tosajax.quant.spec import FLOAT8, QSpec, Rule, act_spec, weight_spec
@@ -280,7 +281,7 @@ class _Writer:
     def _weight(self, operand: _Operand) -> str:
         """A constant of FP8."""
         name, dtype = operand.name, _dtype(operand.spec)
-        stored = self._unused(f"{name}/float8") if name in self._read_as_float else name
+        stored = unused(f"{name}/float8", self._tensors) if name in self._read_as_float else name
         if operand.channel_axes:
             self._channel_axes[name] = operand.channel_axes
         self._constant(stored, np.zeros(self._shape(name), dtype.storage), dtype)
@@ -300,11 +301,11 @@ class _Writer:
         """The product of x, of the shape of `name`, and the scale of `name` or its reciprocal."""
         axes = self._operands[name].channel_axes
         shape = tuple(n if axis in axes else 1 for axis, n in enumerate(self._shape(name)))
-        constant = self._unused(f"{name}/{factor}")
+        constant = unused(f"{name}/{factor}", self._tensors)
         self._constant(constant, np.zeros(shape, np.float32), DType.FP32)
         self._recipes[constant] = Factor(name, shape, factor == "reciprocal")
         if self._shift is None:
-            self._shift = self._unused("float8/shift")
+            self._shift = unused("float8/shift", self._tensors)
             self._constant(self._shift, np.zeros(1, np.int8), DType.INT8)
         return self._add("MUL", label, DType.FP32, name, x, constant, self._shift)
 
@@ -312,7 +313,7 @@ class _Writer:
         self, op: str, label: str, dtype: DType, like: str, *inputs: str, **attributes: Any
     ) -> str:
         """Adds a node whose output has the shape of another tensor; the name of the output."""
-        output = self._unused(label)
+        output = unused(label, self._tensors)
         self._tensors[output] = Tensor(output, dtype, self._shape(like))
         self._nodes.append(Node(op, inputs, (output,), attributes))
         return output
@@ -323,11 +324,6 @@ class _Writer:
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return self._graph.tensors[name].shape or ()
-
-    def _unused(self, name: str) -> str:
-        while name in self._tensors:
-            name += "'"
-        return name
 
 
 def _read_as_float(graph: Graph) -> set[str]:

@@ -1,4 +1,4 @@
-"""A graph on its way to another: nodes one by one, new constants, and what nothing reads gone."""
+"""Graphs made of other graphs: new names, nodes one by one, without what nothing reads."""
 
 from __future__ import annotations
 
