@@ -1,0 +1,156 @@
+"""Every snippet and command of the README and of docs/ does what the text says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from paths import DATA, ROOT
+
+import tosajax
+from tosajax import DType
+from tosajax.cli import main
+
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+DIGITS = DATA / "et_digits_cnn_a8w8"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def _readme(names: dict[str, Any], printed: str) -> None:
+    assert printed.startswith("VALID\n")
+    expected = np.load(DIGITS / "expected_ref_0.npy").reshape(-1, 10)
+    np.testing.assert_array_equal(names["scores"], expected)
+    assert any(np.any(g) for g in jax.tree.leaves(names["gradients"]))
+    assert tosajax.load("digits_int8.tosa").input_tensors[0].dtype is DType.INT8
+    right = [round(540 * row["accuracy"]) for row in names["results"]]
+    assert right == [532, 524, 408, 532, 524, 405]
+
+
+def _graphs(names: dict[str, Any], printed: str) -> None:
+    assert printed.startswith("VALID\n")
+    expected = np.load(DIGITS / "expected_ref_0.npy")
+    np.testing.assert_array_equal(names["scores"], expected)
+    np.testing.assert_array_equal(names["total"], expected.sum(axis=1, keepdims=True))
+    np.testing.assert_array_equal(np.asarray(names["y"].shape), (-1, 4))
+    assert names["reason"] in (ROOT / "docs/graphs.md").read_text()
+    assert tosajax.load("reversed.tosa").input_tensors[0].shape == (-1, 4)
+
+
+def _speed(names: dict[str, Any], printed: str) -> None:
+    assert printed.startswith("node ")
+    expected = np.load(DIGITS / "expected_ref_0.npy").reshape(-1, 10)
+    np.testing.assert_array_equal(names["first"], expected[:5])
+
+
+def _gradients(names: dict[str, Any], printed: str) -> None:
+    assert np.any(names["slopes"]["aten_convolution_default_4_weight_ohwi"])
+    assert "entries" in names["rule"]
+
+
+def _quantization(names: dict[str, Any], printed: str) -> None:
+    assert "worst: " in printed
+    assert names["same"]
+    assert tosajax.load("digits_int8.tosa").input_tensors[0].dtype is DType.INT8
+
+
+def _sweeps(names: dict[str, Any], printed: str) -> None:
+    right = [round(540 * row["accuracy"]) for row in names["results"]]
+    assert right == [532, 524, 408, 532, 524, 405]
+
+
+def _comparing(names: dict[str, Any], printed: str) -> None:
+    assert "rescale_default_3" in names["culprit"].tensor
+    rows = [line.split() for line in printed.splitlines()]
+    by_name = {row[0].removeprefix("tosa_").replace("_default", ""): row for row in rows if row}
+    told = re.findall(
+        r"^\| (\w+) \| [A-Z0-9]+ \|(.*?)\| et_", (ROOT / "README.md").read_text(), re.M
+    )
+    assert len(told) == 4
+    for name, cells in told:  # the table of the README
+        found = by_name[name]
+        differ, largest, sqnr, alone = (cell.strip(" *") for cell in cells.strip("| ").split("|"))
+        assert (differ, largest) == (f"{float(found[4]):.2f}", found[5])
+        assert (sqnr, alone) == (found[7], found[10])
+
+
+def _hifi_guide(names: dict[str, Any], printed: str) -> None:
+    assert all(np.any(g) for g in names["better"])
+    assert names["row"].dtype == np.int16
+
+
+# What is left of the snippets of a page, and what they printed.
+CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {
+    "README.md": _readme,
+    "docs/comparing.md": _comparing,
+    "docs/compliance.md": lambda names, printed: None,  # the snippet itself asserts
+    "docs/gradients.md": _gradients,
+    "docs/graphs.md": _graphs,
+    "docs/hifi_guide.md": _hifi_guide,
+    "docs/quantization.md": _quantization,
+    "docs/speed.md": _speed,
+    "docs/sweeps.md": _sweeps,
+}
+
+
+def test_pages_with_snippets():
+    assert sorted(page for page in PAGES if blocks(page, "python")) == sorted(CHECKS)
+
+
+@pytest.mark.parametrize("page", CHECKS)
+def test_snippets_run(page, tmp_path, monkeypatch, capsys):
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for snippet in blocks(page, "python"):
+        exec(compile(snippet, page, "exec"), names)
+    CHECKS[page](names, capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        line
+        for block in blocks("docs/command_line.md", "sh")
+        for line in block.splitlines()
+        if line.startswith("tosajax")
+    ],
+)
+def test_commands_run(command, tmp_path, monkeypatch, capsys):
+    for name in ("model.tosa", "single.tosa"):
+        (tmp_path / name).symlink_to(DIGITS / "model.tosa")
+    (tmp_path / "x.npy").symlink_to(DATA / "digits_test" / "inputs_0.npy")
+    np.save(tmp_path / "real.npy", np.load(tmp_path / "x.npy")[:4].astype(np.float32))
+    (tmp_path / "labels.npy").symlink_to(DATA / "digits_test" / "labels.npy")
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(command)[1:]) == 0
+
+
+def test_ci_finds_its_commands():
+    """.ci/run takes these two blocks by their markers."""
+    for marker, word in (("main job", "examples/run_int8_network.py"), ("tests", "pytest")):
+        text = (ROOT / "README.md").read_text()
+        found = re.search(rf"^<!-- ci: {marker} -->\n```sh\n(.*?)^```$", text, re.S | re.M)
+        assert found is not None
+        assert word in found[1]
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 900
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md"])
+def test_links_and_paths_exist(page):
+    text = (ROOT / page).read_text()
+    for path in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+        assert ((ROOT / page).parent / path).exists(), path
+    for path in re.findall(r"`((?:tosajax|tests|examples|tools|docs)/[\w./]*)`", text):
+        assert (ROOT / path).exists(), path
