@@ -27,7 +27,7 @@ COMPUTING = [operator for operator in OPERATORS if operator.inputs]
 # XLA fuses a product into a sum, which eager execution rounds by itself.
 FUSED = {"DEPTHWISE_CONV2D", "RESIZE"}
 # XLA adds up float products in another order where one of their operands is batched alone.
-REORDERED = {"MATMUL": ("a", "b"), "CONV2D": ("weight",)}
+REORDERED = {"MATMUL": ("a", "b"), "CONV2D": ("weight",), "CONV3D": ("weight",)}
 
 Operands = dict[str, jax.Array]
 Axes = dict[str, int | None]

@@ -28,8 +28,8 @@ sys.path.insert(0, str(ROOT))
 
 from examples import digits
 
-DITHERS, DIRECTIONS, IMAGES, TRAINING_STEPS = 24, 14, 64, 200
-CORRELATION = 0.85
+DITHERS, DIRECTIONS, IMAGES, TRAINING_STEPS = 24, 56, 64, 200
+CORRELATION = 0.75
 # The convolutions, and the tensors in whose units they end.
 OUTPUTS = {"conv1": "relu1", "conv2": "relu2", "conv3": "conv3"}
 Draw = Callable[[jax.Array, tuple[int, ...]], jax.Array]
