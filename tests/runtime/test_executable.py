@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import chex
 import jax
@@ -16,7 +18,8 @@ import pytest
 from oracle.wide import operations_of_64_bits
 
 import tosajax
-from tosajax import Builder, DType, Graph, Tensor, TosaError
+from tosajax import Builder, DType, Graph, Tensor, TosaError, validation
+from tosajax.graph import model
 from tosajax.runtime.compiled import persistent_cache
 from tosajax.runtime.inputs import accept
 
@@ -362,3 +365,29 @@ def test_the_users_options_come_back_after_an_error(tmp_path):
         assert getattr(jax.config, OPTIONS[0]) == str(tmp_path)
         raise RuntimeError
     assert [getattr(jax.config, name) for name in OPTIONS] == before
+
+
+@pytest.mark.parametrize("shape", [(-1, 4), (1, 4)])
+def test_a_graph_is_checked_and_sorted_once(shape, monkeypatch):
+    calls: Counter[str] = Counter()
+
+    def counted(module: Any, name: str) -> None:
+        function = getattr(module, name)
+
+        def call(*args: Any) -> Any:
+            calls[name] += 1
+            return function(*args)
+
+        monkeypatch.setattr(module, name, call)
+
+    b = Builder()
+    x = b.input("x", DType.INT32, shape)
+    y = b.op("ADD", b.op("MUL", x, x, b.const([0], DType.INT8)), x)
+    graph = b.graph([y])
+    backwards = dataclasses.replace(graph, nodes=graph.nodes[::-1])
+    counted(validation, "structure_findings")
+    counted(validation, "form_findings")
+    counted(model, "_sorted")
+    (y,) = tosajax.compile(backwards, batch=3)(np.full((3, 4), 5, np.int32))
+    np.testing.assert_array_equal(y, np.full((3, 4), 30))
+    assert calls == {"structure_findings": 1, "form_findings": len(graph.nodes), "_sorted": 1}

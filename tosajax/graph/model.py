@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import operator
 from collections import Counter
@@ -275,13 +276,11 @@ class Graph:
         Raises:
           TosaError: the nodes form a cycle.
         """
-        producer = {name: node for node in self.nodes for name in node.outputs}
-        done: set[int] = set()
-        order: list[Node] = []
-        for root in self.nodes:
-            for node in _post_order(root, producer, done):
-                order.append(node)
-        return tuple(order)
+        return self._order
+
+    @functools.cached_property
+    def _order(self) -> tuple[Node, ...]:
+        return self.nodes if _in_order(self.nodes) else _sorted(self.nodes)
 
     def walk(self) -> Iterator[Graph]:
         """This graph and all subgraphs."""
@@ -327,6 +326,22 @@ class Graph:
     def _types_of(self, node: Node) -> str:
         known = [self.tensors[name] for name in node.outputs if name in self.tensors]
         return html.listed([str(tensor) for tensor in known])
+
+
+def _in_order(nodes: Sequence[Node]) -> bool:
+    """Whether each node stands after those it reads from."""
+    ahead = Counter(name for node in nodes for name in node.outputs)
+    for node in nodes:
+        if any(ahead[name] for name in node.inputs):
+            return False
+        ahead.subtract(node.outputs)
+    return True
+
+
+def _sorted(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    producer = {name: node for node in nodes for name in node.outputs}
+    done: set[int] = set()
+    return tuple(node for root in nodes for node in _post_order(root, producer, done))
 
 
 def _post_order(root: Node, producer: Mapping[str, Node], done: set[int]) -> Iterator[Node]:

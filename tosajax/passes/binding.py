@@ -42,6 +42,15 @@ def bind(
     if not graph.is_dynamic:
         return graph
     check_form(graph)
+    return bind_formed(graph, batch, shapes)
+
+
+def bind_formed(
+    graph: Graph,
+    batch: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Graph:
+    """`bind` of a graph with open dimensions that passed `check_form`."""
     inputs = [_bound_input(tensor, batch, shapes or {}) for tensor in graph.input_tensors]
     return _bound(graph, inputs, declared_variables(graph))
 

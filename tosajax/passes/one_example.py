@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tosajax import spec
 from tosajax.checks import Call
 from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments, declared_variables
-from tosajax.passes.binding import bind
+from tosajax.passes.binding import bind_formed
 from tosajax.report import TosaError
 from tosajax.spec import Kind
 
@@ -31,7 +31,8 @@ def one_example(graph: Graph) -> Graph | None:
     """The graph of one example, where a batch of them is known to be computed one by one.
 
     Args:
-      graph: every input has an open first dimension, or none that could be taken for one.
+      graph: has passed `check_form`; every input has an open first dimension, or none that could
+        be taken for one.
 
     Returns:
       The graph bound to a batch of 1, or None where examples may depend on each other.
@@ -42,7 +43,7 @@ def one_example(graph: Graph) -> Graph | None:
         if not tensor.shape or tensor.shape[0] == 1 or DYNAMIC in tensor.shape[1:]:
             return None
     try:
-        one, two = (bind(graph, batch=size) for size in (1, 2))
+        one, two = (bind_formed(graph, size) for size in (1, 2))
     except (TosaError, ValueError):
         return None
     own = {t.name for t in graph.input_tensors if t.shape and t.shape[0] == DYNAMIC}

@@ -19,7 +19,7 @@ from tosajax.lowering.build import build, to_device
 from tosajax.lowering.run import CustomOps, Params, Program
 from tosajax.lowering.variables import State, Variable, initial_state
 from tosajax.ops._platform import ANY, Platform, at_hand
-from tosajax.passes.binding import bind
+from tosajax.passes.binding import bind_formed
 from tosajax.passes.folding import fold
 from tosajax.passes.one_example import one_example
 from tosajax.report import Report, UnsupportedError
@@ -38,7 +38,7 @@ from tosajax.runtime.compiled import compiler_options, persistent_cache, trace
 from tosajax.runtime.cost import Cost, Explanation, cost, peak_bytes
 from tosajax.runtime.inputs import accept
 from tosajax.spec.target import Target, target_of
-from tosajax.validation import check_form, validate
+from tosajax.validation import check_form, validate_formed
 
 # Tensors of a micro-batch that are alive at a time and stay in the cache.
 _CACHE_BYTES = 2**24
@@ -309,8 +309,8 @@ class Executable:
             graph = self.graph
             if graph.is_dynamic:
                 known = {n: s for n, s in zip(names, shapes, strict=True) if s is not None}
-                graph = bind(graph, shapes=known)
-            self.report = validate(graph, self.target)
+                graph = bind_formed(graph, shapes=known)
+            self.report = validate_formed(graph, self.target)
             self.report.raise_errors()
             program, params = self._build(graph, platform)
             self._add_variables(graph)
@@ -431,6 +431,8 @@ def _shapes(inputs: Sequence[jax.Array]) -> Shapes:
 def with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, int | None]:
     """The graph to run, and of how many examples side by side if it is a graph of one.
 
+    The graph has passed `check_form`.
+
     Raises:
       TosaError: a graph of open batch is illegal.
     """
@@ -438,11 +440,11 @@ def with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, 
         return graph, None
     if not graph.is_dynamic:
         return graph, batch
-    bound = bind(graph, batch=batch)
+    bound = bind_formed(graph, batch)
     one = one_example(graph)
     if one is None:
         return bound, None
-    validate(bound, target).raise_errors()
+    validate_formed(bound, target).raise_errors()
     return one, batch
 
 

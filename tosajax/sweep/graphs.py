@@ -33,7 +33,7 @@ from tosajax.sweep.subject import (
     check_whole,
     fields_of,
 )
-from tosajax.validation import validate
+from tosajax.validation import check_form, validate_formed
 
 _ROUNDING_KEY = "rounding mode"
 _ROUNDINGS = ("single", "double")  # "inexact" cannot be traced beside them
@@ -237,7 +237,9 @@ def of_graph(
       TosaError: the graph is illegal.
       ValueError: there are more or fewer scales than tensors.
     """
-    validate(with_batch(graph, Target.everything(), 1)[0]).raise_errors()
+    check_form(graph)
+    everything = Target.everything()
+    validate_formed(with_batch(graph, everything, 1)[0], everything).raise_errors()
     known = _Quantization(
         _qparams_of("input_quant", graph.input_tensors, input_quant),
         _qparams_of("output_quant", graph.output_tensors, output_quant),

@@ -18,7 +18,7 @@ from tosajax.validation.needs import Need, smallest
 from tosajax.validation.structure import structure_findings, tensor_findings
 from tosajax.validation.table import form_findings, node_findings
 
-__all__ = ["check_form", "validate"]
+__all__ = ["check_form", "validate", "validate_formed"]
 
 
 def validate(graph: Graph, target: Target | str | None = None) -> Report:
@@ -36,17 +36,25 @@ def validate(graph: Graph, target: Target | str | None = None) -> Report:
       TypeError: an argument is of another type.
     """
     check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
-    target = target_of(target)
+    return _report(graph, target_of(target), formed=False)
+
+
+def validate_formed(graph: Graph, target: Target) -> Report:
+    """`validate` of a graph that passed `check_form`, or that was made of such a graph."""
+    return _report(graph, target, formed=True)
+
+
+def _report(graph: Graph, target: Target, *, formed: bool) -> Report:
     findings: list[Finding] = []
     needs: list[Need] = []
     variables = declared_variables(graph)
     for depth, part in _nested(graph):
-        structure = list(structure_findings(part))
+        structure = [] if formed else list(structure_findings(part))
         findings += structure
         findings += tensor_findings(part, target)
         around = Surroundings(part.subgraphs, variables, depth, target.limits.MAX_NESTING)
         for node in part.nodes if not structure else ():
-            form = list(form_findings(node, part))
+            form = [] if formed else list(form_findings(node, part))
             findings += form or node_findings(node, part, around, target, needs)
     return Report(tuple(findings), smallest(needs))
 
