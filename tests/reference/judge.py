@@ -47,7 +47,7 @@ _BOUNDS: dict[str, Callable[..., np.ndarray]] = {
 }
 # Operators that move elements keep every bit, of subnormals and signed zeros too.
 _MOVING = ("data_layout", "data_nodes", "scatter_gather", "elementwise_ternary")
-_DOT_PRODUCTS = ("conv", "matmul", "fft")
+_DOT_PRODUCTS = ("conv", "fft", "products")
 
 
 class Kind(enum.Enum):

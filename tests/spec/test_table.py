@@ -260,3 +260,35 @@ def test_levels():
 def test_a_row_may_need_several(names: str, supported: bool):
     (row,) = [r for r in OPERATORS["CAST"].types if r.mode == "bf16 to fp8e4m3"]
     assert row.supported_by(frozenset(names.split())) is supported
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs"),
+    [
+        ("CONV2D", (3,), (0,)),
+        ("CONV3D", (4,), (0,)),
+        ("DEPTHWISE_CONV2D", (2,), (2, 3)),
+        ("TRANSPOSE_CONV2D", (3,), (0,)),
+        ("MATMUL", (1,), (2,)),
+    ],
+)
+def test_channel_axes(name, inputs, outputs):
+    assert spec.OPERATORS[name].channel_axes == (inputs, outputs)
+
+
+def test_what_is_told_of_an_operator():
+    told = {
+        what: {name for name, operator in spec.OPERATORS.items() if getattr(operator, what)}
+        for what in ("is_elementwise", "moves", "is_function")
+    }
+    assert {"ADD", "TABLE", "SELECT", "EXP", "CAST", "RESCALE", "CLAMP"} <= told["is_elementwise"]
+    assert told["moves"] == {
+        *("CONCAT", "PAD", "RESHAPE", "REVERSE", "SLICE", "TILE", "TRANSPOSE"),
+        *("GATHER", "SCATTER"),
+    }
+    assert not told["moves"] & told["is_elementwise"]
+    assert spec.OPERATORS.keys() - told["is_function"] == {
+        *("COND_IF", "WHILE_LOOP", "CUSTOM", "VARIABLE", "VARIABLE_READ", "VARIABLE_WRITE"),
+    }
+    with pytest.raises(ValueError, match="ADD has no weights"):
+        _ = spec.OPERATORS["ADD"].channel_axes

@@ -21,8 +21,6 @@ from tosajax.spec import Form, Kind
 _PREPARED = frozenset(
     {"weight", "weight_zp", "input_zp", "output_zp", "b", "a_zp", "b_zp", "shift"}
 )
-# Chapters whose operators only move elements.
-MOVING = ("data_layout", "scatter_gather")
 
 
 def operator_step(node: Node, tensors: Mapping[str, Tensor], context: Context) -> Step:
@@ -42,7 +40,7 @@ def operator_step(node: Node, tensors: Mapping[str, Tensor], context: Context) -
         else:
             names.append(name)
     kernel = _with_fixed(getattr(context.kernels, node.op.lower()), fixed, static)
-    if context.prepare and operator.chapter in MOVING:
+    if context.prepare and operator.moves:
         kernel = _by_bits(kernel)
     require = RULES[node.op].require if context.report_unpredictable else None
     broken = _with_fixed(require, fixed, static) if require else None

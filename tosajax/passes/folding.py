@@ -14,10 +14,7 @@ from tosajax.checks import RULES
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.build import build
-from tosajax.lowering.operators import MOVING
 
-# Operators that do, or hold, more than their results say.
-_KEPT = {"COND_IF", "WHILE_LOOP", "CUSTOM", "VARIABLE", "VARIABLE_READ", "VARIABLE_WRITE"}
 _LARGE = 2**16  # elements
 
 
@@ -58,13 +55,15 @@ def fold(graph: Graph, *, keep_required: bool = False) -> Graph:
 
 
 def _is_kept(node: Node, keep_required: bool) -> bool:
-    return node.op in _KEPT or (keep_required and RULES[node.op].require is not None)
+    if not spec.OPERATORS[node.op].is_function:
+        return True
+    return keep_required and RULES[node.op].require is not None
 
 
 def _is_exact(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether the node has the same bits run by itself, outside a compiled graph."""
     types = {tensors[name].dtype for name in (*node.inputs, *node.outputs)}
-    if spec.OPERATORS[node.op].chapter in MOVING:
+    if spec.OPERATORS[node.op].moves:
         return DType.BF16 not in types
     return not any(dtype.is_float for dtype in types)
 

@@ -16,16 +16,6 @@ from tosajax.passes.binding import bind_formed
 from tosajax.report import TosaError
 from tosajax.spec import Kind
 
-# Operators of these chapters compute each element from the elements at its place.
-_ELEMENTWISE = {
-    "activation",
-    "elementwise_binary",
-    "elementwise_unary",
-    "elementwise_ternary",
-    "comparison",
-    "type_conversion",
-}
-
 
 def one_example(graph: Graph) -> Graph | None:
     """The graph of one example, where a batch of them is known to be computed one by one.
@@ -67,15 +57,15 @@ def _grows(one: Tensor, two: Tensor) -> bool:
 
 def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
     """Whether example n of each output comes from example n of the inputs alone."""
-    call, chapter = Call(node, graph.tensors), spec.OPERATORS[node.op].chapter
+    call, operator = Call(node, graph.tensors), spec.OPERATORS[node.op]
     others = [graph.tensors[name] for name in node.inputs if name not in own]
     if node.op == "RESCALE":
         return len(call.output.shape) > 1 or not call.per_channel
     if node.op in ("TABLE", "MUL"):  # whose last input is no operand
         return node.inputs[-1] not in own and _broadcasts(others[:-1], call.output)
-    if chapter in _ELEMENTWISE or node.op == "IDENTITY":
+    if operator.is_elementwise or node.op == "IDENTITY":
         return _broadcasts(others, call.output)
-    if chapter == "reduction":
+    if operator.chapter == "reduction":
         return call.axis != 0
     if batched := _batched(node):
         return batched <= own and own.isdisjoint(set(node.inputs) - batched)

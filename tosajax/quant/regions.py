@@ -19,16 +19,8 @@ from tosajax import spec
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.build import lower
 
-# Chapters whose operators work on each element by itself.
-_ELEMENTWISE = (
-    "activation",
-    "comparison",
-    "elementwise_binary",
-    "elementwise_ternary",
-    "elementwise_unary",
-)
 # Chapters whose operators round what they computed in a wider type, where a CLAMP costs nothing.
-_ROUNDING = ("conv", "elementwise_binary", "matmul", "pool", "reduction")
+_ROUNDING = ("conv", "elementwise_binary", "pool", "products", "reduction")
 # Operators that integers compute as well as a table would; so is MUL by a constant.
 _LINEAR = ("ADD", "CLAMP", "NEGATE", "SUB")
 
@@ -147,8 +139,11 @@ def _is_elementwise(node: Node, operands: Sequence[str], tensors: Mapping[str, T
     Operands of one source have one shape, its own, so that none of them is broadcast.
     """
     constants = [tensors[name] for name in node.inputs if name not in operands]
-    return spec.OPERATORS[node.op].chapter in _ELEMENTWISE and all(
-        math.prod(tensor.shape or ()) == 1 for tensor in constants
+    operator = spec.OPERATORS[node.op]
+    return (
+        operator.is_elementwise
+        and operator.chapter != "type_conversion"
+        and all(math.prod(tensor.shape or ()) == 1 for tensor in constants)
     )
 
 

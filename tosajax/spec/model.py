@@ -102,6 +102,13 @@ class TypeRow:
         return any(need <= names for need in self.needs)
 
 
+class ChannelAxes(NamedTuple):
+    """Where channels lie in the weights of a convolution, or in the second operand of MATMUL."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class Operator:
     """One operator: its arguments in the order of the specification, and its type rows."""
@@ -123,6 +130,41 @@ class Operator:
     @property
     def outputs(self) -> tuple[Argument, ...]:
         return tuple(a for a in self.arguments if a.kind is Kind.OUTPUT)
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether each element of the result is computed from the elements at its place."""
+        return self.chapter.startswith("elementwise_") or self.chapter in (
+            "activation",
+            "comparison",
+            "type_conversion",
+        )
+
+    @property
+    def moves(self) -> bool:
+        """Whether the elements of the result are elements of the inputs, elsewhere."""
+        return self.chapter in ("data_layout", "scatter_gather")
+
+    @property
+    def is_function(self) -> bool:
+        """Whether its results follow from its inputs, by the specification alone."""
+        return self.chapter not in ("control_flow", "custom", "variable")
+
+    @property
+    def channel_axes(self) -> ChannelAxes:
+        """Of an operator that multiplies by weights.
+
+        Raises:
+          ValueError: it does not.
+        """
+        if self.chapter not in ("conv", "products"):
+            raise ValueError(f"{self.name} has no weights")
+        x, weight, output = (list(a.dims or ()) for a in (*self.inputs[:2], self.outputs[0]))
+        factors = output[-1].replace(" ", "").split("*")
+        return ChannelAxes(
+            tuple(axis for axis, name in enumerate(weight) if name == x[-1]),
+            tuple(axis for axis, name in enumerate(weight) if name in factors),
+        )
 
     @property
     def needs_out_type(self) -> bool:

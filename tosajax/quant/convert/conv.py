@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Node
 from tosajax.quant.convert.converter import Accumulator, Converter
@@ -13,22 +14,23 @@ from tosajax.report import UnsupportedError
 
 
 def conv2d(c: Converter, node: Node) -> None:
-    _convolution(c, node, (0,))
+    _convolution(c, node)
 
 
 def conv3d(c: Converter, node: Node) -> None:
-    _convolution(c, node, (0,))
+    _convolution(c, node)
 
 
 def depthwise_conv2d(c: Converter, node: Node) -> None:
-    _convolution(c, node, (2, 3))
+    _convolution(c, node)
 
 
 def transpose_conv2d(c: Converter, node: Node) -> None:
-    _convolution(c, node, (0,))
+    _convolution(c, node)
 
 
-def _convolution(c: Converter, node: Node, channel_axes: tuple[int, ...]) -> None:
+def _convolution(c: Converter, node: Node) -> None:
+    channel_axes = spec.OPERATORS[node.op].channel_axes.outputs
     (input, weight, bias), (output,) = node.inputs[:3], node.outputs
     if c.constant(bias) is None:
         raise UnsupportedError(f"{node.title}: bias {bias!r} is not constant")

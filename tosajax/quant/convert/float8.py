@@ -153,7 +153,8 @@ class _Asked:
         for position, name in enumerate(_products(self._graph, node)):
             if position == 1 and self._graph.tensors[name].values is not None:
                 wanted = weight_spec(self._rules, self._titles(node.outputs[0], name))
-                axes = _channel_axes(node) if wanted.per_channel else ()
+                channels = spec.OPERATORS[node.op].channel_axes.outputs
+                axes = channels if wanted.per_channel else ()
                 found.append(_Operand(name, wanted, axes))
             else:
                 found.append(_Operand(name, self.act_spec(name), ()))
@@ -173,17 +174,6 @@ def _products(graph: Graph, node: Node) -> tuple[str, ...]:
     multiplies = spec.OPERATORS[node.op].chapter == "conv" or node.op == "MATMUL"
     is_float = multiplies and graph.tensors[node.inputs[0]].dtype.is_float
     return node.inputs[:2] if is_float else ()
-
-
-def _channel_axes(node: Node) -> tuple[int, ...]:
-    """The axes of a weight's output channels."""
-    match node.op:
-        case "MATMUL":
-            return (2,)
-        case "DEPTHWISE_CONV2D":
-            return (2, 3)
-        case _:
-            return (0,)
 
 
 def _dtype(spec: QSpec) -> DType:

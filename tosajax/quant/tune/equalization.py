@@ -9,13 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax import spec
 from tosajax.graph import Graph, Node
 from tosajax.quant.calibration import known_values
 from tosajax.quant.model import QModel
 
-# The axes of a weight's output and input channels; what is depthwise has the same for both.
-_OUTPUTS = {"CONV2D": (0,), "CONV3D": (0,), "TRANSPOSE_CONV2D": (0,), "DEPTHWISE_CONV2D": (2, 3)}
-_INPUTS = {"CONV2D": (3,), "CONV3D": (4,), "TRANSPOSE_CONV2D": (3,), "DEPTHWISE_CONV2D": (2,)}
 # What gives c * y for c * x, each channel by itself, c > 0.
 _HOMOGENEOUS = ("MAX_POOL2D", "AVG_POOL2D", "CLAMP", "PAD", "RESIZE")
 
@@ -64,23 +62,22 @@ def find_pairs(graph: Graph) -> Iterator[Pair]:
         for name in dict.fromkeys(node.inputs):
             readers.setdefault(name, []).append(node)
     for node in graph.ordered_nodes():
-        if node.op not in _OUTPUTS or not _constant(graph, node):
+        if not _convolves(node) or not _constant(graph, node):
             continue
         name = node.outputs[0]
         while (reader := _sole(graph, readers, name)) and _passes(reader, graph):
             name = reader.outputs[0]
-        if (
-            reader
-            and reader.op in _INPUTS
-            and reader.inputs[0] == name
-            and _constant(graph, reader)
-        ):
+        if reader and _convolves(reader) and reader.inputs[0] == name and _constant(graph, reader):
             yield Pair(node, reader)
 
 
 def _sole(graph: Graph, readers: Mapping[str, list[Node]], name: str) -> Node | None:
     found = readers.get(name, [])
     return found[0] if len(found) == 1 and name not in graph.outputs else None
+
+
+def _convolves(node: Node) -> bool:
+    return spec.OPERATORS[node.op].chapter == "conv"
 
 
 def _constant(graph: Graph, node: Node) -> bool:
@@ -102,7 +99,8 @@ def _no_limit(node: Node) -> bool:
 
 def _scaled(pair: Pair, values: Mapping[str, Any]) -> dict[str, Any]:
     (_, weight, bias), (_, after, _) = (node.inputs[:3] for node in pair)
-    outputs, inputs = _OUTPUTS[pair.first.op], _INPUTS[pair.second.op]
+    outputs = spec.OPERATORS[pair.first.op].channel_axes.outputs
+    inputs = spec.OPERATORS[pair.second.op].channel_axes.inputs
     before = _largest(values[weight], outputs).reshape(-1)
     behind = _largest(values[after], inputs).reshape(-1)
     used = (before > 0) & (behind > 0)
