@@ -70,7 +70,7 @@ def _damages(graph: Graph, quick: bool) -> Iterator[tuple[str, Graph, Node]]:
 
 
 def _narrows(graph: Graph, node: Node) -> bool:
-    """Whether a RESCALE makes int8 of sums of products, whose factors are no powers of two."""
+    """Whether a RESCALE makes int8 of sums of products, whose factors are not powers of two."""
     made_by = {name: n.op for n in graph.nodes for name in n.outputs}
     return made_by[node.inputs[0]].endswith("CONV2D")
 

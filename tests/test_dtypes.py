@@ -235,5 +235,5 @@ def test_values_that_do_not_fit_are_refused(dtype, values):
 
 
 def test_range_of_a_type_that_is_no_integer():
-    with pytest.raises(TypeError, match="FP32 is no integer type"):
+    with pytest.raises(TypeError, match="FP32 is not an integer type"):
         _ = DType.FP32.maximum

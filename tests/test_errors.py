@@ -35,7 +35,7 @@ EXAMPLES = [
     UnsupportedError("CUSTOM"),
     NNLibParamError("xa_nn_matXvec", "acc_shift", 99, "within [-31, 31]"),
     NNLibConfigError("GRU", FAULT),
-    BenchError("'-x' is no option"),
+    BenchError("'-x' is not an option"),
     ReadError(FileNotFoundError(2, "No such file or directory", "images.npy")),
 ]
 

@@ -57,10 +57,10 @@ class DType(enum.Enum):
         """Largest value of an integer type.
 
         Raises:
-          TypeError: this is no integer type.
+          TypeError: this is not an integer type.
         """
         if not self.is_integer:
-            raise TypeError(f"{self.name} is no integer type")
+            raise TypeError(f"{self.name} is not an integer type")
         return (1 << (_INTEGER_BITS[self] - 1)) - 1
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ def to_storage(values: object, dtype: DType) -> np.ndarray:
     """Converts values to `dtype.storage`; floats may be rounded, integers must not change.
 
     Raises:
-      ValueError: a value is no integer, or beyond the bits of the type.
+      ValueError: a value is not an integer, or beyond the bits of the type.
     """
     array = np.asarray(values)
     with np.errstate(invalid="ignore", over="ignore"):

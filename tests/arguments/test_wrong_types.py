@@ -15,12 +15,12 @@ from tosajax.graph import arguments
 each_row = pytest.mark.parametrize(("operator", "row"), ROWS, ids=ROW_IDS)
 each_operator = pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
 
-# A multiplier is no column of RESCALE's rows: e-rules compare it with scale32.
+# A multiplier is not a column of RESCALE's rows: e-rules compare it with scale32.
 OF_NO_COLUMN = {("RESCALE", "multiplier")}
 
 
 def _tested(graph: Graph) -> Node:
-    """The node that is no constant, or the only one."""
+    """The node that is not a constant, or the only one."""
     return graph.nodes[-1]
 
 

@@ -44,7 +44,7 @@ def test_gather(count, width):
 @pytest.mark.parametrize(("count", "width"), [(2, 1), (4, 3), (5, 5), (9, 2)])
 def test_scatter(count, width):
     indices = _indices(count, width)
-    # One index in two batches is no repetition; two that are out of range write nothing.
+    # One index in two batches is not a repetition; two that are out of range write nothing.
     for at, rows in enumerate(([[0] * width] * 2, [[-1] * width, [count] * width])):
         indices[at] = rows
     wanted = []

@@ -202,7 +202,7 @@ def test_flush_keeps_signs_and_normal_values():
 
 
 WRONG = {
-    "unknown": (("NOPE", np.ones(1), _one(1)), {}, ValueError, "'NOPE' is no operator"),
+    "unknown": (("NOPE", np.ones(1), _one(1)), {}, ValueError, "'NOPE' is not an operator"),
     "inside": (("COND_IF", np.ones(1), _one(1)), {}, ValueError, "COND_IF has no result"),
     "shape": (
         ("ADD", np.ones(2), _one(1)),

@@ -208,7 +208,7 @@ def _with_padding_as_data(
 @pytest.mark.parametrize(
     ("op", "inputs", "attributes", "message"),
     [
-        ("ADD", {}, {}, "ADD is no dot product"),
+        ("ADD", {}, {}, "ADD is not a dot product"),
         ("MATMUL", {"a": (1, 2, 3)}, {}, "MATMUL: shapes of a, expected a, b"),
         ("MATMUL", {"a": (2, 3), "b": (1, 3, 2)}, {}, "a has rank 2, expected 3"),
         ("REDUCE_SUM", {"input": (2, 3)}, {}, "attributes .., expected .'axis'."),
@@ -224,7 +224,7 @@ def test_wrong_use(op: str, inputs: dict, attributes: dict, message: str):
 
 
 def test_integers_are_refused():
-    with pytest.raises(TypeError, match="int32 is no float type"):
+    with pytest.raises(TypeError, match="int32 is not a float type"):
         compliance.dot_products("REDUCE_SUM", {"input": np.ones((2, 3), np.int32)}, axis=0)
 
 

@@ -175,7 +175,7 @@ def _reciprocal(value: int) -> tuple[int, int]:
 
 def test_reciprocal_scale():
     near = {v for v in near_powers(31) if v > 0}
-    # 2**30 + 1 is the one value below 2**31 whose multiplier, 2**31, is no int32.
+    # 2**30 + 1 is the one value below 2**31 whose multiplier, 2**31, is not an int32.
     values = sorted({*range(1, 100_001), *near, 2**31 - 1} - {2**30 + 1})
     multiplier, shift = reciprocal_scale(np.array(values))
     assert (multiplier.dtype, shift.dtype) == (np.int32, np.int8)

@@ -270,7 +270,7 @@ def test_second_derivatives_are_those_of_the_surrogate(name):
 
 
 def draw(graph: Graph, rng: np.random.Generator) -> Arrays:
-    """Values of every operand that is no shape, by tensor name."""
+    """Values of every operand that is not a shape, by tensor name."""
     node, output = graph.nodes[-1], graph.output_tensors[0].dtype
     found = draw_operands(spec.OPERATORS[node.op], graph, rng)
     found = {name: values[-1] for name, values in found.items()}
@@ -307,7 +307,7 @@ def draw(graph: Graph, rng: np.random.Generator) -> Arrays:
 
 
 def has_gradient(x: np.ndarray | jax.Array) -> bool:
-    """Whether it is no condition, and no zero point of floats."""
+    """Whether it is not a condition, and no zero point of floats."""
     integer = jnp.issubdtype(x.dtype, jnp.integer)
     return x.dtype != np.bool_ and (integer or x.shape != (1,) or bool(np.any(x)))
 

@@ -231,9 +231,9 @@ REFUSED = {
     "matXvec -acc_shift 2147483648": ["-acc_shift is 2147483648, expected within"],
     "matXvec -rows 1.5": ["-rows is '1.5', expected an integer"],
     "matXvec -rows": ["-rows is the last word, expected a value"],
-    "matXvec -rowz 3": ["'-rowz' is no option"],
-    "matXvec rows 3": ["'rows' is no option"],
-    "matXvec ---rows 3": ["'---rows' is no option"],
+    "matXvec -rowz 3": ["'-rowz' is not an option"],
+    "matXvec rows 3": ["'rows' is not an option"],
+    "matXvec ---rows 3": ["'---rows' is not an option"],
     "matXvec -verify 2": ["-verify is 2, expected one of 0, 1"],
     "matXvec -activation relu7": ["-activation is relu7, expected one of bypass, sigmoid"],
     "matXvec -mat_precision 9": ["-mat_precision is 9, expected one of 8, 16, -1, -3, -5"],
@@ -1056,7 +1056,7 @@ def test_files_that_cannot_be_read_give_2(bench, name, option):
     else:
         os.makedirs(missing)
     assert bench.run(name, **size, **{option: missing}) == 2
-    assert bench.refused(repr(target), "is no regular file"), bench.err
+    assert bench.refused(repr(target), "is not a regular file"), bench.err
     os.rmdir(target)
     for length in (0, 1, 99999):
         with open(target, "wb") as file:
@@ -1098,9 +1098,9 @@ def test_files_that_cannot_be_written_give_2_before_any_work(bench, monkeypatch)
     os.mkfifo(bench.path("fifo"))
     for path, text in (
         (bench.path("no/out"), "there is no folder"),
-        (bench.path("folder"), "is no regular file"),
-        (bench.path("fifo"), "is no regular file"),
-        ("/dev/null", "is no regular file"),
+        (bench.path("folder"), "is not a regular file"),
+        (bench.path("fifo"), "is not a regular file"),
+        ("/dev/null", "is not a regular file"),
         ("\0", "null"),
     ):
         assert bench.run("pool", write_file=1, write_out_file_name=path) == 2

@@ -335,7 +335,7 @@ def test_patches_stay_small(name, monkeypatch, rng):
     expected = jax.jit(function)(*inputs)
     for limit in (1, 150):
         monkeypatch.setattr(_exact_conv, "_MAX_PATCH_BYTES", limit)
-        # A new function: the limit is no argument of the old one.
+        # A new function: the limit is not an argument of the old one.
         again = jax.jit(lambda *inputs: function(*inputs))
         np.testing.assert_array_equal(again(*inputs), expected)
 

@@ -185,7 +185,7 @@ class Models:
         return optax.softmax_cross_entropy_with_integer_labels(scores, labels).mean()
 
     def _forward(self, params: Any, x: jax.Array) -> dict[str, Any]:
-        """Every tensor that is no constant."""
+        """Every tensor that is not a constant."""
         tensors = self.model.graph.tensors
         names = [name for name in tensors if tensors[name].values is None]
         values = self.model.with_outputs(*names).integers(params, x)

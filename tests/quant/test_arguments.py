@@ -244,7 +244,7 @@ def test_a_graph_of_integers_is_for_lift(model, params):
 
 
 def test_inputs_of_other_kinds(model, params):
-    """What is no example is named, and not handed to JAX."""
+    """What is not an example is named, and not handed to JAX."""
     integers = np.zeros((1, 2, 2, 3), np.int8)
     with pytest.raises(TypeError, match="input 'image' has type int8, expected floats"):
         tq.calibrate(model, [integers])

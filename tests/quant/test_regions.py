@@ -235,7 +235,7 @@ def test_any_shape(shape):
     np.testing.assert_array_equal(result, [2, 2, 2])
 
 
-# What is no function.
+# What is not a function.
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_some_functions():
 
 
 def test_a_comparison_that_is_read_outside():
-    """It is no function, but computed from one; the region uses its own."""
+    """It is not a function, but computed from one; the region uses its own."""
     b, x = start()
     sigmoid = b.op("SIGMOID", x, name="sigmoid")
     high = b.op("GREATER", sigmoid, scalar(b, x, 0.5), name="high")

@@ -191,5 +191,5 @@ def test_scale_that_cannot_be():
         "RESCALE", x, m, s, zero, zero, dtype=DType.INT32, scale32=True, per_channel=False,
         rounding_mode=RoundingMode.SINGLE_ROUND, input_unsigned=False, output_unsigned=False,
     )  # fmt: skip
-    with pytest.raises(ValueError, match="'m' is no constant"):
+    with pytest.raises(ValueError, match="'m' is not a constant"):
         rewrite.scale(b.graph([y]), 16)

@@ -68,5 +68,5 @@ def test_what_cannot_be():
         rewrite.table_resolution(small.two_layers(), 4)
     b = Builder()
     x, t = b.input("x", DType.INT8, (1, 4)), b.input("t", DType.INT8, (256,))
-    with pytest.raises(ValueError, match="TABLE 'y': table 't' is no constant"):
+    with pytest.raises(ValueError, match="TABLE 'y': table 't' is not a constant"):
         rewrite.table_resolution(b.graph([b.op("TABLE", x, t, name="y")]), 4)

@@ -22,7 +22,7 @@ from tosajax.spec import OPERATORS, Argument, Form, Operator, TypeRow
 UNTESTED = {"CUSTOM", "VARIABLE", "VARIABLE_WRITE", "VARIABLE_READ"}
 # Tests of these run other operators inside them; the rows of the two say "All".
 CONTROL_FLOW = {"COND_IF", "WHILE_LOOP"}
-# Operands of the generator that are no inputs of the operator, and what they are.
+# Operands of the generator that are not inputs of the operator, and what they are.
 OPERANDS = {
     "CONST": (1, "its values"),
     "CONST_SHAPE": (1, "its values"),

@@ -173,7 +173,7 @@ def test_csv_comes_back(tmp_path: Path) -> None:
 
 
 def _no_constants(text: str) -> Any:
-    raise AssertionError(f"{text} is no JSON")
+    raise AssertionError(f"{text} is not JSON")
 
 
 def test_json_comes_back(tmp_path: Path) -> None:

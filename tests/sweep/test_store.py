@@ -232,7 +232,8 @@ def test_numbers_that_are_not_finite_are_in_order(path: Path) -> None:
 )
 def test_other_files_are_refused_and_stay_as_they_are(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(FormatError, match=r"run\.jsonl is no store of sweeps: line \d is no row"):
+    reason = r"run\.jsonl is not a store of sweeps: line \d is not a row"
+    with pytest.raises(FormatError, match=reason):
         Store(path)
     assert path.read_bytes() == content
 
@@ -240,7 +241,7 @@ def test_other_files_are_refused_and_stay_as_they_are(path: Path, content: bytes
 def test_a_file_that_becomes_another(path: Path) -> None:
     store = Store(path)
     path.write_bytes(b"hello\n")
-    with pytest.raises(ValueError, match="line 1 is no row"):
+    with pytest.raises(ValueError, match="line 1 is not a row"):
         store.read()
 
 

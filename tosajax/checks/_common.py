@@ -117,7 +117,7 @@ def broadcast_shape(c: Call) -> Shapes:
     Raises:
       ValueError: the operands do not broadcast.
     """
-    # A length-1 operand such as the shift of MUL is no part of it.
+    # A length-1 operand such as the shift of MUL is not part of it.
     names = [a.name for a in c.operator.inputs if a.dims is None]
     shape = getattr(c, names[0]).shape
     for name in names[1:]:

@@ -55,7 +55,7 @@ class OfTFLite:
 
     Raises:
       ImportError: LiteRT is not installed.
-      ValueError: the file is no model, or none of this graph.
+      ValueError: the file is not a model, or none of this graph.
     """
 
     def __init__(self, model: TFLite, graph: Graph, names: Sequence[str]) -> None:

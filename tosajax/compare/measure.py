@@ -55,7 +55,7 @@ class Side:
       dtype: its element type.
       scale: real value of a step; None to compare the elements as they are.
       zero_point: the integer that stands for 0.
-      limits: the smallest and largest value it can have; None where that is no clipping.
+      limits: the smallest and largest value it can have; None where that is not clipping.
       unsigned: whether the bits are those of unsigned integers.
     """
 
@@ -73,7 +73,7 @@ class Measured:
     Args:
       elements: compared.
       mismatches: elements that differ; NaN equals NaN, 0.0 equals -0.0.
-      max_error: the largest |a - b|: whole steps (LSB) of integers; inf where one is no number.
+      max_error: the largest |a - b|: whole steps (LSB) of integers; inf where one is not a number.
       max_ulp: that in units of the last place; None but for floats of one type.
       mean_error: the mean of a - b.
       mean_abs_error: the mean of |a - b|.
@@ -266,7 +266,7 @@ def _cosine(product: float, a: float, b: float) -> float:
 
 
 def _difference(x: np.ndarray, y: np.ndarray, differ: np.ndarray) -> np.ndarray:
-    """x - y: 0 where they do not differ, infinite where they do and one is no finite number."""
+    """x - y: 0 where they do not differ, infinite where they do and one is not a finite number."""
     if x.dtype == y.dtype == np.int64:
         return x - y
     x, y = x.astype(np.float64), y.astype(np.float64)

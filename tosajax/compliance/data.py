@@ -96,7 +96,7 @@ def test_data(
 
 
 def check_shapes(op: str, sizes: dict[str, tuple[int, ...]]) -> None:
-    """Refuses names that are no inputs with test data, missing ones, and shapes of other ranks."""
+    """Refuses names that are not inputs with test data, missing ones, and shapes of other ranks."""
     arguments = {a.name: a for a in OPERATORS[op].inputs if not a.name.endswith("_zp")}
     if sizes.keys() != arguments.keys():
         raise ValueError(f"{op}: shapes of {', '.join(sizes)}, expected {', '.join(arguments)}")

@@ -55,7 +55,7 @@ def check_dot_products(
 def check_special(op: str, found: np.ndarray, wanted: np.ndarray, bounds: np.ndarray) -> Outcome:
     """Checks only which dot products are NaN, infinite or negative.
 
-    This is how Arm's conformance suite judges inputs with infinities and NaN. A NaN is right, too,
+    This is how Arm's conformance suite judges inputs with infinities and NaN. A NaN is also right
     where products with padding, which an implementation may add, make the bound NaN.
     """
     zeros = (found == 0) & (wanted == 0)

@@ -52,11 +52,12 @@ def dot_products(
       An Expected for each output, one but for the two of FFT2D and RFFT2D.
 
     Raises:
-      ValueError: the operator is no dot product, a shape is wrong, an argument missing or unknown.
-      TypeError: an input is no float array.
+      ValueError: the operator is not a dot product, a shape is wrong, or an argument is missing or
+        unknown.
+      TypeError: an input is not a float array.
     """
     if op not in DOT_PRODUCTS:
-        raise ValueError(f"{op} is no dot product, only {', '.join(DOT_PRODUCTS)} are")
+        raise ValueError(f"{op} is not a dot product, only {', '.join(DOT_PRODUCTS)} are")
     check_shapes(op, {name: values.shape for name, values in inputs.items()})
     known = {a.name: a.default for a in OPERATORS[op].attributes}
     wanted = known.keys() - {"acc_type", "local_bound"}

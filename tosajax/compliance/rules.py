@@ -66,7 +66,7 @@ def rule_of(op: str) -> Rule:
       ValueError: there is no such operator, or it has no rule of its own.
     """
     if op not in OPERATORS:
-        raise ValueError(f"{op!r} is no operator of TOSA 1.0")
+        raise ValueError(f"{op!r} is not an operator of TOSA 1.0")
     if all(output.form is Form.TENSOR_LIST for output in OPERATORS[op].outputs):
         raise ValueError(f"{op} has no result with an accuracy rule of its own")
     return RULES.get(op, EXACT)
@@ -96,7 +96,7 @@ def float_type(dtype: np.dtype) -> DType:
     for candidate in DType:
         if candidate.is_float and candidate.storage == dtype:
             return candidate
-    raise TypeError(f"{dtype.name} is no float type of TOSA")
+    raise TypeError(f"{dtype.name} is not a float type of TOSA")
 
 
 def the_type(op: str, variable: str, **known: DType | None) -> DType:

@@ -59,7 +59,7 @@ def elements(name: str, memory: Any, dtype: np.dtype | type, count: int) -> np.n
     """The first elements of memory, to be read and written.
 
     Raises:
-      TypeError: memory that is no array of this type.
+      TypeError: memory that is not an array of this type.
       ValueError: memory that has fewer elements, which C would read or write beyond, or gaps.
     """
     if not isinstance(memory, np.ndarray) or memory.dtype != dtype:

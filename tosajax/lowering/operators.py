@@ -17,7 +17,7 @@ from tosajax.lowering.run import Context, Run, Step, store
 from tosajax.report import UnsupportedError
 from tosajax.spec import Form, Kind
 
-# Arguments that operators make more of when they are constants, which then are NumPy arrays.
+# Arguments that kernels can prepare when they are constants: NumPy arrays.
 _PREPARED = frozenset(
     {"weight", "weight_zp", "input_zp", "output_zp", "b", "a_zp", "b_zp", "shift"}
 )

@@ -1,8 +1,8 @@
 """Float dots whose rows have the same bits however many rows there are.
 
 XLA:CPU adds up the products of a row in one order as long as the second operand is [N, K] and the
-matrix is no vector and not tiny; then an example computes the same alone as in a batch. Of [K, N],
-which XLA would make of it in a batch, the order depends on the number of rows.
+matrix is neither a vector nor tiny; then an example computes the same alone as in a batch. With
+[K, N], which XLA would make of it in a batch, the order depends on the number of rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How an operator says which of its ways it takes: in the names that XLA keeps beside each step."""
+"""Records in the names of XLA's steps which route an operator took, and why."""
 
 from __future__ import annotations
 

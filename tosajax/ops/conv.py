@@ -200,7 +200,7 @@ def transpose_conv2d(
     with _exact.scope_of(total.dtype):
         total = total.reshape(n, height, width, sy, sx, oc).transpose(0, 1, 3, 2, 4, 5)
         total = total.reshape(n, height * sy, width * sx, oc)
-        # The last phases of a kernel that is no multiple of the stride have no last tap.
+        # The last phases of a kernel that is not a multiple of the stride have no last tap.
         crop = [
             (low, high - (taps * step - size), 0)
             for (low, high), taps, step, size in zip(pads, reach, stride, kernel, strict=True)

@@ -17,7 +17,7 @@ from tosajax.ops._window import Window
 from tosajax.spec.enums import NanMode
 
 # Sides of windows up to the first length are combined tap by tap; up to the second, if they overlap
-# so little that doubling would do more work; longer ones never, as programs would grow with them.
+# so little that doubling would do more work; unrolling longer sides would bloat the program.
 _FEW_TAPS = 8
 _MANY_TAPS = 64
 

@@ -94,7 +94,7 @@ def _extend(value: jax.Array, unsigned: bool) -> jax.Array:
 def _float_to_integer(value: jax.Array, target: np.dtype) -> jax.Array:
     info = np.iinfo(target)
     rounded = lax.round(value.astype(jnp.float32), lax.RoundingMethod.TO_NEAREST_EVEN)
-    # 2**31 - 1 is no float32: what reaches the bound above it is replaced after the conversion.
+    # 2**31 - 1 is not a float32: what reaches the bound above it is replaced after the conversion.
     over = np.float32(info.max + 1)
     inside = jnp.clip(rounded, np.float32(info.min), np.nextafter(over, np.float32(0)))
     return jnp.where(rounded >= over, target.type(info.max), inside.astype(target))

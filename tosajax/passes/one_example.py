@@ -61,7 +61,7 @@ def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
     others = [graph.tensors[name] for name in node.inputs if name not in own]
     if node.op == "RESCALE":
         return len(call.output.shape) > 1 or not call.per_channel
-    if node.op in ("TABLE", "MUL"):  # whose last input is no operand
+    if node.op in ("TABLE", "MUL"):  # whose last input is not an operand
         return node.inputs[-1] not in own and _broadcasts(others[:-1], call.output)
     if operator.is_elementwise or node.op == "IDENTITY":
         return _broadcasts(others, call.output)

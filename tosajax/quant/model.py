@@ -1,6 +1,6 @@
 """QModel: a float graph and the integer graph that stands for it, with parameters between them.
 
-Or, of FP8 operands, the graph whose products they are and which is else of floats.
+With FP8: a float graph whose convolutions and MATMULs have FP8 operands.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class QModel:
 
     @functools.cached_property
     def activations(self) -> tuple[str, ...]:
-        """The tensors with a scale of their own that are no constants, inputs first."""
+        """The tensors with a scale of their own that are not constants, inputs first."""
         return tuple(name for name in self.specs if name not in self.weights)
 
     def check(self, params: Any, mode: Mode = "exact") -> None:
@@ -403,7 +403,7 @@ def on_batch(run: Callable[..., Any], tensors: Sequence[Tensor], inputs: Sequenc
     """Runs a function of one example, or of the graph's own batch, on inputs of any batch.
 
     Raises:
-      ValueError: the inputs are no batch of the tensors.
+      ValueError: the inputs are not a batch of the tensors.
     """
     shapes = [tuple(t.shape or ()) for t in tensors]
     found = [tuple(x.shape) for x in inputs]

@@ -109,7 +109,7 @@ def quantize(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste)
 
 def _to_float8(x: jax.Array, qparams: QParams, estimator: Estimator) -> QTensor:
     limit = float8_limit(qparams.dtype)
-    # A product that x is would be joined to this one, and rounded otherwise.
+    # Without the barrier XLA fuses the product that computes x, and rounds differently.
     value = lax.optimization_barrier(x) * reciprocal(qparams.scale)
     rounded = lax.stop_gradient(jnp.clip(value, -limit, limit)).astype(qparams.dtype.storage)
     # XLA may leave out a rounding that a wider type follows, but for the barrier.

@@ -43,7 +43,7 @@ class Function:
 def functions(graph: Graph) -> dict[str, Function]:
     """The tensors that lookup tables can compute, by name, in the order of the graph.
 
-    A source is as far up as it can be. A tensor is listed if something reads it that is no part
+    A source is as far up as it can be. A tensor is listed if something reads it that is not part
     of a function, or if it is an output of the graph; and only if more is between it and its
     source than ADD, SUB, CLAMP, NEGATE and MUL by constants, which integers compute as well.
 

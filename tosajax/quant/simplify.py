@@ -204,7 +204,7 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _is_unshifted(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a node is no MUL, or one that does not shift its product."""
+    """Whether a node is not a MUL, or one that does not shift its product."""
     shifts = [tensors[name].values for name in node.inputs[2:]]
     return all(shift is not None and not shift.any() for shift in shifts)
 

@@ -12,7 +12,7 @@ from tosajax.graph.edit import unused
 def cut(
     graph: Graph, names: Collection[str], given: Collection[str]
 ) -> tuple[Graph, dict[str, str]]:
-    """The graph in which tensors are inputs, too, so that no error goes on from one to the next.
+    """The graph in which tensors are also inputs, so that no error goes on from one to the next.
 
     Args:
       graph: legal.

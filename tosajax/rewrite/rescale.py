@@ -116,7 +116,7 @@ def _moved(value: int, left: int) -> int:
 
 def _known(tensor: Tensor) -> np.ndarray:
     if tensor.values is None:
-        raise ValueError(f"{tensor.name!r} is no constant")
+        raise ValueError(f"{tensor.name!r} is not a constant")
     return tensor.values
 
 

@@ -33,7 +33,7 @@ def table_resolution(graph: Graph, bits: int, where: str | None = None) -> Graph
         name, table = node.inputs
         tensor = draft.tensors[table]
         if tensor.values is None:
-            raise ValueError(f"table {table!r} is no constant")
+            raise ValueError(f"table {table!r} is not a constant")
         coarse = draft.const(f"{table}/{bits}", _coarse(tensor.values, bits), tensor.dtype)
         return [dataclasses.replace(node, inputs=(name, coarse))]
 

@@ -72,7 +72,7 @@ def side_by_side(
 
     Returns:
       A program whose inputs and outputs hold `count` examples; outputs have a new first dimension
-      for them where theirs is not 1. State and flags have one, too.
+      for them where theirs is not 1. State and flags also have one.
     """
     carries = [carries_batch(t) and t.name not in shared for t in graph.input_tensors]
 
@@ -108,15 +108,15 @@ def call_in_parts(
 ) -> Any:
     """Calls a compiled program of `side_by_side`, which takes the examples of a call.
 
-    Unlike a loop within the program, this leaves XLA:CPU all its ways to be quick: in a loop it has
-    no fast convolution of floats, and a core alone for what it fuses. The last examples of a part
-    are also the first of the next where their number is no multiple of it.
+    Inside a loop of the program XLA:CPU would lose its fast convolution of floats and run fusions
+    on one core. The last examples of a part are also the first of the next where their number is
+    not a multiple of it.
 
     Args:
       function: (state, *inputs) -> (state, flags, outputs).
       parts: of known examples.
       state: of all examples, as `function` takes it.
-      inputs: likewise.
+      inputs: the same.
     """
     count, size = parts.examples, parts.at_once
     if size == count:

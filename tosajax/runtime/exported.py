@@ -147,7 +147,8 @@ def _layout(exported: jax.export.Exported, manifest: Manifest) -> Layout:
     taken, given = ([*map(_described, avals)] for avals in (exported.in_avals, exported.out_avals))
     constants, state = taken[:others], taken[others : others + leaves]
     _expect(given[:leaves] == state, "its variables change their types")
-    _expect(all(d == np.bool_ for d, _ in given[leaves : leaves + flags]), "its flags are no flags")
+    are_flags = all(d == np.bool_ for d, _ in given[leaves : leaves + flags])
+    _expect(are_flags, "its flags are not bool")
     for tensor, found, carried in zip(inputs, taken[others + leaves :], parts.carries, strict=True):
         shape = of_a_call(tensor.shape or (), parts) if carried else tensor.shape
         _expect(found == (tensor.dtype.storage, shape), f"it takes {found} for {tensor.name!r}")

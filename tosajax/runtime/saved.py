@@ -111,7 +111,7 @@ def write(
       program: (params, state, *inputs) -> (state, flags, outputs), of one call.
       params: its first argument.
       inputs: what the graph calls them.
-      outputs: likewise.
+      outputs: the same.
       state: the variables as they are.
       examples: inputs of the whole batch, to trace with.
       parts: how calls share it.

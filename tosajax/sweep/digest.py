@@ -20,7 +20,7 @@ def of_arrays(tree: Any) -> str:
       64 hexadecimal digits.
 
     Raises:
-      TypeError: a leaf is no array of numbers or strings.
+      TypeError: a leaf is not an array of numbers or strings.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     found = hashlib.sha256(str(structure).encode())

@@ -3,7 +3,7 @@
 A metric measures examples on the device, by values that are summed exactly or of which the
 greatest counts, so that a row of a sweep does not depend on batches, strategies or devices.
 
-Scores are the elements of an output, one row for each example. NaN is no score: it is not the
+Scores are the elements of an output, one row for each example. NaN is not a score: it is not the
 highest, and an example whose own score is NaN is not right.
 """
 
@@ -104,7 +104,7 @@ def top_k(k: int, output: int = 0) -> Metric:
 
 
 def agreement(output: int = 0) -> Metric:
-    """The share of examples whose highest score is that of the reference, too.
+    """The share of examples whose highest score is also that of the reference.
 
     A reference that has NaN agrees with nothing.
     """
@@ -454,12 +454,12 @@ def _difference(ours: jax.Array, theirs: jax.Array) -> jax.Array:
     else:
         return jnp.abs(ours.astype(jnp.float32) - theirs.astype(jnp.float32))
     least, most = jnp.minimum(ours, theirs), jnp.maximum(ours, theirs)
-    # The difference of two int32 is no int32, but a uint32.
+    # The difference of two int32 is not an int32, but a uint32.
     return most.astype(jnp.uint32) - least.astype(jnp.uint32)
 
 
 def _fits(dtype: Any, wide: Any) -> bool:
-    """Whether a type holds integers that another holds, too."""
+    """Whether a type holds integers that another also holds."""
     if not jnp.issubdtype(dtype, jnp.integer):
         return False
     narrow, wide = jnp.iinfo(dtype), jnp.iinfo(wide)

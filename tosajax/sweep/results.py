@@ -48,7 +48,7 @@ class Results(Sequence[Row]):
         return tuple(row for row in self.rows if row.get("error"))
 
     def best(self, metric: str | None = None, *, least: bool = False) -> Row:
-        """The row of the highest metric, the first of equal ones; NaN is no value.
+        """The row of the highest metric, the first of equal ones; NaN is not a value.
 
         Args:
           metric: a column of numbers; by default the first metric.

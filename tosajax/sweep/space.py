@@ -57,7 +57,7 @@ class integers:
     """Integers from `low` to `high`, both of them too.
 
     Raises:
-      TypeError: an end is no integer.
+      TypeError: an end is not an integer.
       ValueError: the range is empty.
     """
 

@@ -24,7 +24,7 @@ except ImportError:  # Windows: one process at a time
 
 
 _BEGINNING = b'{"key": "'  # of every row
-# What may follow the place where a row that was cut off is no JSON any more: half a word, a number
+# What may follow the place where a row that was cut off is not JSON any more: half a word, a number
 # or an escape.
 _CUT_OFF = re.compile(r"[\w.+\\-]*")
 # Bytes are written as they are, where a system has files of text.
@@ -68,7 +68,7 @@ class Store:
         for number, line in enumerate(self.path.read_bytes().split(b"\n"), 1):
             begins_well = line.startswith(_BEGINNING[: len(line)])
             if not begins_well and not found:
-                self._refuse(f"is no store of sweeps: line {number} is no row")
+                self._refuse(f"is not a store of sweeps: line {number} is not a row")
             if b"\0" in line:
                 continue  # what a disk made of a row when power failed
             row, fault = _parsed(line) if begins_well else (None, f"does not begin {_BEGINNING!r}")

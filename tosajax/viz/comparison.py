@@ -369,7 +369,7 @@ def _paint_histogram(axes: Any, number: int, row: Any, narrow: bool) -> None:
 
 
 def _integer_axis(axes: Any, sides: Sequence[tuple[Any, str, float | None]]) -> None:
-    """The whole range of the type, so that what is not used shows, too."""
+    """The whole range of the type, so that what is not used also shows."""
     kinds = dict.fromkeys(histogram.kind for histogram, *_ in sides)
     low = min(histogram.edges[0] for histogram, *_ in sides)
     high = max(histogram.edges[-1] for histogram, *_ in sides) - 1

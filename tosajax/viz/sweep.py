@@ -21,7 +21,7 @@ Point = tuple[float, float]
 _COST = "mean_bits"
 _LINES = len(charts.COLOURS)  # of one chart
 _LISTED = 14  # points of a front that a chart names
-_CATEGORIES = 12  # of an axis of names; more are no axis
+_CATEGORIES = 12  # of an axis of names; more are not an axis
 
 
 def results_page(

@@ -58,7 +58,7 @@ class Trial:
 
     Args:
       graph: of floats.
-      examples: its inputs, to calibrate with; those that are no floats are also what it is run on.
+      examples: its inputs, to calibrate with; those that are not floats are also what it is run on.
       rules: for `prepare`.
       against: for `check_bit_exact`.
       settings: for `prepare`.
@@ -216,7 +216,7 @@ def in_common(trial: Trial, *names: str) -> Any:
 
 
 def operators(graph: Graph) -> list[str]:
-    """Those that are no constants, in order."""
+    """Those that are not constants, in order."""
     return [n.op for n in graph.ordered_nodes() if not n.op.startswith("CONST")]
 
 

@@ -111,7 +111,7 @@ def test_a_pole_of_int16_is_what_tosa_defines():
     assert trial.report
 
 
-# NEGATE is no function in a TABLE, as integers compute it as well.
+# NEGATE is not a function in a TABLE, as integers compute it as well.
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
@@ -137,7 +137,7 @@ def test_negate(negated):
 
 
 def test_negate_of_the_lowest_integer_saturates():
-    """-(-128) is no int8 where the scale is the same on both sides."""
+    """-(-128) is not an int8 where the scale is the same on both sides."""
     b = Builder()
     y = b.op("NEGATE", floats(b, "x", *SHAPE), *zeros(b), name="y")
     trial = Trial(b.graph([y]), uniform(0, *SHAPE, low=-1), rules=VARIANTS["i8-symmetric"])

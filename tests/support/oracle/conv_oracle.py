@@ -13,7 +13,7 @@ def _inside(position, shape):
 
 def _out_length(length, size, pad, stride, dilation):
     whole = length - 1 + sum(pad) - (size - 1) * dilation
-    assert whole % stride == 0, "the test case is no valid graph"
+    assert whole % stride == 0, "the test case is not a valid graph"
     return whole // stride + 1
 
 

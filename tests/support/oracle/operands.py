@@ -44,7 +44,7 @@ SMALL: dict[str, dict[str, Any]] = {
 def draw_operands(
     operator: spec.Operator, graph: Graph, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """EXAMPLES values of every operand that is no shape, by tensor name."""
+    """EXAMPLES values of every operand that is not a shape, by tensor name."""
     node = graph.nodes[-1]
     names = [a.name for a in operator.inputs]
     names += names[-1:] * (len(node.inputs) - len(names))  # a tensor list is last

@@ -14,8 +14,8 @@ def _windows(shape, kernel, stride, pad):
         shape[1:3], kernel, stride, (pad[:2], pad[2:]), strict=True
     ):
         whole = length + sum(pads) - size
-        assert whole % step == 0, "the test case is no valid graph"
-        assert max(pads) < size, "the test case is no valid graph"
+        assert whole % step == 0, "the test case is not a valid graph"
+        assert max(pads) < size, "the test case is not a valid graph"
         lengths.append(whole // step + 1)
     windows = []
     for oy, ox in product(*map(range, lengths)):

@@ -47,7 +47,7 @@ def check(
 
     Args:
       require: the function under test.
-      inputs: arrays with a leading axis for the examples; static tuples are no arrays.
+      inputs: arrays with a leading axis for the examples; static tuples are not arrays.
       wanted: the flags of each example.
       shared: positions of inputs without that axis.
       attributes: keyword arguments.

@@ -28,7 +28,7 @@ def add_overflows(a: jax.Array, b: jax.Array) -> jax.Array:
         total = a + b
     if total.dtype.itemsize == 8:
         return outside(total, DType.INT48.bits)
-    # It has the sign of neither.
+    # Overflow: the sum's sign differs from both operands'.
     return ((a ^ total) & (b ^ total)) < 0
 
 

@@ -45,13 +45,13 @@ def size_of(path: str) -> int:
     """Bytes of a file.
 
     Raises:
-      BenchError: what is no file.
+      BenchError: what is not a file.
     """
     try:
         found = Path(path).stat().st_size
     except (OSError, ValueError) as error:
         raise _failed(path, error) from None
-    check(Path(path).is_file(), f"{path!r} is no regular file")
+    check(Path(path).is_file(), f"{path!r} is not a regular file")
     return found
 
 
@@ -101,7 +101,7 @@ def check_writable(path: str) -> None:
         target = Path(path).resolve()
         check(target.parent.is_dir(), f"{path!r}: there is no folder {str(target.parent)!r}")
         holds = target.is_file() or not target.exists()
-        check(holds, f"{path!r} is no regular file")
+        check(holds, f"{path!r} is not a regular file")
     except (OSError, ValueError) as error:
         raise _failed(path, error) from None
 

@@ -121,7 +121,7 @@ def parse(options: Sequence[Option], argv: Sequence[str]) -> SimpleNamespace:
         given = rest.pop(0)
         name, equals, text = given.removeprefix("-").removeprefix("-").partition("=")
         is_known = given.startswith("-") and name in known
-        check(is_known, f"{given!r} is no option; -h lists them")
+        check(is_known, f"{given!r} is not an option; -h lists them")
         option = known[name]
         if not equals:
             if option.alone is not None and (not rest or rest[0].startswith("-")):

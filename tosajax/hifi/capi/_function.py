@@ -22,7 +22,7 @@ class Prototype(NamedTuple):
       arguments: their names in the order of C; pointers are named p_* or *_ptr.
       body: what a call does, from its arguments and the precision: a Plan, or the value returned.
       precisions: as the names have them; none where the name has none.
-      floats: the arguments that are FLOAT32; all that are no pointers else are WORD32.
+      floats: the arguments that are FLOAT32; all that are not pointers else are WORD32.
       invalid: what the functions return for arguments that they reject.
     """
 

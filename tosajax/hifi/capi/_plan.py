@@ -64,7 +64,7 @@ class Operand:
         """The array as it lies in memory; by_row, one array for each row.
 
         Raises:
-          TypeError: memory that is no array of this type.
+          TypeError: memory that is not an array of this type.
           ValueError: memory that has fewer elements, or gaps.
         """
         if not self.by_row:
@@ -133,7 +133,7 @@ def given(**operands: Operand) -> dict[str, Operand]:
 
 
 def check_pointer(argument: str, memory: Any, alignment: int) -> None:
-    """Finds NULL, an address that is no multiple of `alignment` bytes, and what is not memory."""
+    """Refuses NULL, addresses that are not a multiple of `alignment`, and what is not memory."""
     check_memory(argument, memory)
     address = address_of(memory)
     check(address != 0, "", argument, "NULL", "a pointer")

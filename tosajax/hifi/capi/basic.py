@@ -18,7 +18,7 @@ _OUT = "p_out out_zero_bias out_shift out_multiplier out_activation_min out_acti
 
 
 def _interpolation(a: Any, _: str) -> Plan:
-    """Interpolates; the library puts the result where its first input was, too."""
+    """Interpolates; the library puts the result where its first input was."""
 
     def at(argument: str) -> Any:
         return operand(a, argument, np.int16, (a.num_elements,), alignment=8)

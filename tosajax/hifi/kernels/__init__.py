@@ -1,6 +1,6 @@
 """The low-level kernels: pure functions of logical arrays, one for each family.
 
-Each of the library's names, such as `xa_nn_matXvec_8x16_16`, is here, too: the function of its
+Each of the library's names, such as `xa_nn_matXvec_8x16_16`, is also here: the function of its
 family with the precision fixed. `names` lists them.
 """
 

@@ -61,7 +61,7 @@ _INPUT = {
     "asym8s_16": np.int8,
 }
 _OUTPUT = {"32_32": np.int32, "32_16": np.int16, "32_8": np.int8}
-# The results of 32_32 are those of 32_16: the largest is 0x7FFF, too.
+# The results of 32_32 are those of 32_16: the largest is also 0x7FFF.
 _RANGE = {**_OUTPUT, "32_32": np.int16}
 _FRACTION = {"32_32": 15, "32_16": 15, "32_8": 7}
 _INPUT_UNIT = 2.0**-25
@@ -78,7 +78,7 @@ class ActivationCoefficients(NamedTuple):
     method give the reciprocal. Products are rounded half up and saturated after each step.
 
     Args:
-      sigmoid_scale: log2(e) / 4, from Q6.25 to e + f in Q23; of softmax, too.
+      sigmoid_scale: log2(e) / 4, from Q6.25 to e + f in Q23; also of softmax.
       tanh_scale: log2(e) / 2, from Q6.25 to the e + f of twice the input.
       exponential: a polynomial for 2**-f, f in [0, 1); highest power first.
       reciprocal: a polynomial for 1 / (1 + t), t in [0, 1], where Newton's method begins; highest
@@ -147,7 +147,7 @@ def sigmoid(
 
     Returns:
       int32 in Q16.15, int16 in Q15, int8 in Q7, float32, or uint8 in units of 1/256; of the shape
-      of `x`. In Q16.15, too, the largest result is 0x7FFF.
+      of `x`. In Q16.15 the largest result is also 0x7FFF.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.

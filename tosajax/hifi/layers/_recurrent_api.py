@@ -81,7 +81,7 @@ class RecurrentLayer:
       config: as it was initialized.
       activation: how sigmoid and tanh are computed.
       matrices: the structure of its weights, or of null pointers.
-      biases: likewise.
+      biases: the same.
       state: a tuple of NumPy arrays.
     """
 

@@ -64,7 +64,7 @@ class CNNConfig:
       bias_ds_point_shape: VECTOR.
       precision: a `Precision`.
       bias_shift: bits in [-31, 31], positive to the left; of no effect on floats.
-      acc_shift: of the sum, likewise.
+      acc_shift: of the sum; the same.
       channels_multiplier: depthwise kernels for each channel.
       x_padding: on the left; elements.
       y_padding: at the top; elements.
@@ -147,7 +147,7 @@ def conv1d_std_config(
       stride: over height; elements.
       padding: at the top; elements.
       acc_shift: bits, positive to the left.
-      bias_shift: likewise.
+      bias_shift: the same.
       output_format: 0 for channels last, 1 for channels first.
     """
     name = "conv1d_std_config"
@@ -199,7 +199,7 @@ def conv2d_std_config(
       strides: y, x; elements.
       padding: top, left; elements.
       acc_shift: bits, positive to the left.
-      bias_shift: likewise.
+      bias_shift: the same.
       output_format: 0 for channels last, 1 for channels first.
     """
     name = "conv2d_std_config"
@@ -254,7 +254,7 @@ def conv2d_ds_config(
       strides: y, x; elements.
       padding: top, left; elements.
       acc_shift: bits, positive to the left, of both.
-      bias_shift: likewise.
+      bias_shift: the same.
     """
     name = "conv2d_ds_config"
     size = integers(name, "input_size", input_size, 3)

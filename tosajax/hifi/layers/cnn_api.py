@@ -50,7 +50,7 @@ class CNNLayer:
     Args:
       config: as it was initialized.
       kernels: pointers to the standard kernel, or to the depthwise and the pointwise one.
-      biases: likewise.
+      biases: the same.
     """
 
     config: CNNConfig
@@ -148,7 +148,7 @@ def xa_nnlib_cnn_get_config(handle: Handle | None, param_id: int, params: Any) -
 
     Args:
       handle: of a layer.
-      param_id: a `CNNParam`; for BIAS, too, the library returns the kernels.
+      param_id: a `CNNParam`; for BIAS the library also returns the kernels.
       params: a Pointer, to which the result is written.
 
     Returns:
@@ -189,7 +189,7 @@ def xa_nnlib_cnn_process(
       handle: of a layer.
       scratch: memory, which is left as it is.
       input: memory of the input, in the type and the shape of the configuration.
-      output: memory for the output, likewise.
+      output: memory for the output; the same.
       p_in_shape: the shape of the configuration, or a Pointer to it.
       p_out_shape: a Pointer, to which the shape of the output is written; where the kernels of the
         library reject their arguments, one of zeros.

@@ -40,10 +40,10 @@ class LSTMConfig(RecurrentConfig):
 
     Args:
       in_feats: length of the input; a multiple of 4 within [4, 2048].
-      out_feats: length of the output, likewise.
+      out_feats: length of the output; the same.
       pad: 1 where rows of matrices are padded in memory, else 0; without effect on values.
       mat_prec: bits of coefficients, which the library does not read.
-      vec_prec: bits of input and output, likewise.
+      vec_prec: bits of input and output; the same.
       precision: a `Precision`, 16bx16b or 8bx16b.
       coeff_Qformat: fraction bits of the matrices, within [0, 15]; biases always are Q15.
       cell_Qformat: fraction bits of the cell, within [0, 25]. Only 25 is of use, and the others
@@ -78,9 +78,9 @@ class LSTMWeights(NamedTuple):
       w_hc: likewise, for the candidate.
       w_ho: likewise, for the output gate.
       b_f: int16 in Q15, [out_feats].
-      b_i: likewise.
-      b_c: likewise.
-      b_o: likewise.
+      b_i: the same.
+      b_c: the same.
+      b_o: the same.
     """
 
     w_xf: Array
@@ -184,7 +184,7 @@ def lstm_states(
     *,
     activation: str | ActivationCoefficients = "fixed",
 ) -> tuple[LSTMState, LSTMState]:
-    """`lstm_scan` with the cells, too: the last state, and those after each step, [steps, ...]."""
+    """`lstm_scan` and the cells: the last state, and those after each step, [steps, ...]."""
     _check(config, weights, state)
     check_array("lstm", "xs", xs, np.int16, (-1, config.in_feats))
     step = functools.partial(_step, config, activation, _prepare(weights))

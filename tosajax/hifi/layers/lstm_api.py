@@ -96,7 +96,7 @@ def xa_nnlib_lstm_set_config(handle: Handle | None, param_id: int, params: Any) 
       param_id: an `LSTMParam`.
       params: RESTORE_CONTEXT_OUTPUT: int16 memory of out_feats elements, which is copied.
         RESTORE_CONTEXT_CELL: int32, likewise. WEIGHT: LSTMMatrixPointers, or a Pointer to them.
-        BIAS: LSTMBiasPointers, likewise.
+        BIAS: LSTMBiasPointers; the same.
 
     Returns:
       A code; where it is not 0, nothing has changed.
@@ -117,7 +117,7 @@ def xa_nnlib_lstm_get_config(handle: Handle | None, param_id: int, params: Any) 
       param_id: an `LSTMParam`.
       params: RESTORE_CONTEXT_OUTPUT: int16 memory for out_feats elements. RESTORE_CONTEXT_CELL:
         int32, likewise. Else a Pointer, to which the result is written; pointers to weights come
-        without the shapes that they were set with. CELL_SHAPE is no parameter of version 1.3.
+        without the shapes that they were set with. CELL_SHAPE is not a parameter of version 1.3.
 
     Returns:
       A code.

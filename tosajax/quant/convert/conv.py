@@ -45,8 +45,8 @@ def _convolution(c: Converter, node: Node) -> None:
         )
     if (x.dtype, w.dtype) == (DType.INT16, DType.INT4):
         raise UnsupportedError(
-            f"{node.title}: INT4 weights of INT16 activations are no type of TOSA, expected INT8 "
-            "weights, of 4 bits for instance"
+            f"{node.title}: INT4 weights of INT16 activations are not a type of TOSA, expected "
+            "INT8 weights, of 4 bits for instance"
         )
     acc_type = DType.INT48 if x.dtype is DType.INT16 else DType.INT32
     unit = Scale((c.owner(input), c.owner(weight)))

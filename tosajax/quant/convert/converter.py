@@ -296,7 +296,7 @@ class Converter:
     ) -> None:
         """An accumulator as the tensor it is for, with the CLAMP that alone reads it.
 
-        Rules may name it by others, too, that it has taken in.
+        Rules may also name it by others that it has taken in.
         """
         final, low, high = self._clamped(name)
         self._own(final, self.act_spec(final, name, *also))

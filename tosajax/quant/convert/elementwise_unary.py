@@ -1,4 +1,4 @@
-"""Elementwise operators of one tensor that are no function in a TABLE."""
+"""Elementwise operators of one tensor that are not a function in a TABLE."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def sensitivity(
       inputs: examples, as for `QModel.apply`.
       bits: to try; those that a tensor's type cannot hold are left out.
       loss: of the outputs of `QModel.apply`; of one example each for "fisher", so that what it
-        closes over (labels) has the examples on the first axis, too, and it returns one value an
+        closes over (labels) also has the examples on the first axis, and it returns one value an
         example. By default the mean squared difference from the outputs of the float graph.
       metric: "loss", the loss of the integer graph with one tensor changed, minus the loss
         before: one program for all; "hessian", half of d H d for the change d of the weights and

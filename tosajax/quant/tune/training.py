@@ -42,7 +42,7 @@ def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
 
     A plain gradient step may take a scale to 0 or below, where it stands for nothing, and `freeze`
     refuses it. Apply this after each step: `params = project(optax.apply_updates(params, updates),
-    params)`. NaN stays NaN, which `freeze` refuses, too.
+    params)`. NaN stays NaN, which `freeze` also refuses.
 
     Args:
       params: after the step.
