@@ -266,7 +266,7 @@ def _rank_problem(argument: Argument, tensor: Tensor, target: Target) -> str | N
     """What is wrong with a rank, if anything.
 
     The level's MAX_RANK is part of what an argument may be, so that a larger rank is an error and
-    not, as other limits of the level, unpredictable, because the conformance suite expects an error.
+    not, as other limits of the level, unpredictable: the conformance suite expects an error.
     """
     if argument.rank is None or argument.form is Form.SHAPE:
         return None

@@ -45,7 +45,7 @@ def _softmax_quantized(a: Any, precision: str) -> Plan:
 def _relu(a: Any, precision: str) -> Plan:
     dtype = TYPES[precision.split("_")[0]]
     if dtype is not np.float32 and not np.iinfo(dtype).min <= a.threshold <= np.iinfo(dtype).max:
-        raise ValueError(f"threshold is {a.threshold}, which is no {np.dtype(dtype)}")
+        raise ValueError(f"threshold is {a.threshold}, which is not of {np.dtype(dtype)}")
     return _vector(a, precision, threshold=a.threshold)
 
 
