@@ -48,7 +48,7 @@ def is_wanted() -> bool:
 
 
 def usable() -> bool:
-    """Whether oneDNN has exact sums and is faster in programs that are compiled now for this CPU."""
+    """Whether oneDNN is exact and faster in programs that are compiled now for this CPU."""
     # XLA cannot write such a program into its cache.
     keeps_programs = jax.config.jax_compilation_cache_dir is not None  # pyright: ignore
     return not keeps_programs and _is_fast() and _is_exact()
