@@ -8,6 +8,7 @@ shifts, bitwise, compare, select, `lax.clamp`, shape operations, `lax.reduce_sum
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import AbstractContextManager
 
 import jax
@@ -18,6 +19,11 @@ from jax import lax
 def scope() -> AbstractContextManager:
     """Allows 64-bit types for the arithmetic inside, whatever the user's own setting."""
     return jax.enable_x64(True)
+
+
+def scope_of(dtype: np.dtype | type) -> AbstractContextManager:
+    """The scope for arithmetic in this type: that of int48 for 64 bits."""
+    return scope() if np.dtype(dtype).itemsize == 8 else contextlib.nullcontext()
 
 
 def widen(value: jax.Array) -> jax.Array:

@@ -8,8 +8,6 @@ whatever the user's own setting.
 
 from __future__ import annotations
 
-import contextlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +31,7 @@ def saturate_to(value: jax.Array, dtype: np.dtype | type) -> jax.Array:
       `dtype`, the shape of `value`.
     """
     info = np.iinfo(dtype)
-    with _scope_of(value):
+    with _x64.scope_of(value.dtype):
         if np.iinfo(value.dtype).max > info.max:
             value = lax.clamp(value.dtype.type(info.min), value, value.dtype.type(info.max))
         return lax.convert_element_type(value, dtype)
@@ -51,7 +49,7 @@ def saturating_shift(value: jax.Array, shift: jax.Array | np.ndarray | int) -> j
     """
     left, right = _left_and_right(shift)
     shifted = _saturating_shift_left(value, left)
-    with _scope_of(value):
+    with _x64.scope_of(value.dtype):
         return shifted >> _within(value, right)
 
 
@@ -175,10 +173,6 @@ def multiply_q31_half_away(a: jax.Array, b: jax.Array) -> jax.Array:
     return saturate_to(shift_right_half_away(_product(a, b), 31), np.int32)
 
 
-def _scope_of(value: jax.Array) -> contextlib.AbstractContextManager:
-    return _x64.scope() if value.dtype == np.int64 else contextlib.nullcontext()
-
-
 def _left_and_right(shift: jax.Array | np.ndarray | int) -> tuple[jax.Array, jax.Array]:
     """A shift as two of which one is 0, both at least 0."""
     amount = lax.clamp(np.int32(-_FARTHEST), jnp.asarray(shift, jnp.int32), np.int32(_FARTHEST))
@@ -193,7 +187,7 @@ def _within(value: jax.Array, amount: jax.Array) -> jax.Array:
 
 
 def _saturating_shift_left(value: jax.Array, amount: jax.Array) -> jax.Array:
-    with _scope_of(value):
+    with _x64.scope_of(value.dtype):
         info, left = np.iinfo(value.dtype), _within(value, amount)
         shifted = value << left
         # All ones for negative values, so that the limit is the minimum.
@@ -207,7 +201,7 @@ def _shift_right(
 ) -> jax.Array:
     amount = lax.min(jnp.asarray(amount, jnp.int32), np.int32(_FARTHEST))
     before = lax.max(amount - np.int32(1), jnp.zeros_like(amount))
-    with _scope_of(value):
+    with _x64.scope_of(value.dtype):
         zero, one = value.dtype.type(0), value.dtype.type(1)
         last = _within(value, before)
         # One bit more than the result: 1 where at least half a unit is left over.

@@ -11,7 +11,6 @@ results that are defined fit.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -28,11 +27,6 @@ from tosajax.ops import _onednn, _platform
 INT8_CHUNK = (2**31 - 1) // 2**14
 # So many add up to 2**24 at most, to where float32 holds every integer.
 _FLOAT_CHUNK = 2**24 // 2**14
-
-
-def scope_of(dtype: np.dtype | type) -> contextlib.AbstractContextManager:
-    """The scope for arithmetic on accumulators of `dtype`."""
-    return _x64.scope() if np.dtype(dtype) == np.int64 else contextlib.nullcontext()
 
 
 def dot_definition(

@@ -105,7 +105,7 @@ def convolution_definition(
     """`convolution` as it is defined: slow, and what every route must equal."""
     dtype = np.int64 if x.dtype == np.int16 else np.int32
     layout = ("NHWC", "OHWI", "NHWC") if x.ndim == 4 else ("NDHWC", "ODHWI", "NDHWC")
-    with _exact.scope_of(dtype):
+    with _x64.scope_of(dtype):
 
         def wide(value: jax.Array, zp: jax.Array) -> jax.Array:
             zero = lax.convert_element_type(zp, dtype).reshape((1,) * value.ndim)
@@ -324,7 +324,7 @@ def sum_over(
             index = lax.div(index, np.int32(count))
         return total + term(start, weight), None
 
-    with _exact.scope_of(dtype):
+    with _x64.scope_of(dtype):
         # Like a term, so that it varies among the devices of `jax.shard_map` where terms do.
         starts = [lax.full((), 0, np.int32) for _ in counts]
         total = lax.full_like(jax.eval_shape(term, starts, weights[0]), 0)

@@ -18,7 +18,7 @@ from jax import lax
 
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
-from tosajax.ops import _exact, _exact_conv, _platform, _window
+from tosajax.ops import _exact_conv, _platform, _window
 from tosajax.ops._float import dot_rows
 from tosajax.ops._float_taps import convolve_by_taps, spread_out
 from tosajax.ops._route import route
@@ -197,7 +197,7 @@ def transpose_conv2d(
     total = _exact_conv.convolution(input, spread, input_zp, weight_zp, shape)
     n, height, width, _ = total.shape
     (sy, sx), oc = stride, weight.shape[0]
-    with _exact.scope_of(total.dtype):
+    with _x64.scope_of(total.dtype):
         total = total.reshape(n, height, width, sy, sx, oc).transpose(0, 1, 3, 2, 4, 5)
         total = total.reshape(n, height * sy, width * sx, oc)
         # The last phases of a kernel that is not a multiple of the stride have no last tap.
@@ -384,7 +384,7 @@ def _add_bias(total: jax.Array, bias: jax.Array) -> jax.Array:
     shape = (1,) * (total.ndim - 1) + (-1,)
     if _is_float(total):
         return (total + bias.astype(jnp.float32).reshape(shape)).astype(bias.dtype)
-    with _exact.scope_of(total.dtype):
+    with _x64.scope_of(total.dtype):
         return total + bias.reshape(shape)
 
 

@@ -104,7 +104,7 @@ class Evaluator:
 
     @property
     def compilations(self) -> int:
-        return len(self.__dict__.get("_steps", ()))
+        return len(self._steps)
 
     def _placed(self, batch: Batch) -> tuple[Any, Any]:
         """Inputs, and (labels, reference, which examples count), on the device or devices."""
@@ -161,11 +161,15 @@ class Evaluator:
 
     def _compiled(self, varying: Any, state: Any, inputs: Any, examples: Any) -> Callable[..., Any]:
         """(varying, state, inputs, examples) -> state."""
-        known = self.__dict__.setdefault("_steps", {})
         key = str(jax.tree.map(_shape, (inputs, examples)))
-        if key not in known:
-            known[key] = self._compile(varying, state, inputs, examples)
-        return known[key]
+        if key not in self._steps:
+            self._steps[key] = self._compile(varying, state, inputs, examples)
+        return self._steps[key]
+
+    @functools.cached_property
+    def _steps(self) -> dict[str, Callable[..., Any]]:
+        """Programs by the shapes of inputs and examples."""
+        return {}
 
     def _compile(self, varying: Any, state: Any, inputs: Any, examples: Any) -> Callable[..., Any]:
         if self.strategy == "loop":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 
 import jax
@@ -24,7 +23,7 @@ def flags(**broken: jax.Array) -> Flags:
 
 def add_overflows(a: jax.Array, b: jax.Array) -> jax.Array:
     """Where the sum of two int32, or of two int48, of shapes that broadcast, does not fit them."""
-    with scope_of(a.dtype):
+    with _x64.scope_of(a.dtype):
         total = a + b
     if total.dtype.itemsize == 8:
         return outside(total, DType.INT48.bits)
@@ -61,7 +60,7 @@ def scale_estimate(value: jax.Array, other: jax.Array, shift: jax.Array) -> jax.
 
 def outside(value: jax.Array, bits: int) -> jax.Array:
     """Where an integer does not fit a narrower signed type of this many bits."""
-    with scope_of(value.dtype):
+    with _x64.scope_of(value.dtype):
         limit = np.asarray(1 << (bits - 1), value.dtype)
         return (value < -limit) | (value >= limit)
 
@@ -71,15 +70,10 @@ def reach(dtype: np.dtype) -> int:
     return 255 if dtype == np.int8 else 1 << 15
 
 
-def scope_of(dtype: np.dtype) -> contextlib.AbstractContextManager:
-    """The scope for arithmetic in this type: that of int48 for 64 bits."""
-    return _x64.scope() if dtype.itemsize == 8 else contextlib.nullcontext()
-
-
 def widen(value: jax.Array, zero_point: jax.Array, acc_type: DType) -> jax.Array:
     """Elements less their zero point [1], in the type of the accumulator."""
     dtype = acc_type.storage
-    with scope_of(dtype):
+    with _x64.scope_of(dtype):
         shape = (1,) * value.ndim
         zero_point = lax.convert_element_type(zero_point, dtype).reshape(shape)
         return lax.convert_element_type(value, dtype) - zero_point

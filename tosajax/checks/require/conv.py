@@ -20,11 +20,11 @@ from tosajax.checks.require._common import (
     add_overflows,
     flags,
     reach,
-    scope_of,
     sum_overflows,
     widen,
 )
 from tosajax.dtypes import DType
+from tosajax.fixedpoint import _x64
 
 
 def conv2d_require(
@@ -127,12 +127,12 @@ def _sum_flags(
       largest: bound of |values|.
       acc_type: INT32 or INT48.
     """
-    with scope_of(values.dtype):
+    with _x64.scope_of(values.dtype):
         weight = weight.reshape(-1, *weight.shape[-2:])
         bias = bias.reshape((1,) * (values.ndim - 1) + (-1,))
 
     def add_up(values: jax.Array) -> jax.Array:
-        with scope_of(values.dtype):
+        with _x64.scope_of(values.dtype):
             return _sums(values, weight, window, multiply)
 
     def exact() -> Flags:
@@ -142,7 +142,7 @@ def _sum_flags(
             broken["r1"] = sum_overflows(add_up, values, gain=gain, acc_type=acc_type)
         return flags(**broken)
 
-    with scope_of(values.dtype):
+    with _x64.scope_of(values.dtype):
         one = jnp.ones((1,) * (values.ndim - 1) + values.shape[-1:], values.dtype)
         sizes = multiply(one, jnp.sum(jnp.abs(weight), 0, dtype=weight.dtype))
         gain = weight.size // sizes.size * reach(np.dtype(np.int8))
@@ -195,5 +195,5 @@ def _padded(values: jax.Array, pad: Sequence[int], step: Sequence[int] | None = 
     step = step or (1,) * (values.ndim - 2)
     pads = zip(pad[0::2], pad[1::2], step, strict=True)
     config = [(0, 0, 0), *((low, high, apart - 1) for low, high, apart in pads), (0, 0, 0)]
-    with scope_of(values.dtype):
+    with _x64.scope_of(values.dtype):
         return lax.pad(values, values.dtype.type(0), config)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import jax
 from jax import lax
 
-from tosajax.checks.require._common import Flags, flags, reach, scope_of, sum_overflows, widen
+from tosajax.checks.require._common import Flags, flags, reach, sum_overflows, widen
 from tosajax.dtypes import DType
+from tosajax.fixedpoint import _x64
 
 
 def matmul_require(
@@ -21,7 +22,7 @@ def matmul_require(
     wide_a, wide_b = widen(a, a_zp, out_type), widen(b, b_zp, out_type)
 
     def multiply(values: jax.Array) -> jax.Array:
-        with scope_of(values.dtype):
+        with _x64.scope_of(values.dtype):
             return lax.dot_general(values, wide_b, (((2,), (1,)), ((0,), (0,))))
 
     return flags(r1=sum_overflows(multiply, wide_a, gain=gain, acc_type=out_type))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tosajax.fixedpoint import qformat
+from tosajax.fixedpoint import _x64, qformat
 from tosajax.hifi.kernels._precision import Precision, Quant
 from tosajax.ops import _exact
 from tosajax.ops._float import dot_rows
@@ -81,7 +81,7 @@ def finish_fixed(acc: jax.Array, bias: Any, acc_shift: Any, bias_shift: Any, out
     Returns:
       `out`, [..., N].
     """
-    with _exact.scope_of(bias.dtype):
+    with _x64.scope_of(bias.dtype):
         row = jnp.asarray(bias).reshape((1,) * (acc.ndim - 1) + (-1,))
     total = qformat.add_shifted(acc, row, bias_shift)
     if out is np.int64:

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax.fixedpoint import _x64
 from tosajax.hifi.kernels._check import check, check_array, check_in, check_multiple, check_range
 from tosajax.hifi.kernels._precision import PRECISIONS, Array, Precision, Quant, check_parameters
 from tosajax.hifi.kernels._sums import dot, finish
 from tosajax.hifi.kernels.activations import ActivationCoefficients, sigmoid, tanh
-from tosajax.ops import _exact
 
 MATXVEC = (
     "16x16_16",
@@ -283,5 +283,5 @@ def _sums(mat1: Any, vec1: Any, mat2: Any, vec2: Any, quant: Quant | None) -> ja
             weight_zero_bias=quant.weight2_zero_bias, input_zero_bias=quant.input2_zero_bias
         )
     second = dot(mat2, vec2[None], quant)
-    with _exact.scope_of(first.dtype):
+    with _x64.scope_of(first.dtype):
         return first + second
