@@ -275,7 +275,7 @@ def test_unknown_programs(case, against, wrong):
 
 
 def test_without_tosa_tools(case, monkeypatch):
-    monkeypatch.setattr(reference_model, "is_installed", lambda: False)
+    monkeypatch.setattr("tosajax.reference_model.model.is_installed", lambda: False)
     with pytest.raises(ImportError, match=r"pip install 'tosajax\[reference\]'"):
         check_bit_exact(*case)
     assert check_bit_exact(*case, against=("frozen",))

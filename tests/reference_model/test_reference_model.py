@@ -381,7 +381,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(*_: object, **__: object):
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr(reference_model, "is_installed", lambda: True)
+    monkeypatch.setattr("tosajax.reference_model.model.is_installed", lambda: True)
     monkeypatch.setattr(subprocess, "run", started)
 
 

@@ -249,7 +249,7 @@ def test_a_bias_that_is_computed_is_refused():
 def test_int4_weights_of_int16_are_refused():
     b = Builder()
     y = pointwise(b, floats(b, "x", *IMAGE), constant(b, WEIGHT))
-    with pytest.raises(UnsupportedError, match=r"CONV2D 'y': INT4 weights of INT16 .* no type"):
+    with pytest.raises(UnsupportedError, match=r"CONV2D 'y': INT4 weights of INT16 .* not a type"):
         prepare(b.graph([y]), [rule(".*", weight=QSpec("i4"), act=QSpec("i16"))])
 
 
