@@ -70,7 +70,7 @@ TESTS = {
     "checks/variable.py": ["tests/lowering/test_variables.py"],
     "fixedpoint/saturation.py": ["tests/fixedpoint/test_scale.py", "-k", "saturate"],
     "fixedpoint/table.py": ["tests/fixedpoint/test_scale.py", "-k", "lookup"],
-    "ops/_platform.py": ["tests/ops/test_onednn.py"],
+    "ops/_platform.py": ["tests/ops/test_platforms.py", "tests/ops/test_onednn.py"],
 }
 
 
