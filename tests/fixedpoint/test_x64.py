@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tosajax.fixedpoint import _x64
 
@@ -43,3 +44,13 @@ def test_scope_ends():
 def test_scope_is_the_same_whatever_the_user_has():
     with jax.enable_x64(False), _x64.scope():
         assert jnp.zeros(1).dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.dtype("int64"), np.float32])
+def test_the_scope_of_a_type(dtype):
+    """Named 64-bit types are an error outside the scope, as `conftest.py` has JAX say."""
+    with _x64.scope_of(dtype):
+        inside = jnp.zeros(2, dtype).dtype
+        wide = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    assert inside == dtype
+    assert wide == (np.dtype(dtype).itemsize == 8)
