@@ -1360,7 +1360,7 @@ def test_numbers_of_float_functions():
 def test_thresholds_of_the_type_of_the_vector(bits, threshold):
     function = getattr(capi, f"xa_nn_vec_relu_{bits}_{bits}")
     x = np.zeros(4, f"int{bits}")
-    with pytest.raises(ValueError, match=f"threshold is {threshold}, which is not an int{bits}"):
+    with pytest.raises(ValueError, match=f"threshold is {threshold}, which is not of int{bits}"):
         function(x, x, threshold, 4)
     for value in (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max):
         assert function(x, x, int(value), 4) == 0
