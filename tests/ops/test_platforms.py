@@ -14,6 +14,7 @@ from oracle.device import to_device
 from tosajax.dtypes import DType
 from tosajax.ops import _exact, conv
 from tosajax.ops._platform import Platform, tracing_for
+from tosajax.ops.indices import argmax
 from tosajax.ops.products import matmul
 
 # Where float32 still holds every sum, where it no longer would, and parts of unequal length.
@@ -81,3 +82,12 @@ def test_programs_for_gpus_avoid_what_fails_there(name, dtype, known, platform):
         assert "stablehlo.convolution" not in text
     else:  # so that this shows what it is to show
         assert of_int8 == (not dtype.is_float and name != "DEPTHWISE_CONV2D")
+
+
+def test_largest_values_are_found_among_integers():
+    """XLA:GPU finds any one of several NaN."""
+    traced = jax.jit(functools.partial(argmax, axis=1)).trace(np.zeros((3, 8), np.float32))
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    reduced = re.findall(r"stablehlo.reduce\((.*?)\n", text)
+    assert reduced
+    assert not [line for line in reduced if "f32" in line]

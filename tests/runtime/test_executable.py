@@ -391,3 +391,15 @@ def test_a_graph_is_checked_and_sorted_once(shape, monkeypatch):
     (y,) = tosajax.compile(backwards, batch=3)(np.full((3, 4), 5, np.int32))
     np.testing.assert_array_equal(y, np.full((3, 4), 30))
     assert calls == {"structure_findings": 1, "form_findings": len(graph.nodes), "_sorted": 1}
+
+
+@pytest.mark.parametrize("make", [tosajax.compile, tosajax.Executable])
+@pytest.mark.parametrize("shape", [(-1, 4), (1, 4)])
+def test_an_executable_is_checked_however_it_is_made(make, shape):
+    b = Builder()
+    graph = b.graph([b.op("ABS", b.input("x", DType.INT32, shape))])
+    nodes = (*graph.nodes, graph.nodes[0])
+    with pytest.raises(TosaError, match="has two origins"):
+        make(dataclasses.replace(graph, nodes=nodes), batch=2)
+    with pytest.raises(ValueError, match="no input has a first dimension of 1 or -1"):
+        make(add_graph(shape=(3, 4)), batch=2)

@@ -57,7 +57,7 @@ def choose(
         return Route("dot", "one tap, by oneDNN" if _by_onednn(x, oc, shape) else "one tap")
     if known is None:
         return Route("patches", "weights not constant")
-    if _platform.current().name not in ("cpu", None):
+    if not _platform.current().may_be_cpu:
         # Others convolve integers slowly, not at all, or (grouped) wrongly.
         return Route("patches", "only XLA for CPUs convolves integers")
     channels = ic * (kernel[0] if len(kernel) == 3 else 1)

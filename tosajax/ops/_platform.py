@@ -20,6 +20,10 @@ class Platform(NamedTuple):
     onednn: bool = False
     examples: int = 1  # that will run side by side, by `jax.vmap`
 
+    @property
+    def may_be_cpu(self) -> bool:
+        return self.name in ("cpu", None)
+
 
 ANY = Platform()
 _current: ContextVar[Platform] = ContextVar("platform", default=ANY)

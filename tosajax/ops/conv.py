@@ -181,7 +181,7 @@ def transpose_conv2d(
             for size, (low, high) in zip(kernel, pads, strict=True)
         ]
         window = Window(tuple(kernel), (1, 1), (1, 1), tuple(inner))
-        name = "float patches" if _is_elsewhere() else "float convolution"
+        name = "float convolution" if _platform.current().may_be_cpu else "float patches"
         with route(name, "of the spread input"):
             total = _platform.on_cpu(
                 input,
@@ -237,7 +237,7 @@ def _convolve(
 
 def _reason_for_patches(x: jax.Array, shape: Window) -> str:
     """Why floats are to be convolved as a dot of patches; nothing where they are not."""
-    if _is_elsewhere():
+    if not _platform.current().may_be_cpu:
         return "the platform is not a CPU"
     if math.prod(shape.size) > _exact_conv.MAX_TAPS:
         return ""
@@ -246,11 +246,6 @@ def _reason_for_patches(x: jax.Array, shape: Window) -> str:
         return "a small result"
     few = x.shape[-1] < _exact_conv.MIN_INPUT_CHANNELS
     return f"{x.shape[-1]} input channels are few" if few else ""
-
-
-def _is_elsewhere() -> bool:
-    """Whether the platform is known not to be a CPU."""
-    return _platform.current().name not in ("cpu", None)
 
 
 def _float_patches(

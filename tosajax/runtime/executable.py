@@ -81,6 +81,9 @@ class Executable:
             check_type("cache_dir", cache_dir, (str, os.PathLike), "the path of a folder")
         check_type("onednn", onednn, bool, "True or False")
         self.target = target_of(target)
+        check_form(graph)
+        if batch is not None:
+            _check_carries(graph)
         self.graph, self.examples = with_batch(graph, self.target, batch)
         self.devices = tuple(devices)
         if self.examples is None and (micro_batch is not None or devices):
@@ -392,15 +395,6 @@ def compile(
       ValueError: no input can carry the batch, the state does not fit, micro_batch or devices are
         given and examples depend on each other, or TOSAJAX_ONEDNN is neither 0 nor 1.
     """
-    check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
-    check_form(graph)
-    if (
-        batch is not None
-        and not graph.is_dynamic
-        and not any(map(carries_batch, graph.input_tensors))
-    ):
-        shapes = ", ".join(f"{t.name}: {t}" for t in graph.input_tensors)
-        raise ValueError(f"no input has a first dimension of 1 or -1 to carry a batch: {shapes}")
     return Executable(
         graph,
         target,
@@ -413,6 +407,13 @@ def compile(
         cache_dir=cache_dir,
         onednn=onednn,
     )
+
+
+def _check_carries(graph: Graph) -> None:
+    """Raises ValueError where no input can carry a batch."""
+    if not graph.is_dynamic and not any(map(carries_batch, graph.input_tensors)):
+        shapes = ", ".join(f"{t.name}: {t}" for t in graph.input_tensors)
+        raise ValueError(f"no input has a first dimension of 1 or -1 to carry a batch: {shapes}")
 
 
 def _check_devices(devices: Devices) -> None:

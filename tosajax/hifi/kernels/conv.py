@@ -61,7 +61,7 @@ def conv2d_std(
       padding: top, left; elements.
       out_size: height and width of the output.
       acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: of the bias; the same.
+      bias_shift: the same for the bias.
       quant: for quantized precisions.
       out_format: of the output.
 
@@ -114,7 +114,7 @@ def conv1d_std(
       padding: at the top; elements.
       out_height: height of the output.
       acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: of the bias; the same.
+      bias_shift: the same for the bias.
       out_format: "DWH" for [out_height, out_channels], "WHD" for [out_channels, out_height].
 
     Returns:
@@ -176,7 +176,7 @@ def conv2d_depthwise(
       padding: top, left; elements.
       out_size: height and width of the output.
       acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: of the bias; the same.
+      bias_shift: the same for the bias.
       quant: for quantized precisions.
       inp_format: of the input and the kernel.
 
@@ -229,7 +229,7 @@ def conv2d_pointwise(
         float32.
       precision: kernel x input, one of CONV2D; per_chan_* has a scale for each output channel.
       acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: of the bias; the same.
+      bias_shift: the same for the bias.
       quant: for quantized precisions.
       out_format: of the output; WHD for 16x16, 8x16 and f32.
 

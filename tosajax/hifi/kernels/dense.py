@@ -40,7 +40,7 @@ def fully_connected(
         float32.
       precision: one of FULLY_CONNECTED.
       acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: of the bias; the same.
+      bias_shift: the same for the bias.
       quant: for quantized precisions.
 
     Returns:

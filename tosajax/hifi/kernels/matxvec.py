@@ -62,7 +62,7 @@ def matXvec(
         Only quantized and float kernels do without.
       precision: matrix x vector _ output, one of MATXVEC.
       acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: of the bias; the same.
+      bias_shift: the same for the bias.
       quant: for quantized precisions.
 
     Returns:
@@ -107,7 +107,7 @@ def matXvec_fused(
       function: "tanh" or "sigmoid".
       precision: matrix x vector _ output, one of FUSED.
       acc_shift: of the sum to Q6.25, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: of the bias; the same.
+      bias_shift: the same for the bias.
       activation: how fixed-point activations are computed; see `kernels.activations`.
 
     Returns:
@@ -153,7 +153,7 @@ def matXvec_batch(
       bias: [rows]; int16 by vectors of 16 bits, int8 by those of 8, or float32.
       precision: matrix x vector _ output, one of BATCH.
       acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: of the bias; the same.
+      bias_shift: the same for the bias.
 
     Returns:
       The output type of `precision`, [vec_count, rows].
@@ -192,7 +192,7 @@ def matmul(
       bias: [rows]; int8, or int32 for quantized precisions, which also do without.
       precision: one of MATMUL; per_chan_* has a multiplier and a shift for each row.
       acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
-      bias_shift: of the bias; the same.
+      bias_shift: the same for the bias.
       quant: for quantized precisions.
 
     Returns:

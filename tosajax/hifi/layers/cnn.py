@@ -64,7 +64,7 @@ class CNNConfig:
       bias_ds_point_shape: VECTOR.
       precision: a `Precision`.
       bias_shift: bits in [-31, 31], positive to the left; of no effect on floats.
-      acc_shift: of the sum; the same.
+      acc_shift: the same for the sum.
       channels_multiplier: depthwise kernels for each channel.
       x_padding: on the left; elements.
       y_padding: at the top; elements.

@@ -189,7 +189,7 @@ def xa_nnlib_cnn_process(
       handle: of a layer.
       scratch: memory, which is left as it is.
       input: memory of the input, in the type and the shape of the configuration.
-      output: memory for the output; the same.
+      output: the same for the output.
       p_in_shape: the shape of the configuration, or a Pointer to it.
       p_out_shape: a Pointer, to which the shape of the output is written; where the kernels of the
         library reject their arguments, one of zeros.

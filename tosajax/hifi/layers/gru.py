@@ -40,10 +40,10 @@ class GRUConfig(RecurrentConfig):
 
     Args:
       in_feats: length of the input; a multiple of 4 within [4, 2048].
-      out_feats: length of the output; the same.
+      out_feats: the same for the output.
       pad: 1 where rows of matrices are padded in memory, else 0; without effect on values.
       mat_prec: bits of coefficients, which the library does not read.
-      vec_prec: bits of input and output; the same.
+      vec_prec: the same for input and output.
       precision: a `Precision`, 16bx16b or 8bx16b.
       coeff_Qformat: fraction bits of the matrices, within [0, 15]; biases always are Q15.
       io_Qformat: fraction bits of input and output, within [0, 15].
@@ -61,9 +61,9 @@ class GRUWeights(NamedTuple):
       w_z: of the input, for the update gate; [out_feats, in_feats], int16 or int8 by the precision.
       u_z: of the state, likewise; [out_feats, out_feats].
       w_r: of the input, for the reset gate.
-      u_r: of the state; the same.
+      u_r: of the state, for the reset gate.
       w_h: of the input, for the candidate.
-      u_h: of the reset state; the same.
+      u_h: of the reset state, for the candidate.
       b_z: int16 in Q15, [out_feats].
       b_r: the same.
       b_h: the same.

@@ -90,7 +90,8 @@ def xa_nnlib_gru_set_config(handle: Handle | None, param_id: int, params: Any) -
       handle: of a layer.
       param_id: a `GRUParam`.
       params: RESTORE_CONTEXT: int16 memory of out_feats elements, which is copied. WEIGHT:
-        GRUMatrixPointers, or a Pointer to them. BIAS: GRUBiasPointers; the same.
+        GRUMatrixPointers, or a Pointer to them. BIAS: GRUBiasPointers, or a Pointer to
+        them.
 
     Returns:
       A code; where it is not 0, nothing has changed.

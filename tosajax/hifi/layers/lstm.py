@@ -40,10 +40,10 @@ class LSTMConfig(RecurrentConfig):
 
     Args:
       in_feats: length of the input; a multiple of 4 within [4, 2048].
-      out_feats: length of the output; the same.
+      out_feats: the same for the output.
       pad: 1 where rows of matrices are padded in memory, else 0; without effect on values.
       mat_prec: bits of coefficients, which the library does not read.
-      vec_prec: bits of input and output; the same.
+      vec_prec: the same for input and output.
       precision: a `Precision`, 16bx16b or 8bx16b.
       coeff_Qformat: fraction bits of the matrices, within [0, 15]; biases always are Q15.
       cell_Qformat: fraction bits of the cell, within [0, 25]. Only 25 is of use, and the others

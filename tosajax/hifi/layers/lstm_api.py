@@ -96,7 +96,7 @@ def xa_nnlib_lstm_set_config(handle: Handle | None, param_id: int, params: Any) 
       param_id: an `LSTMParam`.
       params: RESTORE_CONTEXT_OUTPUT: int16 memory of out_feats elements, which is copied.
         RESTORE_CONTEXT_CELL: int32, likewise. WEIGHT: LSTMMatrixPointers, or a Pointer to them.
-        BIAS: LSTMBiasPointers; the same.
+        BIAS: LSTMBiasPointers, or a Pointer to them.
 
     Returns:
       A code; where it is not 0, nothing has changed.
