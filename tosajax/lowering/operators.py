@@ -17,11 +17,6 @@ from tosajax.lowering.run import Context, Run, Step, store
 from tosajax.report import UnsupportedError
 from tosajax.spec import Form, Kind
 
-# Arguments that kernels can prepare when they are constants: NumPy arrays.
-_PREPARED = frozenset(
-    {"weight", "weight_zp", "input_zp", "output_zp", "b", "a_zp", "b_zp", "shift"}
-)
-
 
 def operator_step(node: Node, tensors: Mapping[str, Tensor], context: Context) -> Step:
     operator = spec.OPERATORS[node.op]
@@ -35,7 +30,8 @@ def operator_step(node: Node, tensors: Mapping[str, Tensor], context: Context) -
         name = found[argument.name]
         if argument.form is Form.SHAPE:
             fixed[position] = _static_shape(node, tensors[name])
-        elif context.prepare and argument.name in _PREPARED and _is_constant(tensors, name):
+        elif context.prepare and argument.prepared and _is_constant(tensors, name):
+            # A NumPy array: a constant that the kernel can compute with while it is traced.
             fixed[position] = tensors[name].values
         else:
             names.append(name)

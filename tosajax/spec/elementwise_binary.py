@@ -232,7 +232,7 @@ MUL = Operator(
     arguments=(
         tensor("input1", "in_t", "shape1", Rank(0, MAX_RANK)),
         tensor("input2", "in_t", "shape2", Rank(0, MAX_RANK)),
-        constant("shift", DType.INT8, "[1]"),
+        constant("shift", DType.INT8, "[1]", prepared=True),
         result("output", "out_t", "shape", Rank(0, MAX_RANK)),
     ),
     types=rows(

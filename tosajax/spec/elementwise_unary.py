@@ -152,7 +152,7 @@ NEGATE = Operator(
     arguments=(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         constant("input1_zp", "in_out_t", "[1]"),
-        constant("output_zp", "in_out_t", "[1]"),
+        constant("output_zp", "in_out_t", "[1]", prepared=True),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
     types=rows(

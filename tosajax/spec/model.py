@@ -76,6 +76,7 @@ class Argument:
     constant_in: tuple[str, ...] = ()  # profiles in which it must be known at compile time
     dynamic_with: str | None = None  # extension that lifts this
     default: object = REQUIRED
+    prepared: bool = False  # kernels prepare it where it is constant
 
     @property
     def dims(self) -> tuple[str, ...] | None:
@@ -196,17 +197,25 @@ def rows(variables: str, *lines: tuple[str, str, str]) -> tuple[TypeRow, ...]:
     )
 
 
-def tensor(name: str, dtype: str | DType, shape: str, rank: Rank | None = None) -> Argument:
+def tensor(
+    name: str, dtype: str | DType, shape: str, rank: Rank | None = None, *, prepared: bool = False
+) -> Argument:
     """A tensor input."""
-    return Argument(name, Kind.INPUT, Form.TENSOR, dtype, shape, rank or _rank_of(shape))
+    rank = rank or _rank_of(shape)
+    return Argument(name, Kind.INPUT, Form.TENSOR, dtype, shape, rank, prepared=prepared)
 
 
 def constant(
-    name: str, dtype: str | DType, shape: str, profiles: str = "PRO-INT PRO-FP"
+    name: str,
+    dtype: str | DType,
+    shape: str,
+    profiles: str = "PRO-INT PRO-FP",
+    *,
+    prepared: bool = False,
 ) -> Argument:
     """A tensor input that is a compile-time constant unless EXT-DYNAMIC is there."""
     return dataclasses.replace(
-        tensor(name, dtype, shape),
+        tensor(name, dtype, shape, prepared=prepared),
         constant_in=tuple(profiles.split()),
         dynamic_with="EXT-DYNAMIC",
     )

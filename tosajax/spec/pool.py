@@ -11,8 +11,8 @@ AVG_POOL2D = Operator(
     section="2.3.2",
     arguments=(
         tensor("input", "in_out_t", "[N, IH, IW, C]"),
-        constant("input_zp", "in_out_t", "[1]"),
-        constant("output_zp", "in_out_t", "[1]"),
+        constant("input_zp", "in_out_t", "[1]", prepared=True),
+        constant("output_zp", "in_out_t", "[1]", prepared=True),
         integers("kernel", "2"),
         integers("stride", "2"),
         integers("pad", "4"),

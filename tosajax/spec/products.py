@@ -10,9 +10,9 @@ MATMUL = Operator(
     section="2.3.7",
     arguments=(
         tensor("a", "in_t", "[N, H, C]"),
-        tensor("b", "in_t", "[N, C, W]"),
-        constant("a_zp", "in_t", "[1]"),
-        constant("b_zp", "in_t", "[1]"),
+        tensor("b", "in_t", "[N, C, W]", prepared=True),
+        constant("a_zp", "in_t", "[1]", prepared=True),
+        constant("b_zp", "in_t", "[1]", prepared=True),
         result("output", "out_t", "[N, H, W]"),
     ),
     types=rows(

@@ -72,9 +72,9 @@ RESCALE = Operator(
     arguments=(
         tensor("input", "in_t", "shape", Rank(0, MAX_RANK)),
         constant("multiplier", "mul_t", "[NC]", profiles="PRO-INT"),
-        constant("shift", DType.INT8, "[NC]", profiles="PRO-INT"),
-        constant("input_zp", "in_t", "[1]", profiles="PRO-INT"),
-        constant("output_zp", "out_t", "[1]", profiles="PRO-INT"),
+        constant("shift", DType.INT8, "[NC]", profiles="PRO-INT", prepared=True),
+        constant("input_zp", "in_t", "[1]", profiles="PRO-INT", prepared=True),
+        constant("output_zp", "out_t", "[1]", profiles="PRO-INT", prepared=True),
         scalar("scale32", bool),
         scalar("rounding_mode", RoundingMode),
         scalar("per_channel", bool),
