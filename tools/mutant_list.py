@@ -4,10 +4,10 @@ from __future__ import annotations
 
 MUTANTS: dict[str, list[tuple[str, str]]] = {
     "runtime/batching.py": [
-        ("calls = -(-examples // (micro_batch or examples))", "calls = 1"),
+        ("calls = 1 if in_loop else -(-examples // micro)", "calls = 1"),
         (
-            "return Parts(carries, examples, -(-examples // calls))",
-            "return Parts(carries, examples, micro_batch or examples)",
+            "return Batch(carries, examples, -(-examples // calls), micro,",
+            "return Batch(carries, examples, micro, micro,",
         ),
         ("tensor.shape[0] == 1", "tensor.shape[0] != 0"),
         (
@@ -15,8 +15,8 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
             "results = _spread(part, count)",
         ),
         (
-            "    if parts.examples in (parts.at_once, DYNAMIC):",
-            "    if parts.examples == parts.at_once:",
+            "    if batch.examples in (batch.at_once, DYNAMIC):",
+            "    if batch.examples == batch.at_once:",
         ),
         ("if size == count:", "if size >= count - 1:"),
         ("lax.dynamic_slice_in_dim(x, start, size)", "lax.dynamic_slice_in_dim(x, 0, size)"),
@@ -38,7 +38,7 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
     "runtime/saved.py": [
         ("min(examples, limit)", "limit"),
         (
-            'limit = self._parts.at_once if jax.default_backend() == "cpu" else examples',
+            'limit = self._batch.at_once if jax.default_backend() == "cpu" else examples',
             "limit = examples",
         ),
         ("if count != wanted:", "if False:"),
@@ -46,14 +46,14 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ("isdisjoint(exported.platforms)", "isdisjoint(())"),
         ("_x64.from_numpy(values) if dtype == np.int64 else", ""),
         ("_leaves(part_state), *part", "_leaves(state), *part"),
-        ("if reports else None", ""),
+        ("if program.reports else None", ""),
         ("if len(data) != layout.nbytes:", "if False:"),
     ],
     "runtime/saved_file.py": [
-        ("and 1 <= parts.at_once <= most", ""),
+        ("and 1 <= batch.at_once <= most", ""),
         ("if not (is_sound and ", "if not ("),
         ("fit and ", ""),
-        ("if parts.examples == DYNAMIC and carried else", "if parts.examples == DYNAMIC else"),
+        ("if batch.examples == DYNAMIC and carried else", "if batch.examples == DYNAMIC else"),
         ('or fields.get("kind") != _KIND', ""),
         ("if version != _VERSION:", "if False:"),
         ('if fields.get("sha256") != sums:', "if False:"),

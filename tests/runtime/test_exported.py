@@ -18,13 +18,13 @@ import tosajax
 from tosajax import Builder, DType, FormatError, Graph, UnsupportedError, spec
 from tosajax.graph import Tensor
 from tosajax.runtime import saved_file
-from tosajax.runtime.batching import Parts
+from tosajax.runtime.batching import Batch
 from tosajax.runtime.exported import _forbidden
 from tosajax.runtime.saved_file import Manifest
 
 ALL = ("cpu", "cuda", "rocm", "tpu")
 X = Tensor("x", DType.FP32, (2, 2))
-MANIFEST = Manifest((X,), (Tensor("y", DType.FP32, (2, 2)),), Parts((False,)), (), None)
+MANIFEST = Manifest((X,), (Tensor("y", DType.FP32, (2, 2)),), Batch((False,)), (), None)
 SAFETY = jax.export.DisabledSafetyCheck
 
 
@@ -146,7 +146,7 @@ def test_custom_operators_are_allowed_by_name(tmp_path):
         ({"outputs": (X, X)}, ((2, 2),), "its results are others"),
         ({"variables": ("v",)}, ((2, 2),), "its arguments are others"),
         ({"flags": (("ADD", "add.r1"),)}, ((2, 2),), "its results are others"),
-        ({"parts": Parts((True,), 2, 1)}, ((2, 2),), "it takes .* for 'x'"),
+        ({"batch": Batch((True,), 2, 1)}, ((2, 2),), "it takes .* for 'x'"),
     ],
 )  # fmt: skip
 def test_a_program_of_another_manifest(change, shapes, message, tmp_path):

@@ -19,7 +19,7 @@ from tosajax.graph import Graph, Node, Tensor, declared_variables
 from tosajax.graph.edit import unused
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
 from tosajax.lowering.operators import custom_step, operator_step
-from tosajax.lowering.run import Amend, Context, CustomOps, Params, Program, Run, Step, Traced
+from tosajax.lowering.run import Amend, Context, CustomOps, GraphFunction, Params, Run, Step, Traced
 from tosajax.lowering.variable_steps import read_step, write_step
 from tosajax.lowering.variables import State
 from tosajax.ops._platform import ANY, Platform, tracing_for
@@ -79,7 +79,7 @@ def build(
     kernels: Any = ops,
     traced: Traced | None = None,
     amend: Amend | None = None,
-) -> tuple[Program, Params]:
+) -> tuple[GraphFunction, Params]:
     """What `lower` does with a graph that is known to be legal, in one form for all.
 
     Args:
@@ -128,7 +128,7 @@ def to_device(values: np.ndarray, dtype: DType) -> jax.Array:
     return _x64.from_numpy(values) if dtype is DType.INT48 else jax.device_put(np.array(values))
 
 
-def _block(graph: Graph, prefix: str, context: Context) -> Program:
+def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
     blocks = {
         name: _block(part, f"{prefix}{name}/", context) for name, part in graph.subgraphs.items()
     }
@@ -202,7 +202,7 @@ def _amended(step: Step, node: Node, amend: Amend) -> Step:
     return run_step
 
 
-def _step(node: Node, graph: Graph, blocks: Mapping[str, Program], context: Context) -> Step:
+def _step(node: Node, graph: Graph, blocks: Mapping[str, GraphFunction], context: Context) -> Step:
     match node.op:
         case "COND_IF":
             return cond_if_step(node, blocks, FlagNames(context))

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 
 from tosajax import ops
 from tosajax.graph import Node
-from tosajax.lowering.run import Context, Flags, Program, Run, Step, store
+from tosajax.lowering.run import Context, Flags, GraphFunction, Run, Step, store
 from tosajax.lowering.variables import State
 
 
-def cond_if_step(node: Node, blocks: Mapping[str, Program], flag_names: FlagNames) -> Step:
+def cond_if_step(node: Node, blocks: Mapping[str, GraphFunction], flag_names: FlagNames) -> Step:
     names = [node.attributes[key] for key in ("then_graph", "else_graph")]
 
     def step(run: Run) -> None:
@@ -32,7 +32,7 @@ def cond_if_step(node: Node, blocks: Mapping[str, Program], flag_names: FlagName
     return step
 
 
-def while_loop_step(node: Node, blocks: Mapping[str, Program], context: Context) -> Step:
+def while_loop_step(node: Node, blocks: Mapping[str, GraphFunction], context: Context) -> Step:
     cond_name, body_name = (node.attributes[key] for key in ("cond_graph", "body_graph"))
     flag_names = FlagNames(context)
 

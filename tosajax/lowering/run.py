@@ -18,7 +18,7 @@ CustomOps = Mapping[tuple[str, str], Callable[..., Any]]
 Traced = Mapping[str, Mapping[str, str]]
 Amend = Callable[[Mapping[str, Any], str, Any], Any]
 # A graph, ready to run: (params, state, *inputs) -> (state, flags, outputs).
-Program = Callable[..., tuple[State, Flags, tuple[jax.Array, ...]]]
+GraphFunction = Callable[..., tuple[State, Flags, tuple[jax.Array, ...]]]
 
 
 class Context(NamedTuple):

@@ -23,7 +23,7 @@ from tosajax.grad.kernels import kernels
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph, Quantization, Tensor
 from tosajax.lowering.build import build
-from tosajax.lowering.run import Program
+from tosajax.lowering.run import GraphFunction
 from tosajax.quant import arguments
 from tosajax.quant.convert.float8 import Value, check_scales, with_float8_casts
 from tosajax.quant.frozen import at_ends, check_rescales, quantizations, with_constants
@@ -349,7 +349,7 @@ class QModel:
         return lax.optimization_barrier(x)
 
     @functools.cached_property
-    def _program(self) -> Program:
+    def _program(self) -> GraphFunction:
         return self._built[0]
 
     @functools.cached_property
@@ -360,7 +360,7 @@ class QModel:
             return {name: QTensor.of(v) if _is_integer(v) else v for name, v in rest.items()}
 
     @functools.cached_property
-    def _built(self) -> tuple[Program, dict[str, Any]]:
+    def _built(self) -> tuple[GraphFunction, dict[str, Any]]:
         traced = {n: {end: f"{n}/{end}" for end in ("min_val", "max_val")} for n in self.bounds}
         with jax.ensure_compile_time_eval():
             return build(self.graph, kernels=self._kernels, traced=traced)
@@ -372,7 +372,7 @@ class QModel:
             return {name: _operand(x) for name, x in build(self.float_graph)[1].items()}
 
     @functools.cached_property
-    def _float_programs(self) -> dict[str, Program]:
+    def _float_programs(self) -> dict[str, GraphFunction]:
         assert self.float_graph is not None
         return {
             "float": build(self.float_graph, kernels=self._kernels)[0],

@@ -13,37 +13,153 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tosajax.graph import DYNAMIC, Graph, Tensor
-from tosajax.lowering.run import Params, Program
+from tosajax.lowering.run import Params
 from tosajax.lowering.variables import State
+from tosajax.ops._platform import Platform, at_hand
+from tosajax.passes.binding import bind_formed
+from tosajax.passes.one_example import one_example
+from tosajax.runtime.cost import peak_bytes
+from tosajax.runtime.program import Program
+from tosajax.spec.target import Target
+from tosajax.validation import validate_formed
 
 Devices = Sequence[Any]  # of jax.Device, which type checkers do not know
 
-
-class Parts(NamedTuple):
-    """How calls share the examples of a batch."""
-
-    carries: tuple[bool, ...]  # by input, whether it holds examples; all share the others
-    examples: int = 1  # or DYNAMIC
-    at_once: int = 1  # examples of a call; at most so many, where `examples` are not known
+# Tensors of a micro-batch that are alive at a time and stay in the cache.
+_CACHE_BYTES = 2**24
 
 
-def in_calls(graph: Graph, examples: int | None, micro_batch: int | None) -> Parts:
-    """Calls of equal size, of at most a micro-batch each."""
-    carries = tuple(map(carries_batch, graph.input_tensors))
+class Batch(NamedTuple):
+    """How the examples of a batch share the calls of a program.
+
+    Args:
+      carries: by input, whether it holds examples; all examples share the others.
+      examples: of the batch; DYNAMIC where callers choose; 1 of a graph that runs as a whole.
+      at_once: examples of a call; at most so many where `examples` is DYNAMIC.
+      micro_batch: examples that run at a time; None where the graph runs as a whole.
+      devices: share the examples of a call equally; none for the default device.
+    """
+
+    carries: tuple[bool, ...]
+    examples: int = 1
+    at_once: int = 1
+    micro_batch: int | None = None
+    devices: Devices = ()
+
+    def shapes(self, inputs: Sequence[Tensor]) -> list[tuple[int, ...] | None]:
+        """The shapes of inputs that hold all examples; None where a rank is not known."""
+        return [
+            (self.examples, *(t.shape or ())[1:]) if carried else t.shape
+            for t, carried in zip(inputs, self.carries, strict=True)
+        ]
+
+
+def of_examples(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, int | None]:
+    """The graph to run, and the number of examples if it is a graph of one.
+
+    Args:
+      graph: has passed `check_form`.
+      target: to check a graph of open batch against.
+      batch: how many examples a call takes, if that is known.
+
+    Raises:
+      TosaError: a graph of open batch is illegal.
+      ValueError: no input can carry the batch.
+    """
+    if batch is None:
+        return graph, None
+    if not graph.is_dynamic:
+        if not any(map(carries_batch, graph.input_tensors)):
+            shapes = ", ".join(f"{t.name}: {t}" for t in graph.input_tensors)
+            raise ValueError(
+                f"no input has a first dimension of 1 or -1 to carry a batch: {shapes}"
+            )
+        return graph, batch
+    bound = bind_formed(graph, batch)
+    one = one_example(graph)
+    if one is None:
+        return bound, None
+    validate_formed(bound, target).raise_errors()
+    return one, batch
+
+
+def share(
+    graph: Graph,
+    examples: int | None,
+    micro_batch: int | None = None,
+    devices: Devices = (),
+    *,
+    in_loop: bool = False,
+    shared: Collection[str] = (),
+) -> Batch:
+    """How examples share calls: calls of equal size, of at most a micro-batch each.
+
+    Args:
+      graph: from `of_examples`; so is examples.
+      examples: of the batch; None for a graph that runs as a whole.
+      micro_batch: how many examples run at a time; by default, as many as suit the backend.
+      devices: each takes an equal part of one call, whose program loops over micro-batches.
+      in_loop: the program of one call loops over micro-batches, without devices as well.
+      shared: names of inputs that all examples share, whatever their first dimension.
+
+    Raises:
+      ValueError: micro_batch or devices are given for a graph that runs as a whole.
+    """
     if examples is None:
-        return Parts(carries)
-    calls = -(-examples // (micro_batch or examples))
-    return Parts(carries, examples, -(-examples // calls))
+        if micro_batch is not None or devices:
+            raise ValueError(
+                f"graph {graph.name!r} runs as a whole: micro_batch and devices need `batch` and "
+                "a graph of examples that do not depend on each other"
+            )
+        return Batch((False,) * len(graph.inputs))
+    in_loop = in_loop or bool(devices)
+    micro = min(examples, micro_batch or _micro_batch_of(graph, in_loop=in_loop) or examples)
+    calls = 1 if in_loop else -(-examples // micro)
+    carries = tuple(carries_batch(t) and t.name not in shared for t in graph.input_tensors)
+    return Batch(carries, examples, -(-examples // calls), micro, tuple(devices))
 
 
-def of_a_call(shape: Sequence[Any], parts: Parts) -> tuple[Any, ...]:
+def share_open(graph: Graph, micro_batch: int | None) -> Batch:
+    """How examples share calls where callers choose their number; see `share`."""
+    carries = tuple(map(carries_batch, graph.input_tensors))
+    size = micro_batch or cached_examples(graph)
+    return Batch(carries, DYNAMIC, size, size)
+
+
+def _micro_batch_of(graph: Graph, *, in_loop: bool) -> int | None:
+    """How many examples suit the backend at a time, in calls or in a loop; None for all."""
+    # XLA:CPU has no fast convolution of floats inside a loop.
+    floats = any(t.dtype.is_float for part in graph.walk() for t in part.tensors.values())
+    if jax.default_backend() != "cpu" or (in_loop and floats):
+        return None
+    return cached_examples(graph)
+
+
+def cached_examples(graph: Graph) -> int:
+    """How many examples the cache of a CPU holds."""
+    return max(1, _CACHE_BYTES // max(1, peak_bytes(graph)))
+
+
+def platform_of(batch: Batch, *, onednn: bool = True) -> Platform:
+    """The platform that runs a batch.
+
+    Args:
+      batch: its devices, or the default one.
+      onednn: the program may call oneDNN.
+    """
+    found = at_hand(batch.devices[0].platform if batch.devices else jax.default_backend())
+    examples = min(batch.micro_batch or 1, batch.at_once)
+    return found._replace(onednn=found.onednn and onednn, examples=examples)
+
+
+def of_a_call(shape: Sequence[Any], batch: Batch) -> tuple[Any, ...]:
     """The shape in one call of an array that holds all examples."""
-    return (parts.at_once, *shape[1:]) if parts.at_once < parts.examples else tuple(shape)
+    return (batch.at_once, *shape[1:]) if batch.at_once < batch.examples else tuple(shape)
 
 
-def of_a_batch(shape: Sequence[Any], parts: Parts) -> tuple[Any, ...]:
-    """The shape of what all calls give together, where one gives this."""
-    return (parts.examples, *shape[1:]) if parts.at_once < parts.examples else tuple(shape)
+def of_a_batch(shape: Sequence[Any], batch: Batch) -> tuple[Any, ...]:
+    """The shape for all examples of an array that has this shape in one call."""
+    return (batch.examples, *shape[1:]) if batch.at_once < batch.examples else tuple(shape)
 
 
 def carries_batch(tensor: Tensor) -> bool:
@@ -51,35 +167,21 @@ def carries_batch(tensor: Tensor) -> bool:
     return bool(tensor.shape) and tensor.shape[0] == 1
 
 
-def side_by_side(
-    program: Program,
-    graph: Graph,
-    count: int,
-    micro_batch: int,
-    devices: Devices = (),
-    shared: Collection[str] = (),
-) -> Program:
-    """Runs `count` examples of a graph of fixed shapes, each exactly as it would run alone.
+def batched(program: Program, batch: Batch) -> Program:
+    """The program of one call: `batch.at_once` examples, each exactly as it would run alone.
 
-    Args:
-      program: of the graph.
-      graph: its inputs whose first dimension is 1 hold the examples there, others are shared.
-      count: examples of a call.
-      micro_batch: examples that run at a time; the micro-batches of a device run one after
-        another.
-      devices: share the examples equally among them; none for the default device.
-      shared: names of inputs that all examples share, whatever their first dimension.
-
-    Returns:
-      A program whose inputs and outputs hold `count` examples; outputs have a new first dimension
-      for them where theirs is not 1. State and flags also have one.
+    Its inputs and outputs hold these examples; outputs have a new first dimension for them where
+    theirs is not 1. State and flags also have one. The program of a graph that runs as a whole
+    stays as it is.
     """
-    carries = [carries_batch(t) and t.name not in shared for t in graph.input_tensors]
+    if batch.micro_batch is None:
+        return program
+    count, micro_batch, devices = batch.at_once, batch.micro_batch, batch.devices
 
     def one(params: Params, shared: list[jax.Array], own: tuple[State, list[jax.Array]]) -> Any:
         state, carried = own
         sources = {True: iter(carried), False: iter(shared)}
-        return program(params, state, *(next(sources[c]) for c in carries))
+        return program.function(params, state, *(next(sources[c]) for c in batch.carries))
 
     def on_device(params: Params, shared: list[jax.Array], own: Any) -> Any:
         together = jax.vmap(lambda example: one(params, shared, example))
@@ -88,57 +190,57 @@ def side_by_side(
     function = _over_devices(on_device, devices) if devices else on_device
     each = -(-count // max(1, len(devices)))
 
-    def batched(params: Params, state: State, *inputs: jax.Array):
-        own = [x.reshape(count, 1, *x.shape[1:]) for x, c in zip(inputs, carries, strict=True) if c]
-        shared = [x for x, c in zip(inputs, carries, strict=True) if not c]
+    def of_all(params: Params, state: State, *inputs: jax.Array):
+        pairs = list(zip(inputs, batch.carries, strict=True))
+        own = [x.reshape(count, 1, *x.shape[1:]) for x, c in pairs if c]
         filled = _fill((state, own), each * max(1, len(devices)))
-        results = function(params, shared, filled)
+        results = function(params, [x for x, c in pairs if not c], filled)
         state, flags, outputs = jax.tree.map(lambda y: y[:count], results)
         joined = (
             y.reshape(count, *y.shape[2:]) if carries_batch(t) else y
-            for y, t in zip(outputs, graph.output_tensors, strict=True)
+            for y, t in zip(outputs, program.outputs, strict=True)
         )
         return state, flags, tuple(joined)
 
-    return batched
+    return program._replace(function=of_all)
 
 
 def call_in_parts(
-    function: Callable[..., Any], parts: Parts, state: Any, inputs: Sequence[jax.Array]
+    function: Callable[..., Any], batch: Batch, state: Any, inputs: Sequence[jax.Array]
 ) -> Any:
-    """Calls a compiled program of `side_by_side`, which takes the examples of a call.
+    """Calls a compiled program from `batched` until all examples have run.
 
     Inside a loop of the program XLA:CPU would lose its fast convolution of floats and run fusions
-    on one core. The last examples of a part are also the first of the next where their number is
-    not a multiple of it.
+    on one core. Where the examples are not a multiple of those of a call, the last call runs some
+    of the call before again.
 
     Args:
-      function: (state, *inputs) -> (state, flags, outputs).
-      parts: of known examples.
-      state: of all examples, as `function` takes it.
-      inputs: the same.
+      function: (state, *inputs) -> (state, flags, outputs), of one call.
+      batch: of known examples.
+      state: of all examples.
+      inputs: of all examples.
     """
-    count, size = parts.examples, parts.at_once
+    count, size = batch.examples, batch.at_once
     if size == count:
         return function(state, *inputs)
     results = None
     for start in range(0, count, size):
         at = np.int32(min(start, count - size))
-        part = function(*part_of(parts, state, inputs, at))
+        part = function(*part_of(batch, state, inputs, at))
         results = _spread(part, count) if results is None else _put(results, part, at)
     return results
 
 
 def part_of(
-    parts: Parts, state: Any, inputs: Sequence[Any], start: int | np.int32 = 0
+    batch: Batch, state: Any, inputs: Sequence[Any], start: int | np.int32 = 0
 ) -> tuple[Any, ...]:
-    """State and inputs of one call, whose examples start there."""
-    if parts.examples in (parts.at_once, DYNAMIC):
+    """State and inputs of the call whose first example is `start`."""
+    if batch.examples in (batch.at_once, DYNAMIC):
         return state, *inputs
-    own = state, [x for x, c in zip(inputs, parts.carries, strict=True) if c]
-    state, carried = _taken(own, start, parts.at_once)
+    own = state, [x for x, c in zip(inputs, batch.carries, strict=True) if c]
+    state, carried = _taken(own, start, batch.at_once)
     taken = iter(carried)
-    return state, *(next(taken) if c else x for x, c in zip(inputs, parts.carries, strict=True))
+    return state, *(next(taken) if c else x for x, c in zip(inputs, batch.carries, strict=True))
 
 
 @functools.partial(jax.jit, static_argnames="size")
@@ -148,7 +250,7 @@ def _taken(tree: Any, start: int | np.int32, size: int) -> Any:
 
 @functools.partial(jax.jit, static_argnames="count")
 def _spread(part: Any, count: int) -> Any:
-    """Room for `count` examples, that holds the first ones already."""
+    """Room for `count` examples, with the first ones in their place."""
 
     def spread(x: jax.Array) -> jax.Array:
         copies = -(-count // x.shape[0])
@@ -167,7 +269,7 @@ def _put(room: Any, part: Any, start: jax.Array) -> Any:
 
 
 def _in_parts(function: Callable[[Any], Any], batch: Any, size: int) -> Any:
-    """Maps over parts of at most `size` examples, equal ones."""
+    """Maps over equal parts of at most `size` examples."""
     count = jax.tree.leaves(batch)[0].shape[0]
     parts = -(-count // size)
     if parts == 1:
@@ -179,7 +281,7 @@ def _in_parts(function: Callable[[Any], Any], batch: Any, size: int) -> Any:
 
 
 def on_all(arrays: Any, devices: Devices) -> Any:
-    """Arrays that each of these devices holds, so that no call has to copy them there."""
+    """Copies arrays to each of these devices, so that no call has to."""
     return jax.device_put(arrays, NamedSharding(_mesh(devices), PartitionSpec()))
 
 

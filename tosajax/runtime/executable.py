@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
-from collections.abc import MutableMapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Any, NoReturn, ParamSpec
 
 import jax
 import jax.numpy as jnp
@@ -13,37 +14,33 @@ import numpy as np
 
 from tosajax import html
 from tosajax.arguments.types import check_type, count, shown
-from tosajax.dtypes import DType
-from tosajax.graph import DYNAMIC, Graph, Tensor
-from tosajax.lowering.build import build, to_device
-from tosajax.lowering.run import CustomOps, Params, Program
-from tosajax.lowering.variables import State, Variable, initial_state
-from tosajax.ops._platform import ANY, Platform, at_hand
+from tosajax.graph import Graph
+from tosajax.lowering.run import CustomOps, Params
+from tosajax.lowering.variables import State, Variable
+from tosajax.ops._platform import ANY, Platform
 from tosajax.passes.binding import bind_formed
-from tosajax.passes.folding import fold
-from tosajax.passes.one_example import one_example
-from tosajax.report import Report, UnsupportedError
+from tosajax.report import Report
 from tosajax.runtime import saved
 from tosajax.runtime.batching import (
     Devices,
-    Parts,
+    batched,
     call_in_parts,
-    carries_batch,
-    in_calls,
+    of_examples,
     on_all,
     part_of,
-    side_by_side,
+    platform_of,
+    share,
+    share_open,
 )
 from tosajax.runtime.compiled import compiler_options, persistent_cache, trace
-from tosajax.runtime.cost import Cost, Explanation, cost, peak_bytes
-from tosajax.runtime.inputs import accept
+from tosajax.runtime.cost import Cost, Explanation, cost
+from tosajax.runtime.inputs import accept, check_known, zeros
+from tosajax.runtime.program import Program, program_of
 from tosajax.spec.target import Target, target_of
 from tosajax.validation import check_form, validate_formed
 
-# Tensors of a micro-batch that are alive at a time and stay in the cache.
-_CACHE_BYTES = 2**24
-
 Shapes = tuple[tuple[int, ...] | None, ...]  # of inputs; None where the rank is not known
+P = ParamSpec("P")
 
 
 class Executable:
@@ -82,38 +79,31 @@ class Executable:
         check_type("onednn", onednn, bool, "True or False")
         self.target = target_of(target)
         check_form(graph)
-        if batch is not None:
-            _check_carries(graph)
-        self.graph, self.examples = with_batch(graph, self.target, batch)
-        self.devices = tuple(devices)
-        if self.examples is None and (micro_batch is not None or devices):
-            raise ValueError(
-                f"graph {graph.name!r} runs as a whole: micro_batch and devices need `batch` and "
-                "a graph of examples that do not depend on each other"
-            )
-        self.micro_batch = self.examples and micro_batch_of(
-            self.graph, self.examples, micro_batch, in_loop=bool(devices)
-        )
+        self.graph, self.examples = of_examples(graph, self.target, batch)
+        self._batch = share(self.graph, self.examples, micro_batch, devices)
         self._wanted_micro_batch = micro_batch
-        # A program of several devices loops over the micro-batches of each by itself.
-        of_a_call = self.examples if devices else self.micro_batch
-        self._parts = in_calls(self.graph, self.examples, of_a_call)
         self.state: MutableMapping[str, Variable] = {} if state is None else state
         self._custom_ops, self._reports = custom_ops, report_unpredictable
         self._cache_dir = cache_dir
         # XLA cannot keep a program that calls oneDNN in a folder.
-        platform = at_hand(self.devices[0].platform if devices else jax.default_backend())
-        self._platform = platform._replace(
-            onednn=platform.onednn and onednn and cache_dir is None,
-            examples=min(self.micro_batch or 1, self._parts.at_once),
-        )
-        self._programs: dict[tuple, tuple[Program, Params]] = {}
+        self._platform = platform_of(self._batch, onednn=onednn and cache_dir is None)
+        self._programs: dict[tuple[Shapes, Platform], Program] = {}
         self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
         self._variables: tuple[str, ...] = ()
-        self._wanted = [self._example_shape(t) for t in self.graph.input_tensors]
+        self._wanted = self._batch.shapes(self.graph.input_tensors)
         self.report: Report | None = None
         if not self.graph.is_dynamic:
-            self._program(tuple(self._wanted), self._platform)
+            self._program(self._wanted, self._platform)
+
+    @property
+    def micro_batch(self) -> int | None:
+        """How many examples run at a time; None where the graph runs as a whole."""
+        return self._batch.micro_batch
+
+    @property
+    def devices(self) -> Devices:
+        """The devices that share the examples; none for the default one."""
+        return self._batch.devices
 
     def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
         """Runs the graph.
@@ -128,7 +118,7 @@ class Executable:
         arrays = accept(self.graph.input_tensors, self._wanted, inputs)
         compiled, constants = self._compile(arrays)
         run = functools.partial(compiled, constants)
-        state, flags, outputs = call_in_parts(run, self._parts, self._own_state(), arrays)
+        state, flags, outputs = call_in_parts(run, self._batch, self._own_state(), arrays)
         self.state.update(state)
         return (outputs, flags) if self._reports else outputs
 
@@ -138,10 +128,10 @@ class Executable:
         Raises:
           ValueError: the shapes of the inputs are not known.
         """
-        zeros = self._zeros()
-        compiled, constants = self._compile(zeros)
+        inputs = zeros(self.graph.input_tensors, self._wanted)
+        compiled, constants = self._compile(inputs)
         if not isinstance(compiled, jax.stages.Compiled):
-            state, *inputs = part_of(self._parts, self._own_state(), zeros)
+            state, *inputs = part_of(self._batch, self._own_state(), inputs)
             compiled = compiled.lower(constants, state, *inputs).compile()
         return compiled.as_text() or ""
 
@@ -185,28 +175,19 @@ class Executable:
           ValueError: the shapes of the inputs are not known, or the examples cannot be left open.
         """
         check_type("path", path, (str, os.PathLike), "a path")
-        if open_batch:
-            count, inputs = self._symbolic_inputs()
-            program, params = self._build(self.graph, ANY)
-            program = side_by_side(program, self.graph, count, count)
-            at_once = self._wanted_micro_batch or cached_examples(self.graph)
-            parts = self._parts._replace(examples=DYNAMIC, at_once=at_once)
-        else:
-            inputs = self._zeros()
-            parts = in_calls(self.graph, self.examples, self.micro_batch)
-            program, params = self._batched(_shapes(inputs), ANY, parts)
-        saved.write(
-            path,
-            program,
-            params,
-            self.graph.input_tensors,
-            self.graph.output_tensors,
-            self._own_state(),
-            inputs,
-            parts,
-            platforms=platforms,
-            reports=self._reports,
+        if open_batch and (self.examples is None or self._variables):
+            raise ValueError(
+                f"graph {self.graph.name!r} cannot leave its batch open: that needs `batch`, no "
+                "variables, and examples that do not depend on each other"
+            )
+        batch = (
+            share_open(self.graph, self._wanted_micro_batch)
+            if open_batch
+            else share(self.graph, self.examples, self.micro_batch)
         )
+        check_known(self.graph.input_tensors, self._wanted)
+        program = self._program(self._wanted, ANY)
+        saved.write(path, program, batch, self._own_state(), platforms=platforms)
 
     def _repr_html_(self) -> str:
         said = [
@@ -235,34 +216,7 @@ class Executable:
     @property
     def params(self) -> Params:
         """The values of the graph's constants, by tensor name."""
-        for _, params in self._programs.values():
-            return params
-        return {}
-
-    def _zeros(self) -> list[jax.Array]:
-        """Inputs to trace with."""
-        zeros = []
-        for tensor, shape in zip(self.graph.input_tensors, self._wanted, strict=True):
-            if shape is None or DYNAMIC in shape:
-                raise ValueError(f"input {tensor.name!r} has open dimensions: {tensor}")
-            zeros.append(to_device(np.zeros(shape, tensor.dtype.storage), tensor.dtype))
-        return zeros
-
-    def _symbolic_inputs(self) -> tuple[Any, list[jax.ShapeDtypeStruct]]:
-        """A number of examples that is left open, and inputs of so many to trace with."""
-        if self.examples is None or self._variables:
-            raise ValueError(
-                f"graph {self.graph.name!r} cannot leave its batch open: that needs `batch`, no "
-                "variables, and examples that do not depend on each other"
-            )
-        (count,) = jax.export.symbolic_shape("examples")
-        inputs = []
-        for tensor, shape in zip(self.graph.input_tensors, self._wanted, strict=True):
-            if tensor.dtype is DType.INT48:
-                raise UnsupportedError(f"input {tensor.name!r} of int48 in an open batch")
-            size = (count, *(shape or ())[1:]) if carries_batch(tensor) else shape
-            inputs.append(jax.ShapeDtypeStruct(size, tensor.dtype.storage))
-        return count, inputs
+        return next((program.params for program in self._programs.values()), {})
 
     def _own_state(self) -> State:
         return {name: self.state[name] for name in self._variables}
@@ -272,12 +226,12 @@ class Executable:
 
         It is jitted, or compiled already where a folder keeps it.
         """
-        shapes = _shapes(inputs)
-        key = shapes, self._placed(inputs)
+        shapes = [x.shape for x in inputs]
+        key = tuple(shapes), self._placed(inputs)
         if key not in self._compiled:
-            program, params = self._batched(shapes, self._platform, self._parts, self.devices)
-            arguments = part_of(self._parts, self._own_state(), inputs)
-            function, constants = trace(program, params, *arguments)
+            program = batched(self._program(shapes, self._platform), self._batch)
+            arguments = part_of(self._batch, self._own_state(), inputs)
+            function, constants = trace(program.function, program.params, *arguments)
             constants = on_all(constants, self.devices) if self.devices else constants
             options = compiler_options(self._platform.name)
             compiled = jax.jit(function, compiler_options=options)
@@ -295,43 +249,25 @@ class Executable:
         arrays = *inputs, *jax.tree.leaves(self._own_state())
         return tuple(getattr(x, "sharding", None) for x in arrays)
 
-    def _batched(
-        self, shapes: Shapes, platform: Platform, parts: Parts, devices: Devices = ()
-    ) -> tuple[Program, Params]:
-        """The program of one call, and its parameters, for these input shapes."""
-        program, params = self._program(shapes, platform)
-        if self.examples is None:
-            return program, params
-        count = parts.at_once
-        return side_by_side(program, self.graph, count, self.micro_batch or count, devices), params
-
-    def _program(self, shapes: Shapes, platform: Platform) -> tuple[Program, Params]:
-        """The program of the graph and its parameters for these input shapes."""
-        if (shapes, platform) not in self._programs:
-            names = self.graph.inputs
+    def _program(self, shapes: Sequence[tuple[int, ...] | None], platform: Platform) -> Program:
+        """The program of the graph for these input shapes."""
+        key = tuple(shapes), platform
+        if key not in self._programs:
             graph = self.graph
             if graph.is_dynamic:
-                known = {n: s for n, s in zip(names, shapes, strict=True) if s is not None}
-                graph = bind_formed(graph, shapes=known)
+                pairs = zip(graph.inputs, shapes, strict=True)
+                graph = bind_formed(graph, shapes={n: s for n, s in pairs if s is not None})
             self.report = validate_formed(graph, self.target)
             self.report.raise_errors()
-            program, params = self._build(graph, platform)
-            self._add_variables(graph)
-            self._programs[shapes, platform] = program, params
-        return self._programs[shapes, platform]
+            program = program_of(
+                graph, platform=platform, custom_ops=self._custom_ops, reports=self._reports
+            )
+            self._add_variables(program.variables)
+            self._programs[key] = program
+        return self._programs[key]
 
-    def _build(self, graph: Graph, platform: Platform) -> tuple[Program, Params]:
-        return build(
-            fold(graph, keep_required=self._reports),
-            custom_ops=self._custom_ops,
-            report_unpredictable=self._reports,
-            prepare=True,
-            platform=platform,
-        )
-
-    def _add_variables(self, graph: Graph) -> None:
+    def _add_variables(self, initial: State) -> None:
         """Gives each variable that has no value yet its initial value, one for each example."""
-        initial = initial_state(graph)
         self._variables = tuple(initial)
         if self.examples is not None:
             copies = (self.examples,)
@@ -342,25 +278,25 @@ class Executable:
             if found != wanted:
                 raise ValueError(f"state has variable {name!r} as {found}, expected {wanted}")
 
-    def _example_shape(self, tensor: Tensor) -> tuple[int, ...] | None:
-        if self.examples is None or not carries_batch(tensor):
-            return tensor.shape
-        return (self.examples, *(tensor.shape or ())[1:])
+
+def _with_arguments_of(
+    made: Callable[P, Executable],
+) -> Callable[[Callable[..., Executable]], Callable[P, Executable]]:
+    """Shows the arguments of a class as those of a function that makes it.
+
+    Type checkers and `help` show them; they stand in the class alone.
+    """
+
+    def decorate(function: Callable[..., Executable]) -> Callable[P, Executable]:
+        signature = inspect.signature(made).replace(return_annotation="Executable")
+        function.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+        return function
+
+    return decorate
 
 
-def compile(
-    graph: Graph,
-    target: Target | str | None = None,
-    batch: int | None = None,
-    *,
-    micro_batch: int | None = None,
-    devices: Devices = (),
-    state: MutableMapping[str, Variable] | None = None,
-    custom_ops: CustomOps | None = None,
-    report_unpredictable: bool = False,
-    cache_dir: str | os.PathLike[str] | None = None,
-    onednn: bool = True,
-) -> Executable:
+@_with_arguments_of(Executable)
+def compile(*args: Any, **options: Any) -> Executable:
     """Compiles a graph for repeated calls.
 
     Args:
@@ -395,25 +331,7 @@ def compile(
       ValueError: no input can carry the batch, the state does not fit, micro_batch or devices are
         given and examples depend on each other, or TOSAJAX_ONEDNN is neither 0 nor 1.
     """
-    return Executable(
-        graph,
-        target,
-        batch,
-        micro_batch=micro_batch,
-        devices=devices,
-        state=state,
-        custom_ops=custom_ops,
-        report_unpredictable=report_unpredictable,
-        cache_dir=cache_dir,
-        onednn=onednn,
-    )
-
-
-def _check_carries(graph: Graph) -> None:
-    """Raises ValueError where no input can carry a batch."""
-    if not graph.is_dynamic and not any(map(carries_batch, graph.input_tensors)):
-        shapes = ", ".join(f"{t.name}: {t}" for t in graph.input_tensors)
-        raise ValueError(f"no input has a first dimension of 1 or -1 to carry a batch: {shapes}")
+    return Executable(*args, **options)
 
 
 def _check_devices(devices: Devices) -> None:
@@ -423,48 +341,6 @@ def _check_devices(devices: Devices) -> None:
         raise TypeError(f"devices is {shown(devices)}, expected {wanted}")
     for device in devices:
         check_type("a device", device, jax.Device, wanted)
-
-
-def _shapes(inputs: Sequence[jax.Array]) -> Shapes:
-    return tuple(x.shape for x in inputs)
-
-
-def with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, int | None]:
-    """The graph to run, and of how many examples side by side if it is a graph of one.
-
-    The graph has passed `check_form`.
-
-    Raises:
-      TosaError: a graph of open batch is illegal.
-    """
-    if batch is None:
-        return graph, None
-    if not graph.is_dynamic:
-        return graph, batch
-    bound = bind_formed(graph, batch)
-    one = one_example(graph)
-    if one is None:
-        return bound, None
-    validate_formed(bound, target).raise_errors()
-    return one, batch
-
-
-def micro_batch_of(graph: Graph, examples: int, wanted: int | None = None, *, in_loop: bool) -> int:
-    """How many examples run at a time, in calls of a program or in a loop of one."""
-    if wanted is not None:
-        if wanted < 1:
-            raise ValueError(f"micro_batch is {wanted}, expected at least 1")
-        return min(wanted, examples)
-    # XLA:CPU has no fast convolution of floats inside a loop.
-    floats = any(t.dtype.is_float for part in graph.walk() for t in part.tensors.values())
-    if graph.is_dynamic or jax.default_backend() != "cpu" or (in_loop and floats):
-        return examples
-    return min(examples, cached_examples(graph))
-
-
-def cached_examples(graph: Graph) -> int:
-    """How many examples the cache of a CPU holds."""
-    return max(1, _CACHE_BYTES // max(1, peak_bytes(graph)))
 
 
 def _described(x: jax.Array) -> str:

@@ -136,7 +136,7 @@ def _tensor_type(described: tuple[np.dtype, tuple[int, ...]]) -> ir.Type:
 
 def _layout(exported: jax.export.Exported, manifest: Manifest) -> Layout:
     """What stands beside the program, if it takes and gives what the manifest tells."""
-    parts, leaves = manifest.parts, 2 * len(manifest.variables)
+    batch, leaves = manifest.batch, 2 * len(manifest.variables)
     inputs, outputs = manifest.inputs, manifest.outputs
     others = exported.in_tree.num_leaves - leaves - len(inputs)
     arguments = ([0] * others, [0] * leaves, *(0 for _ in inputs)), {}
@@ -149,15 +149,15 @@ def _layout(exported: jax.export.Exported, manifest: Manifest) -> Layout:
     _expect(given[:leaves] == state, "its variables change their types")
     are_flags = all(d == np.bool_ for d, _ in given[leaves : leaves + flags])
     _expect(are_flags, "its flags are not bool")
-    for tensor, found, carried in zip(inputs, taken[others + leaves :], parts.carries, strict=True):
-        shape = of_a_call(tensor.shape or (), parts) if carried else tensor.shape
+    for tensor, found, carried in zip(inputs, taken[others + leaves :], batch.carries, strict=True):
+        shape = of_a_call(tensor.shape or (), batch) if carried else tensor.shape
         _expect(found == (tensor.dtype.storage, shape), f"it takes {found} for {tensor.name!r}")
     for tensor, (dtype, shape) in zip(outputs, given[leaves + flags :], strict=True):
-        found = dtype, of_a_batch(shape, parts)
+        found = dtype, of_a_batch(shape, batch)
         wanted = tensor.dtype.storage, tensor.shape
         _expect(found == wanted, f"it gives {found} for {tensor.name!r}")
     _expect(all(DYNAMIC not in shape for _, shape in (*constants, *state)), "a constant is open")
-    return Layout(constants, [(d, tuple(of_a_batch(s, parts))) for d, s in state])
+    return Layout(constants, [(d, tuple(of_a_batch(s, batch))) for d, s in state])
 
 
 def _described(aval: Any) -> tuple[np.dtype, tuple[int, ...]]:

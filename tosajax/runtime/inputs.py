@@ -41,6 +41,26 @@ def accept(
     ]
 
 
+def zeros(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None]) -> list[jax.Array]:
+    """Inputs of these shapes to trace with.
+
+    Raises:
+      ValueError: a shape is not known.
+    """
+    check_known(tensors, shapes)
+    return [
+        to_device(np.zeros(shape or (), tensor.dtype.storage), tensor.dtype)
+        for tensor, shape in zip(tensors, shapes, strict=True)
+    ]
+
+
+def check_known(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None]) -> None:
+    """Raises ValueError where the shape of an input has open dimensions."""
+    for tensor, shape in zip(tensors, shapes, strict=True):
+        if shape is None or DYNAMIC in shape:
+            raise ValueError(f"input {tensor.name!r} has open dimensions: {tensor}")
+
+
 def _accepted(
     tensor: Tensor, wanted: Sequence[int] | None, value: jax.Array | np.ndarray
 ) -> jax.Array:

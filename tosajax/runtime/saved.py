@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 import jax
@@ -14,15 +14,17 @@ import numpy as np
 
 from tosajax import html
 from tosajax.arguments.types import check_type
+from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.graph import DYNAMIC, Tensor
 from tosajax.lowering.variables import State, Variable
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.runtime import saved_file
-from tosajax.runtime.batching import Parts, call_in_parts, of_a_batch, part_of
+from tosajax.runtime.batching import Batch, batched, call_in_parts, of_a_batch, part_of
 from tosajax.runtime.compiled import compiler_options, trace
 from tosajax.runtime.exported import Layout, check_program
-from tosajax.runtime.inputs import accept
+from tosajax.runtime.inputs import accept, zeros
+from tosajax.runtime.program import Program
 from tosajax.runtime.saved_file import Manifest
 
 # What `jax.export` calls the platforms of one backend.
@@ -44,7 +46,7 @@ class SavedExecutable:
     ) -> None:
         self.inputs, self.outputs = manifest.inputs, manifest.outputs
         self.state = dict(state)
-        self._flags, self._parts = manifest.flags, manifest.parts
+        self._flags, self._batch = manifest.flags, manifest.batch
         self._constants = list(constants)
         options = compiler_options(jax.default_backend())
         self._call = jax.jit(program.call, compiler_options=options)
@@ -53,17 +55,17 @@ class SavedExecutable:
         """Runs it; results and errors are those of `Executable`."""
         arrays = accept(self.inputs, [t.shape for t in self.inputs], inputs)
         call = functools.partial(self._call, self._constants)
-        parts = self._parts_of(arrays)
-        state, flags, outputs = call_in_parts(call, parts, _leaves(self.state), arrays)
+        batch = self._batch_of(arrays)
+        state, flags, outputs = call_in_parts(call, batch, _leaves(self.state), arrays)
         self.state = _variables(list(self.state), state)
         if self._flags is None:
             return tuple(outputs)
         return tuple(outputs), dict(zip(self._flags, flags, strict=True))
 
-    def _parts_of(self, arrays: Sequence[jax.Array]) -> Parts:
-        """How to call for these inputs. In an open batch all hold as many examples."""
-        if self._parts.examples != DYNAMIC:
-            return self._parts
+    def _batch_of(self, arrays: Sequence[jax.Array]) -> Batch:
+        """How these inputs share calls; in an open batch, all hold as many examples."""
+        if self._batch.examples != DYNAMIC:
+            return self._batch
         open_inputs = [
             (t, x.shape[0])
             for t, x in zip(self.inputs, arrays, strict=True)
@@ -77,8 +79,8 @@ class SavedExecutable:
                     f"input {first.name!r}"
                 )
         _, examples = open_inputs[0]
-        limit = self._parts.at_once if jax.default_backend() == "cpu" else examples
-        return self._parts._replace(examples=examples, at_once=min(examples, limit))
+        limit = self._batch.at_once if jax.default_backend() == "cpu" else examples
+        return self._batch._replace(examples=examples, at_once=min(examples, limit))
 
     def __repr__(self) -> str:
         ends = ([(t.name, t) for t in ts] for ts in (self.inputs, self.outputs))
@@ -93,33 +95,27 @@ class SavedExecutable:
 
 def write(
     path: str | os.PathLike[str],
-    program: Callable[..., Any],
-    params: Any,
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
+    program: Program,
+    batch: Batch,
     state: State,
-    examples: Sequence[jax.Array | jax.ShapeDtypeStruct],
-    parts: Parts,
     *,
     platforms: Sequence[str] | None,
-    reports: bool,
 ) -> None:
     """Writes a program to a file, or nothing.
 
     Args:
       path: of the file.
-      program: (params, state, *inputs) -> (state, flags, outputs), of one call.
-      params: its first argument.
-      inputs: what the graph calls them.
-      outputs: the same.
-      state: the variables as they are.
-      examples: inputs of the whole batch, to trace with.
-      parts: how calls share it.
+      program: for any platform.
+      batch: how its examples share calls, without devices.
+      state: the values of its variables.
       platforms: as for `jax.export`; None for the one at hand.
-      reports: whether the caller is given the flags.
+
+    Raises:
+      UnsupportedError: an input of an open batch is int48.
     """
-    part_state, *part = part_of(parts, state, examples)
-    function, constants = trace(program, params, part_state, *part)
+    inputs, call = _to_trace(program, batch)
+    part_state, *part = part_of(batch, state, inputs)
+    function, constants = trace(call.function, call.params, part_state, *part)
     names: list[tuple[str, str]] = []
 
     def flat(constants: list[jax.Array], state: list[jax.Array], *inputs: jax.Array):
@@ -130,18 +126,35 @@ def write(
     variables = dict(state)
     jitted = jax.jit(flat)
     exported = jax.export.export(jitted, platforms=platforms)(constants, _leaves(part_state), *part)
+    outputs = exported.out_avals[-len(program.outputs) :]
     manifest = Manifest(
-        tuple(_sized(t, x.shape) for t, x in zip(inputs, examples, strict=True)),
+        tuple(_sized(t, x.shape) for t, x in zip(program.inputs, inputs, strict=True)),
         tuple(
-            _sized(t, of_a_batch(x.shape, parts))
-            for t, x in zip(outputs, exported.out_avals[-len(outputs) :], strict=True)
+            _sized(t, of_a_batch(x.shape, batch))
+            for t, x in zip(program.outputs, outputs, strict=True)
         ),
-        parts,
+        batch,
         tuple(variables),
-        tuple(names) if reports else None,
+        tuple(names) if program.reports else None,
     )
     arrays = [np.asarray(x).tobytes() for x in (*constants, *_leaves(variables))]
     saved_file.write(path, manifest, bytes(exported.serialize()), arrays)
+
+
+def _to_trace(program: Program, batch: Batch) -> tuple[list[Any], Program]:
+    """Inputs of all examples, and the program of one call; an open batch has a symbolic size."""
+    if batch.examples != DYNAMIC:
+        return zeros(program.inputs, batch.shapes(program.inputs)), batched(program, batch)
+    (count,) = jax.export.symbolic_shape("examples")
+    for tensor in program.inputs:
+        if tensor.dtype is DType.INT48:
+            raise UnsupportedError(f"input {tensor.name!r} of int48 in an open batch")
+    shapes = batch._replace(examples=count).shapes(program.inputs)
+    inputs = [
+        jax.ShapeDtypeStruct(shape, tensor.dtype.storage)
+        for tensor, shape in zip(program.inputs, shapes, strict=True)
+    ]
+    return inputs, batched(program, batch._replace(at_once=count, micro_batch=count))
 
 
 def load_executable(

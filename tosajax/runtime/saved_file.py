@@ -20,9 +20,11 @@ from tosajax.atomic import replacing
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Tensor
 from tosajax.report import FormatError, UnsupportedError
-from tosajax.runtime.batching import Parts
+from tosajax.runtime.batching import Batch
 
 _KIND, _VERSION = "tosajax executable", 3
+# What a manifest tells of a batch: devices are not saved, and a call runs one micro-batch.
+_CALLS = ("carries", "examples", "at_once")
 _MANIFEST, _PROGRAM, _ARRAYS = _MEMBERS = ("manifest.json", "program.bin", "arrays.bin")
 # A member is at most so many times larger than what the file has of it, so that a small file never
 # asks for much memory. Writers leave a member as it is where it could be compressed further.
@@ -49,7 +51,7 @@ class Manifest(NamedTuple):
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    parts: Parts
+    batch: Batch
     variables: tuple[str, ...]
     flags: tuple[tuple[str, str], ...] | None  # None where callers are not given them
 
@@ -71,7 +73,7 @@ def write(
         "version": _VERSION,
         "inputs": [*map(_entry, manifest.inputs)],
         "outputs": [*map(_entry, manifest.outputs)],
-        "parts": manifest.parts._asdict(),
+        "parts": {name: getattr(manifest.batch, name) for name in _CALLS},
         "variables": manifest.variables,
         "flags": manifest.flags,
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
@@ -158,7 +160,7 @@ def _manifest(fields: Mapping[str, Any]) -> Manifest:
     variables = tuple(_texts(fields["variables"], "variables"))
     if len(set(variables)) != len(variables):
         raise ValueError(f"variables are {variables}, expected each once")
-    return Manifest(inputs, outputs, _parts(fields["parts"], inputs), variables, flags)
+    return Manifest(inputs, outputs, _batch(fields["parts"], inputs), variables, flags)
 
 
 def _tensors(entries: Any, name: str) -> tuple[Tensor, ...]:
@@ -177,19 +179,19 @@ def _tensor(entry: Any, name: str) -> Tensor:
     return Tensor(entry["name"], DType[entry["dtype"]], tuple(shape))
 
 
-def _parts(entry: Any, inputs: Sequence[Tensor]) -> Parts:
+def _batch(entry: Any, inputs: Sequence[Tensor]) -> Batch:
     """How calls share a batch, if these inputs can."""
-    if not isinstance(entry, dict) or entry.keys() != set(Parts._fields):
-        raise ValueError(f"parts are {shown(entry)}, expected {', '.join(Parts._fields)}")
-    parts = Parts(**entry)._replace(carries=tuple(_list(entry["carries"], "carries")))
-    is_sound = type(parts.examples) is int and type(parts.at_once) is int
-    is_sound = is_sound and all(type(c) is bool for c in parts.carries)
-    carried = [t for t, c in zip(inputs, parts.carries, strict=True) if c]
-    most = parts.at_once if parts.examples == DYNAMIC and carried else parts.examples
-    fit = all((t.shape or ())[:1] == (parts.examples,) for t in carried)
-    if not (is_sound and fit and 1 <= parts.at_once <= most):
+    if not isinstance(entry, dict) or entry.keys() != set(_CALLS):
+        raise ValueError(f"parts are {shown(entry)}, expected {', '.join(_CALLS)}")
+    batch = Batch(**entry)._replace(carries=tuple(_list(entry["carries"], "carries")))
+    is_sound = type(batch.examples) is int and type(batch.at_once) is int
+    is_sound = is_sound and all(type(c) is bool for c in batch.carries)
+    carried = [t for t, c in zip(inputs, batch.carries, strict=True) if c]
+    most = batch.at_once if batch.examples == DYNAMIC and carried else batch.examples
+    fit = all((t.shape or ())[:1] == (batch.examples,) for t in carried)
+    if not (is_sound and fit and 1 <= batch.at_once <= most):
         raise ValueError(f"parts are {entry}")
-    return parts
+    return batch
 
 
 def _list(value: Any, name: str) -> list[Any]:

@@ -17,14 +17,11 @@ from tosajax import ops
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import DYNAMIC, Graph, Tensor
-from tosajax.lowering.build import build
 from tosajax.lowering.run import Traced
-from tosajax.ops._platform import at_hand
-from tosajax.passes.folding import fold
 from tosajax.quant import QParams, dequantize, quantize
-from tosajax.runtime.batching import carries_batch, side_by_side
-from tosajax.runtime.executable import micro_batch_of, with_batch
+from tosajax.runtime.batching import batched, carries_batch, of_examples, platform_of, share
 from tosajax.runtime.inputs import accept
+from tosajax.runtime.program import program_of
 from tosajax.spec import RoundingMode
 from tosajax.spec.target import Target
 from tosajax.sweep.subject import Arrays
@@ -32,33 +29,34 @@ from tosajax.sweep.subject import Arrays
 
 def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Callable[..., Any]:
     """The program of a graph: constants are fixed, or inputs that all examples share."""
-    one, examples = with_batch(graph, Target.everything(), batch)
+    everything = Target.everything()
+    one, examples = of_examples(graph, everything, batch)
     if examples is None:
         raise ValueError(f"graph {graph.name!r}: examples depend on each other, or it has no batch")
     attributes = [key for keys in traced.values() for key in keys.values()]
-    names = [n for n in _constants(one) if n not in fixed]
-    known = {name: fixed[name] for name in _constants(one) if name in fixed}
-    micro = micro_batch_of(one, batch, in_loop=True)
-    run, rest = build(
-        fold(_with_inputs(one, names, known)),
-        prepare=True,
-        platform=at_hand(jax.default_backend())._replace(examples=micro),
+    constants = _constants(one)
+    names = [n for n in constants if n not in fixed]
+    one = _with_inputs(one, names, {name: fixed[name] for name in constants if name in fixed})
+    calls = share(one, examples, in_loop=True, shared=names)
+    program = program_of(
+        one,
+        platform=platform_of(calls),
         traced=traced,
         kernels=_KERNELS if any("rounding_mode" in t for t in traced.values()) else ops,
     )
-    program = side_by_side(run, _with_inputs(one, names, known), batch, micro, shared=names)
+    run = batched(program, calls).function
 
     def apply(varying: Arrays, *inputs: jax.Array) -> tuple[Any, ...]:
         arrays = {**fixed, **varying}
         params = {
-            **rest,
+            **program.params,
             **{key: jnp.asarray(arrays[key]) for key in attributes},
         }
         integers = [
             _quantized(arrays.get(f"input {name}"), x)
             for name, x in zip(graph.inputs, inputs, strict=True)
         ]
-        _, _, outputs = program(params, {}, *integers, *(varying[name] for name in names))
+        _, _, outputs = run(params, {}, *integers, *(varying[name] for name in names))
         return tuple(
             _real(arrays.get(f"output {name}"), y)
             for name, y in zip(graph.outputs, outputs, strict=True)

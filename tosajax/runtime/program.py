@@ -1,0 +1,66 @@
+"""Program: a graph as a function to compile, with all that callers and files need of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tosajax import ops
+from tosajax.graph import Graph, Tensor
+from tosajax.lowering.build import build
+from tosajax.lowering.run import CustomOps, GraphFunction, Params, Traced
+from tosajax.lowering.variables import Variable, initial_state
+from tosajax.ops._platform import ANY, Platform
+from tosajax.passes.folding import fold
+
+
+class Program(NamedTuple):
+    """A graph of fixed shapes, ready to compile.
+
+    Args:
+      function: (params, state, *inputs) -> (state, flags, outputs).
+      params: the values of its constants.
+      inputs: of the graph.
+      outputs: of the graph.
+      variables: their values before the first run.
+      reports: whether callers get the flags.
+    """
+
+    function: GraphFunction
+    params: Params
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    variables: Mapping[str, Variable]
+    reports: bool = False
+
+
+def program_of(
+    graph: Graph,
+    *,
+    platform: Platform = ANY,
+    custom_ops: CustomOps | None = None,
+    reports: bool = False,
+    traced: Traced | None = None,
+    kernels: Any = ops,
+) -> Program:
+    """The program of a graph, folded and with its constants prepared.
+
+    Args:
+      graph: legal, every dimension known.
+      platform: the only one that the program is for, if that is known.
+      custom_ops: see `tosajax.lower`.
+      reports: the flags of broken REQUIRE rules are found and given to callers.
+      traced: see `lowering.build.build`.
+      kernels: see `lowering.build.build`.
+    """
+    function, params = build(
+        fold(graph, keep_required=reports),
+        custom_ops=custom_ops,
+        report_unpredictable=reports,
+        prepare=True,
+        platform=platform,
+        kernels=kernels,
+        traced=traced,
+    )
+    ends = graph.input_tensors, graph.output_tensors
+    return Program(function, params, *ends, initial_state(graph), reports)
