@@ -212,17 +212,10 @@ def possible_output_types(
             return [tuple(t.dtype for t in inputs)]
     found: dict[tuple[DType, ...], None] = {}
     for row in operator.types:
-        wanted = [_concrete(a.dtype, row) for a in operator.inputs]
+        wanted = [row.type_of(argument) for argument in operator.inputs]
         if all(w in (None, t.dtype) for w, t in zip(wanted, inputs, strict=False)):
-            found[tuple(_concrete(a.dtype, row) or DType.SHAPE for a in operator.outputs)] = None
+            found[tuple(row.type_of(a) or DType.SHAPE for a in operator.outputs)] = None
     return list(found)
-
-
-def _concrete(dtype: str | DType | type, row: spec.TypeRow) -> DType | None:
-    if isinstance(dtype, DType):
-        return dtype
-    found = row.types.get(dtype) if isinstance(dtype, str) else None
-    return found if isinstance(found, DType) else None
 
 
 def _output_shapes(call: Call) -> tuple[tuple[int, ...], ...]:

@@ -63,6 +63,14 @@ class DType(enum.Enum):
             raise TypeError(f"{self.name} is not an integer type")
         return (1 << (_INTEGER_BITS[self] - 1)) - 1
 
+    def limits(self, *, unsigned: bool = False) -> tuple[int, int]:
+        """Smallest and largest value of an integer type, or of unsigned integers of its bits.
+
+        Raises:
+          TypeError: this is not an integer type.
+        """
+        return (0, 2 * self.maximum + 1) if unsigned else (self.minimum, self.maximum)
+
     def __repr__(self) -> str:
         return f"DType.{self.name}"
 

@@ -1,10 +1,10 @@
-"""Qualifies an implementation of an operator: is it as accurate as TOSA 1.0.1 wants?
+"""Is an implementation of an operator as accurate as TOSA 1.0.1 wants?
 
 Integers must be exact, and so must floats that are only moved or compared. Other floats have an
-error bound for each element, and operators that are dot products one for the errors of the whole
-output too. `check` knows which rule an operator has. It needs the results of exact or float64
-arithmetic, which the caller brings; for dot products `dot_products` makes them, from inputs such
-as `test_data` makes for the test sets of Appendix A.
+error bound for each element, and dot products another one for the errors of the whole output.
+`check` applies the rule of the operator. The caller brings the results of exact or float64
+arithmetic; for dot products `dot_products` makes them. `test_data` makes the inputs of the test
+sets of Appendix A.
 
     import numpy as np
     from tosajax import DType, compliance
@@ -13,7 +13,7 @@ as `test_data` makes for the test sets of Appendix A.
     for test_set in compliance.TEST_SETS:
         data = compliance.test_data("MATMUL", test_set, shapes, dtype=DType.FP32)
         (expected,) = compliance.dot_products("MATMUL", data)
-        result = np.matmul(data["a"], data["b"])  # The implementation in question.
+        result = np.matmul(data["a"], data["b"])  # the implementation in question
         outcome = compliance.check(
             "MATMUL",
             expected.reference,
@@ -24,15 +24,15 @@ as `test_data` makes for the test sets of Appendix A.
         )
         assert outcome, outcome.message
 
-An operator on single elements needs its inputs at most:
+Operators on single elements need no more than their inputs:
 
     x = np.linspace(-5, 5, 101, dtype=np.float32)
     outcome = compliance.check("EXP", np.exp(x.astype(np.float64)), np.exp(x), inputs=(x,))
     assert outcome, outcome.message
 
-Everything here is NumPy; no result of an operator in `tosajax.ops` is used. The rules are those
-of the text. Where Arm's conformance suite 1.0.2 is looser, `check(..., as_suite=True)` follows it.
-An implementation may flush subnormal inputs to zero, all of them or none: if it does, `flush` the
+All of this is NumPy, and uses nothing of `tosajax.ops`. The rules are those of the text.
+`check(..., as_suite=True)` follows Arm's conformance suite 1.0.2 where that is looser. An
+implementation may flush subnormal inputs to zero, all of them or none: if it does, `flush` the
 inputs before the reference is made of them.
 """
 

@@ -1,8 +1,8 @@
-"""How far a float result may be off ("Precision Requirements" of each operator, TOSA 1.0.1).
+"""Bounds of float results ("Precision Requirements" of each operator, TOSA 1.0.1).
 
 One function for each operator of the rules ABS_ERROR, MAX_RELATIVE and REDUCE_PRODUCT, named as
-the operator. Each takes the type of the result, the reference and what else the bound depends on,
-float64 arrays that broadcast, and returns the largest absolute error: float64, infinite or NaN
+the operator. Each takes the type of the result, the reference and the inputs that the bound depends
+on, float64 arrays that broadcast, and returns the largest absolute error: float64, infinite or NaN
 where the specification leaves the result open.
 """
 
@@ -32,7 +32,7 @@ def log(dtype: DType, reference: np.ndarray, input1: np.ndarray) -> np.ndarray:
 
 
 def pow(dtype: DType, reference: np.ndarray, input1: np.ndarray, input2: np.ndarray) -> np.ndarray:
-    """0 where the text gives the result, infinite where it says that there is none."""
+    """0 where the text gives the result, infinite where it leaves it undefined."""
     exponent = input2 * np.log(input1)
     product = _absolute(dtype, exponent, 5.5, lower=np.abs(0.55 * input2))
     scale = _absolute(dtype, reference, _exp_ulps(dtype) + 2 * np.abs(exponent + product))
@@ -77,7 +77,7 @@ def _absolute(
     lower: np.ndarray | float = 0.0,
     divisor: int = 1,
 ) -> np.ndarray:
-    """The bound that calcAbsErrorBound gives: `factor` units of 2**-fraction at `magnitude`."""
+    """calcAbsErrorBound of the text: `factor` units of 2**-fraction at `magnitude`."""
     value = np.maximum(np.abs(magnitude), normal_min(dtype))
     value = np.maximum(value, np.divide(lower, factor))
     bound = 2.0 ** (-fraction_bits(dtype) / divisor) * value * factor

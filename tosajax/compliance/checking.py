@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from tosajax.compliance import bounds as error_bounds
 from tosajax.compliance.dot_product import check_dot_products, check_special
-from tosajax.compliance.formats import fraction_bits, ulp, widen, within
+from tosajax.compliance.formats import ulp, widen, within
 from tosajax.compliance.judgement import Judgement, Outcome, outcome
-from tosajax.compliance.rules import Rule, check_result_type, float_type, rule_of, the_type
+from tosajax.compliance.rules import Rule, rule_of
+from tosajax.compliance.terms import roundings
+from tosajax.compliance.types import check_result_type, float_type, the_type
 from tosajax.dtypes import DType
 
 
@@ -38,21 +39,22 @@ def check(
     Args:
       op: name of the operator, as "CONV2D".
       reference: the exact integers, or for float results those of float64 arithmetic, of the
-        shape of `result`. Where the implementation flushes subnormal inputs to zero, those of
-        the flushed inputs (see `flush`).
-      result: what the implementation made, in the storage of its element type (`DType.storage`);
+        shape of `result`. An implementation that flushes subnormal inputs to zero is held to
+        those of the flushed inputs (see `flush`).
+      result: the implementation's, in the storage of its element type (`DType.storage`);
         unsigned results of RESCALE as uint8 or uint16.
-      inputs: what the bound depends on: the input of COS, EXP, LOG, SIGMOID, SIN, TANH and
-        RESIZE, both inputs of POW. Where inputs were flushed, these too.
+      inputs: those that the bound depends on: the input of COS, EXP, LOG, SIGMOID, SIN, TANH and
+        RESIZE, both inputs of POW; flushed ones where the implementation flushes.
       bounds: of dot products, float64: the operator on absolute values (see `dot_products`).
       terms: KS, the length of the dot products; the length of the axis of REDUCE_PRODUCT.
       test_set: number of the test set that a dot product's inputs are, if they are one. The sum
         of errors has a bound in sets 3 to 5.
       in_dtype: type of the input of CAST, or of MATMUL where the output's type leaves it open.
       acc_dtype: accumulator type of a dot product, where the types leave it open.
-      biased: a dot product adds a bias that is not all zero.
-      special: check only NaN, infinities and signs of dot products, as of inputs with such values.
-      as_suite: take the rules of Arm's conformance suite 1.0.2, which are looser than the text:
+      biased: whether the bias of a dot product has a value other than zero.
+      special: whether to check only NaN, infinities and signs of dot products, for inputs that
+        have NaN or infinities.
+      as_suite: whether to take the rules of Arm's conformance suite 1.0.2, looser than the text:
         ADD, SUB and MUL of bf16 may be 1 ulp off, each dot product of fp32 three times as far,
         CAST from integers as far as from floats, and no result of zero or infinity is exact.
 
@@ -60,8 +62,8 @@ def check(
       An Outcome, true when the result complies.
 
     Raises:
-      ValueError: no such operator, arrays of different shapes, or something needed is missing.
-      TypeError: `result` or `reference` has a type that the operator does not.
+      ValueError: there is no such operator, arrays have different shapes, or one is missing.
+      TypeError: `result` or `reference` has a type that the operator does not have.
     """
     rule = rule_of(op)
     reference, result = np.asarray(reference), np.asarray(result)
@@ -91,7 +93,7 @@ def check(
         found,
         reference,
         bounds,
-        terms=_roundings(op, dtype, terms, in_dtype, acc_dtype, biased),
+        roundings=_roundings(op, dtype, terms, in_dtype, acc_dtype, biased),
         factor=3 if as_suite and _takes_fp32(op, dtype, in_dtype) else 1,
         test_set=test_set,
     )
@@ -114,16 +116,16 @@ def rescale_limits(
     """
     _check_float64("RESCALE", "scaled value", np.asarray(scaled))
     kind = np.dtype(f"u{dtype.storage.itemsize}") if unsigned else dtype.storage
-    lowest, highest = (0, 2**dtype.bits - 1) if unsigned else (dtype.minimum, dtype.maximum)
     error = 0.5 + (3 * np.abs(scaled) + np.abs(scaled + output_zp)) * 2.0**-24
     low, high = np.ceil(scaled - error + output_zp), np.floor(scaled + error + output_zp)
-    return tuple(np.clip(limit, lowest, highest).astype(kind) for limit in (low, high))
+    ends = dtype.limits(unsigned=unsigned)
+    return np.clip(low, *ends).astype(kind), np.clip(high, *ends).astype(kind)
 
 
 def _integers(
     op: str, reference: np.ndarray, result: np.ndarray, bounds: np.ndarray | None
 ) -> Judgement:
-    """Integers and booleans: those wanted, or of RESCALE those between two."""
+    """Integers and booleans: exact, or of RESCALE between two limits."""
     for name, values in (("reference", reference), ("bounds", bounds)):
         if values is not None and values.dtype.kind not in "biu":
             raise TypeError(f"{op}: {name} of {values.dtype.name}, expected integers")
@@ -156,7 +158,7 @@ def _errors(
                     ulps = rule.suite_bf16
                 below = ulps
                 if op == "CAST" and (as_suite or _source(in_dtype).is_float):
-                    below = 1.0  # Rounding towards zero is allowed, away from it is not.
+                    below = 1.0  # CAST may round towards zero, but not away from it
                 return unit * below, unit * ulps
             case "REDUCE_PRODUCT":
                 if terms is None:
@@ -187,8 +189,8 @@ def _absolute(
     error = getattr(error_bounds, op.lower())(dtype, reference, *wide)
     error = np.broadcast_to(error, reference.shape)
     if rule.special and not as_suite:
-        # A table gives these results. Where the reference overflows float64, nothing smaller
-        # than infinity is near it, but an infinite error would allow anything.
+        # A table gives these results. Where the reference overflows float64 the error is infinite,
+        # which would allow any result.
         exact = (wide[0] == 0) | np.isinf(wide[0]) | np.isinf(reference)
         error = np.where(exact, 0.0, error)
     return error
@@ -202,14 +204,13 @@ def _roundings(
     acc_dtype: DType | None,
     biased: bool,
 ) -> int:
-    """KSB: the roundings of a dot product, fewer where the accumulator is finer than the result."""
+    """The roundings that each dot product may have, KSB."""
     if terms is None:
         raise ValueError(f"{op}: no terms, expected the length of the dot products")
     acc_dtype = the_type(op, "acc_t", in_t=in_dtype, out_t=dtype, acc_t=acc_dtype)
-    finer = 2.0 ** ((fraction_bits(acc_dtype) - fraction_bits(dtype)) / 2)
-    # The text raises the bias to the smallest normal value before it asks whether it is zero, so
-    # that it never is. The suite asks first, and so is it meant.
-    return math.ceil(terms / finer) + biased
+    # By the text no bias is zero, as it raises each to the smallest normal value before it asks.
+    # The suite asks first, and that is the intent.
+    return roundings(terms, acc_dtype, dtype, biased=biased)
 
 
 def _takes_fp32(op: str, dtype: DType, in_dtype: DType | None) -> bool:

@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tosajax.compliance.rules import DOT_PRODUCTS, the_type
+from tosajax.compliance.rules import DOT_PRODUCTS
+from tosajax.compliance.terms import terms_of
+from tosajax.compliance.types import the_type
 from tosajax.dtypes import DType
 from tosajax.spec import OPERATORS
 
@@ -35,15 +37,36 @@ _LARGEST = {
 
 
 class _Layout(NamedTuple):
-    """Where the values of one tensor are in the dot products.
+    """Where the values of one tensor lie in the dot products.
 
-    `periods` has a number for each axis: the position in the kernel repeats with it, and counts
-    in row-major order. `start` is the number of the tensor's first value.
+    Args:
+      parameter: 0 for data, 1 for weights, 2 for the bias.
+      periods: for each axis, after how many elements the position in the kernel repeats;
+        positions count in row-major order.
+      start: the number of the tensor's first value.
     """
 
-    parameter: int  # 0 for data, 1 for weights, 2 for the bias
+    parameter: int
     periods: tuple[int, ...]
     start: int = 0
+
+
+class _Numbered(NamedTuple):
+    """The values of one tensor by their numbers, as the formulas of the test sets take them.
+
+    Args:
+      parameter: see `_Layout`.
+      place: position of each value in the kernel.
+      index: number of each value.
+      terms: KS, the length of the dot products.
+      largest: B of the tensor's type.
+    """
+
+    parameter: int
+    place: np.ndarray
+    index: np.ndarray
+    terms: int
+    largest: float
 
 
 def test_data(
@@ -56,14 +79,14 @@ def test_data(
     kernel: Sequence[int] | None = None,  # noqa: PT028
     axis: int | None = None,  # noqa: PT028
 ) -> dict[str, np.ndarray]:
-    """Makes the floating-point inputs of one of the test sets.
+    """Makes the float inputs of one of the test sets.
 
     Args:
       op: an operator whose float results are dot products, as "CONV2D".
       test_set: 0 (products with zero), 1 (large exponents), 2 and 3 (small values onto a large
         one), 4 (zero and non-zero products), or 5 (signed values of large range).
-      shapes: the shape of each tensor, by argument name. The operator should have at least
-        `MIN_DOT_PRODUCTS` outputs for the statistics of the check to mean something.
+      shapes: the shape of each tensor, by argument name. The statistics of the check need at
+        least `MIN_DOT_PRODUCTS` outputs.
       dtype: type of the inputs; a bias has the type of the output.
       out_dtype: type of the output; needed where `dtype` leaves it open (MATMUL of fp16).
       kernel: (kernel_y, kernel_x) of AVG_POOL2D.
@@ -85,10 +108,11 @@ def test_data(
         raise TypeError(f"{op} of {dtype.name}: there are test data for float types only")
     sizes = {name: tuple(int(n) for n in shape) for name, shape in shapes.items()}
     check_shapes(op, sizes)
-    terms, layouts = layouts_of(op, sizes, kernel, axis)
+    terms = terms_of(op, sizes, kernel, axis)
+    layouts = _layouts(op, sizes, kernel, axis)
     data = {}
     for name in sizes:
-        # B is that of the bias's own type: of fp16 where the inputs are fp8 (suite).
+        # The bias has the B of its own type: of fp16 where the inputs are fp8 (suite).
         held = out_dtype if layouts[name].parameter == 2 else dtype
         values = _values(test_set, layouts[name], sizes[name], terms, _LARGEST[held, out_dtype])
         data[name] = values.astype(held.storage)
@@ -96,7 +120,7 @@ def test_data(
 
 
 def check_shapes(op: str, sizes: dict[str, tuple[int, ...]]) -> None:
-    """Refuses names that are not inputs with test data, missing ones, and shapes of other ranks."""
+    """Refuses unknown and missing names, and shapes of other ranks."""
     arguments = {a.name: a for a in OPERATORS[op].inputs if not a.name.endswith("_zp")}
     if sizes.keys() != arguments.keys():
         raise ValueError(f"{op}: shapes of {', '.join(sizes)}, expected {', '.join(arguments)}")
@@ -108,42 +132,34 @@ def check_shapes(op: str, sizes: dict[str, tuple[int, ...]]) -> None:
             raise ValueError(f"{op}: {name} has shape {size}, expected dimensions of at least 1")
 
 
-def layouts_of(
+def _layouts(
     op: str, sizes: dict[str, tuple[int, ...]], kernel: Sequence[int] | None, axis: int | None
-) -> tuple[int, dict[str, _Layout]]:
-    """The length KS of the dot products, and where each tensor is in them."""
+) -> dict[str, _Layout]:
+    """Where each tensor lies in the dot products."""
     match op:
         case "CONV2D" | "CONV3D" | "TRANSPOSE_CONV2D":
-            # The suite counts the weights of CONV3D over (OC, KD, KH, KW), a slip: with OC = IC
-            # it has these data, else sets 2 to 4 have their marked values elsewhere.
-            window = (1, *sizes["weight"][1:])  # KH, KW, IC
-            return math.prod(window), _convolution(window, window)
+            # By a slip, the suite counts the weights of CONV3D over (OC, KD, KH, KW): unless OC
+            # is IC, its sets 2 to 4 have their marked values elsewhere.
+            window = (1, *sizes["weight"][1:])
+            return _convolution(window, window)
         case "DEPTHWISE_CONV2D":
             window = sizes["weight"][:2]
-            return math.prod(window), _convolution((1, *window, 1), (*window, 1, 1))
+            return _convolution((1, *window, 1), (*window, 1, 1))
         case "MATMUL":
             terms = sizes["a"][2]
-            return terms, {"a": _Layout(0, (1, 1, terms)), "b": _Layout(1, (1, terms, 1))}
+            return {"a": _Layout(0, (1, 1, terms)), "b": _Layout(1, (1, terms, 1))}
         case "FFT2D" | "RFFT2D":
-            _, height, width = sizes["input_real"]
-            parts = {
-                # The imaginary values are numbered on from the real ones.
-                name: _Layout(0, (1, height, width), start=number * math.prod(sizes["input_real"]))
-                for number, name in enumerate(sizes)
-            }
-            return len(parts) * height * width, parts
+            count, height, width = sizes["input_real"]
+            size = count * height * width
+            # The numbers of imaginary values follow those of the real ones.
+            starts = {name: number * size for number, name in enumerate(sizes)}
+            return {n: _Layout(0, (1, height, width), start) for n, start in starts.items()}
         case "REDUCE_SUM":
-            shape = sizes["input"]
-            if axis is None or not 0 <= axis < len(shape):
-                raise ValueError(f"{op}: axis {axis}, expected 0 to {len(shape) - 1}")
-            periods = tuple(n if a == axis else 1 for a, n in enumerate(shape))
-            return shape[axis], {"input": _Layout(0, periods)}
+            periods = tuple(n if a == axis else 1 for a, n in enumerate(sizes["input"]))
+            return {"input": _Layout(0, periods)}
         case _:
-            if kernel is None or len(kernel) != 2 or min(kernel) < 1:
-                raise ValueError(f"{op}: kernel {kernel}, expected (kernel_y, kernel_x)")
-            # Channels count here although a dot product has one: so are the data defined.
-            periods = (1, kernel[0], kernel[1], sizes["input"][3])
-            return kernel[0] * kernel[1], {"input": _Layout(0, periods)}
+            # By definition the data count channels, although a dot product has only one.
+            return {"input": _Layout(0, (1, *(kernel or ()), sizes["input"][3]))}
 
 
 def _convolution(data: tuple[int, ...], weight: tuple[int, ...]) -> dict[str, _Layout]:
@@ -162,53 +178,54 @@ def _values(
     if layout.parameter == 2:
         return _bias(test_set, index, terms, largest)
     make = (_zero_products, _large, _similar, _varying, _mixed, _signed)[test_set]
-    return make(layout.parameter, place, index, terms, largest).astype(np.float32)
+    return make(_Numbered(layout.parameter, place, index, terms, largest)).astype(np.float32)
 
 
 def _bias(test_set: int, index: np.ndarray, terms: int, largest: float) -> np.ndarray:
     if test_set != 1:
         return np.zeros(index.shape, np.float32)
     square = np.float32(largest) * np.float32(largest)
-    # float32 throughout, where the other values are float64 before they are rounded (suite).
+    # float32 throughout, unlike the other values, which are float64 until they are rounded (suite).
     return square / np.float32(terms + 1) * _away_from_zero(5, index)
 
 
-def _zero_products(parameter, place, index, terms, largest) -> np.ndarray:
-    """Set 0: where the data are not zero the weights are, and the other way round."""
-    empty = _draw(0, index) < 0
-    return np.where(empty == (parameter == 0), np.float32(0), _draw(1, index))
+def _zero_products(v: _Numbered) -> np.ndarray:
+    """Set 0: one factor of each product is zero, of the data or of the weights."""
+    empty = _draw(0, v.index) < 0
+    return np.where(empty == (v.parameter == 0), np.float32(0), _draw(1, v.index))
 
 
-def _large(parameter, place, index, terms, largest) -> np.ndarray:
+def _large(v: _Numbered) -> np.ndarray:
     """Set 1: large exponents."""
-    return largest / math.sqrt(terms + 1) * _away_from_zero(3 + parameter, index).astype(float)
+    values = _away_from_zero(3 + v.parameter, v.index).astype(np.float64)
+    return v.largest / math.sqrt(v.terms + 1) * values
 
 
-def _similar(parameter, place, index, terms, largest) -> np.ndarray:
+def _similar(v: _Numbered) -> np.ndarray:
     """Set 2: small values of one magnitude, onto a large first one."""
-    return np.where(place == 0, 1.0, _draw(6 + parameter, index) / math.sqrt(terms))
+    return np.where(v.place == 0, 1.0, _draw(6 + v.parameter, v.index) / math.sqrt(v.terms))
 
 
-def _varying(parameter, place, index, terms, largest) -> np.ndarray:
+def _varying(v: _Numbered) -> np.ndarray:
     """Set 3: small values of varying magnitude, onto a large first one."""
-    first, second = _draw(9 + parameter, 2 * index), _draw(9 + parameter, 2 * index + 1)
-    # The exponential is rounded correctly. That of the suite's C library is not for one value in
-    # two thousand, whose last bit in fp32 then differs.
+    first, second = (_draw(9 + v.parameter, 2 * v.index + n) for n in (0, 1))
+    # This exponential is rounded correctly. The suite's C library rounds one value in two thousand
+    # differently, in the last bit of fp32.
     scale = np.exp(2.0 * first).astype(np.float32)
-    return np.where(place == 0, np.copysign(16.0, first), scale * second.astype(np.float32))
+    return np.where(v.place == 0, np.copysign(16.0, first), scale * second.astype(np.float32))
 
 
-def _mixed(parameter, place, index, terms, largest) -> np.ndarray:
+def _mixed(v: _Numbered) -> np.ndarray:
     """Set 4: products that are zero but for the middle one, and others."""
-    first = _draw(12, index)
-    empty = (first < 0) == (parameter == 0)
-    spread = np.where(empty, 0.0, largest / math.sqrt(terms) * _draw(13, index))
-    return np.where(place == terms // 2, np.where(empty, -0.5, 0.5), spread)
+    first = _draw(12, v.index)
+    empty = (first < 0) == (v.parameter == 0)
+    spread = np.where(empty, 0.0, v.largest / math.sqrt(v.terms) * _draw(13, v.index))
+    return np.where(v.place == v.terms // 2, np.where(empty, -0.5, 0.5), spread)
 
 
-def _signed(parameter, place, index, terms, largest) -> np.ndarray:
-    """Set 5: signed values of large range. The text divides by sqrt(KS); the suite by this."""
-    return largest / math.sqrt(terms + 1) * _draw(15 + parameter, index)
+def _signed(v: _Numbered) -> np.ndarray:
+    """Set 5: signed values of large range. The text divides by sqrt(KS), the suite by this."""
+    return v.largest / math.sqrt(v.terms + 1) * _draw(15 + v.parameter, v.index)
 
 
 def _away_from_zero(stream: int, index: np.ndarray) -> np.ndarray:
@@ -227,7 +244,7 @@ def _draw(stream: int, index: np.ndarray) -> np.ndarray:
 def _sequence(stream: int, count: int) -> np.ndarray:
     """The first values of the recurrence r = r * m + 1 modulo 2**32, from m + 1 on.
 
-    A step of n values is r * m**n + (1 + m + ... + m**(n-1)), so each round doubles what is known.
+    A step of n values is r * m**n + (1 + m + ... + m**(n-1)): each round doubles their number.
     """
     factor = (8 * stream + 1) * 0x705A5E75 & 0xFFFFFFFF
     values, step, offset = np.array([factor + 1 & 0xFFFFFFFF], np.uint32), factor, 1

@@ -10,7 +10,7 @@ from tosajax.compliance.formats import fraction_bits, normal_max, normal_min, ul
 from tosajax.compliance.judgement import Judgement, Outcome, outcome
 from tosajax.dtypes import DType
 
-_VARIANCE = 4 * 0.4  # of an error, for each term
+_VARIANCE = 4 * 0.4  # of an error, for each rounding
 _BIASED_SETS = (0, 1, 2)  # test sets whose errors may lean to one side
 
 
@@ -21,7 +21,7 @@ def check_dot_products(
     wanted: np.ndarray,
     bounds: np.ndarray,
     *,
-    terms: int,
+    roundings: int,
     factor: int,
     test_set: int | None,
 ) -> Outcome:
@@ -32,12 +32,12 @@ def check_dot_products(
       dtype: type of the results.
       found, wanted, bounds: float64 of one shape; the results, the reference, and the operator on
         absolute values.
-      terms: number of roundings that the dot products may have, KSB.
-      factor: how many times the bound of the text each element may be off.
+      roundings: that each dot product may have, KSB.
+      factor: by which each element may exceed the bound of the text.
       test_set: number of the test set, or None for other data.
     """
     unit = np.maximum(bounds * 2.0 ** (-1 - fraction_bits(dtype)), normal_min(dtype))
-    limit = 2.0 * factor * terms
+    limit = 2.0 * factor * roundings
     free = np.isnan(bounds) | _overflows(dtype, bounds, limit)
     with np.errstate(all="ignore"):
         error = (found - wanted) / unit
@@ -48,15 +48,15 @@ def check_dot_products(
     if not elements:
         return elements
     counted = np.where(free | np.isnan(wanted) | (bounds == 0), 0.0, error)
-    sums = _check_sums(op, counted, terms, test_set)
+    sums = _check_sums(op, counted, roundings, test_set)
     return elements if sums is None else sums
 
 
 def check_special(op: str, found: np.ndarray, wanted: np.ndarray, bounds: np.ndarray) -> Outcome:
     """Checks only which dot products are NaN, infinite or negative.
 
-    This is how Arm's conformance suite judges inputs with infinities and NaN. A NaN is also right
-    where products with padding, which an implementation may add, make the bound NaN.
+    Arm's conformance suite judges inputs with infinities and NaN this way. NaN is also right where
+    products with padding, which an implementation may add, make the bound NaN.
     """
     zeros = (found == 0) & (wanted == 0)
     nan = np.isnan(found) & (np.isnan(wanted) | np.isnan(bounds))
@@ -66,7 +66,7 @@ def check_special(op: str, found: np.ndarray, wanted: np.ndarray, bounds: np.nda
 
 
 def _overflows(dtype: DType, bounds: np.ndarray, limit: float) -> np.ndarray:
-    """Where a result may round to infinity, so that nothing is asked of it; fp8e4m3 has none."""
+    """Where a result may round to infinity, and is free; fp8e4m3 has no infinity."""
     if dtype is DType.FP8E4M3:
         return np.zeros(bounds.shape, bool)
     largest = normal_max(dtype)
@@ -74,12 +74,12 @@ def _overflows(dtype: DType, bounds: np.ndarray, limit: float) -> np.ndarray:
     return bounds * (1 + limit * 2.0 ** (-1 - fraction_bits(dtype))) >= largest + half
 
 
-def _check_sums(op: str, error: np.ndarray, terms: int, test_set: int | None) -> Outcome | None:
+def _check_sums(op: str, error: np.ndarray, roundings: int, test_set: int | None) -> Outcome | None:
     """Checks the sum of errors and of their squares; None when both are right."""
-    variance = _VARIANCE * terms * error.size
+    variance = _VARIANCE * roundings * error.size
     sums = [("the sum of squared errors", float(np.square(error).sum()), variance)]
     if test_set is not None and test_set not in _BIASED_SETS:
-        # The factor 10 is that of the text: up to four standard deviations.
+        # By the text the factor is 10: up to four standard deviations.
         sums.insert(0, ("the sum of errors", abs(float(error.sum())), math.sqrt(10 * variance)))
     for name, found, bound in sums:
         if not found <= bound:

@@ -1,8 +1,8 @@
-"""The operators that are dot products, in float64, one function each, named as the operator.
+"""The operators that are dot products, in float64: one function each, named as the operator.
 
-`bound` calculates the sums of absolute values that bound the error: inputs are absolute values
-then, padding is multiplied too (so that a weight that is NaN makes the bound NaN), and so are the
-coefficients of Fourier transforms.
+With `bound`, a function adds up the absolute values that bound its error. Its inputs are absolute
+values then. Padding is multiplied as well, so that a weight of NaN makes the bound NaN, and the
+coefficients of Fourier transforms are absolute values.
 """
 
 from __future__ import annotations
@@ -12,26 +12,39 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-
-def conv2d(input, weight, bias, *, pad, stride, dilation, bound: bool) -> np.ndarray:
-    held = _everywhere(input)
-    return _convolution(input, held, weight, bias, pad, stride, dilation, bound)
+Array = np.ndarray
+Sizes = Sequence[int]
 
 
-def conv3d(input, weight, bias, *, pad, stride, dilation, bound: bool) -> np.ndarray:
-    return conv2d(input, weight, bias, pad=pad, stride=stride, dilation=dilation, bound=bound)
-
-
-def depthwise_conv2d(input, weight, bias, *, pad, stride, dilation, bound: bool) -> np.ndarray:
-    held, kernel = _everywhere(input), weight.shape[:2]
+def conv2d(
+    input: Array, weight: Array, bias: Array, *, pad: Sizes, stride: Sizes, dilation: Sizes,
+    bound: bool, held: Array | None = None,
+) -> Array:  # fmt: skip
+    """[N, ..., IC] by [OC, ..., IC]; `held`, bool: which positions of the input hold values."""
     total = np.zeros(())
-    for taps, values, inside in _taps(input, held, kernel, pad, stride, dilation):
+    for taps, values, inside in _taps(input, held, weight.shape[1:-1], pad, stride, dilation):
+        product = values @ weight[(slice(None), *taps)].T
+        total = total + np.where(inside[..., None] | bound, product, 0.0)
+    return total + bias
+
+
+conv3d = conv2d
+
+
+def depthwise_conv2d(
+    input: Array, weight: Array, bias: Array, *, pad: Sizes, stride: Sizes, dilation: Sizes,
+    bound: bool,
+) -> Array:  # fmt: skip
+    total = np.zeros(())
+    for taps, values, inside in _taps(input, None, weight.shape[:2], pad, stride, dilation):
         product = values[..., None] * weight[taps]
         total = total + np.where(inside[..., None, None] | bound, product, 0.0)
     return total.reshape(*total.shape[:-2], -1) + bias
 
 
-def transpose_conv2d(input, weight, bias, *, out_pad, stride, bound: bool) -> np.ndarray:
+def transpose_conv2d(
+    input: Array, weight: Array, bias: Array, *, out_pad: Sizes, stride: Sizes, bound: bool
+) -> Array:
     """A convolution of the input, spread by the stride, with the weights turned round."""
     n, ih, iw, ic = input.shape
     spread = np.zeros((n, (ih - 1) * stride[0] + 1, (iw - 1) * stride[1] + 1, ic))
@@ -40,27 +53,29 @@ def transpose_conv2d(input, weight, bias, *, out_pad, stride, bound: bool) -> np
     held[:, :: stride[0], :: stride[1]] = True
     kh, kw = weight.shape[1:3]
     margin = [p + size - 1 for p, size in zip(out_pad, (kh, kh, kw, kw), strict=True)]
-    turned = weight[:, ::-1, ::-1]
-    return _convolution(spread, held, turned, bias, margin, (1, 1), (1, 1), bound)
+    same = {"pad": margin, "stride": (1, 1), "dilation": (1, 1)}
+    return conv2d(spread, weight[:, ::-1, ::-1], bias, **same, bound=bound, held=held)
 
 
-def matmul(a, b, *, bound: bool) -> np.ndarray:
+def matmul(a: Array, b: Array, *, bound: bool) -> Array:
     return a @ b
 
 
-def avg_pool2d(input, *, kernel, stride, pad, bound: bool) -> np.ndarray:
+def avg_pool2d(input: Array, *, kernel: Sizes, stride: Sizes, pad: Sizes, bound: bool) -> Array:
     total = count = np.zeros(())
-    for _, values, inside in _taps(input, _everywhere(input), kernel, pad, stride, (1, 1)):
+    for _, values, inside in _taps(input, None, kernel, pad, stride, (1, 1)):
         total = total + np.where(inside[..., None], values, 0.0)
         count = count + inside[..., None]
     return total / count
 
 
-def reduce_sum(input, *, axis: int, bound: bool) -> np.ndarray:
+def reduce_sum(input: Array, *, axis: int, bound: bool) -> Array:
     return np.sum(input, axis=axis, keepdims=True)
 
 
-def fft2d(input_real, input_imag, *, inverse: bool, bound: bool) -> tuple[np.ndarray, np.ndarray]:
+def fft2d(
+    input_real: Array, input_imag: Array, *, inverse: bool, bound: bool
+) -> tuple[Array, Array]:
     sign = -1.0 if inverse else 1.0
     rows = []
     _, height, width = input_real.shape
@@ -75,7 +90,7 @@ def fft2d(input_real, input_imag, *, inverse: bool, bound: bool) -> tuple[np.nda
     return _stack(rows)
 
 
-def rfft2d(input_real, *, bound: bool) -> tuple[np.ndarray, np.ndarray]:
+def rfft2d(input_real: Array, *, bound: bool) -> tuple[Array, Array]:
     _, height, width = input_real.shape
     rows = []
     for down, across in _turns(height, width, width // 2 + 1):
@@ -92,7 +107,7 @@ def rfft2d(input_real, *, bound: bool) -> tuple[np.ndarray, np.ndarray]:
     return _stack(rows)
 
 
-def _turns(height: int, width: int, columns: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _turns(height: int, width: int, columns: int) -> Iterator[tuple[Array, Array]]:
     """For each row of the output, the parts [H, 1, 1] and [W, columns] of the angles, in turns."""
     across = np.outer(np.arange(width), np.arange(columns)) % width / width
     for row in range(height):
@@ -100,57 +115,31 @@ def _turns(height: int, width: int, columns: int) -> Iterator[tuple[np.ndarray, 
         yield down[:, None, None], across
 
 
-def _magnitude(coefficients: np.ndarray) -> np.ndarray:
-    """Absolute values, none below the smallest normal one of fp32, the only type there is here."""
+def _magnitude(coefficients: Array) -> Array:
+    """Absolute values, none below the smallest normal one of fp32, the only type of transforms."""
     return np.maximum(np.abs(coefficients), np.finfo(np.float32).smallest_normal)
 
 
-def _transform(values: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+def _transform(values: Array, coefficients: Array) -> Array:
     """One row of a transform: [N, H, W] by [H, W, columns] to [N, columns]."""
     return np.tensordot(values, coefficients, axes=2)
 
 
-def _stack(rows: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def _stack(rows: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     real, imag = zip(*rows, strict=True)
     return np.stack(real, axis=1), np.stack(imag, axis=1)
 
 
-def _everywhere(input: np.ndarray) -> np.ndarray:
-    return np.ones(input.shape[:-1], bool)
-
-
-def _convolution(
-    input: np.ndarray,
-    held: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray,
-    pad: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    bound: bool,
-) -> np.ndarray:
-    """[N, ..., IC] by [OC, ..., IC]; `held` says which positions of the input hold values."""
-    total = np.zeros(())
-    for taps, values, inside in _taps(input, held, weight.shape[1:-1], pad, stride, dilation):
-        product = values @ weight[(slice(None), *taps)].T
-        total = total + np.where(inside[..., None] | bound, product, 0.0)
-    return total + bias
-
-
 def _taps(
-    input: np.ndarray,
-    held: np.ndarray,
-    kernel: Sequence[int],
-    pad: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-) -> Iterator[tuple[tuple[int, ...], np.ndarray, np.ndarray]]:
-    """For each position in the kernel: the values that it meets, and which hold no padding.
+    input: Array, held: Array | None, kernel: Sizes, pad: Sizes, stride: Sizes, dilation: Sizes
+) -> Iterator[tuple[tuple[int, ...], Array, Array]]:
+    """For each position in the kernel: the values that it meets, and which are not padding.
 
     Yields:
       The position, values [N, ..., C] with the dimensions of the output, and bool [N, ...].
     """
     margin = [(0, 0), *zip(pad[::2], pad[1::2], strict=True)]
+    held = np.ones(input.shape[:-1], bool) if held is None else held
     wide, inside = np.pad(input, [*margin, (0, 0)]), np.pad(held, margin)
     spans = [
         (n - (k - 1) * d - 1) // s * s + 1

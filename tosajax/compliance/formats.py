@@ -1,4 +1,4 @@
-"""Float formats and the error rules they share ("Numeric Accuracy Helpers", TOSA 1.0.1)."""
+"""Float formats and their common error rules ("Numeric Accuracy Helpers", TOSA 1.0.1)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def may_flush(dtype: DType) -> bool:
 
 
 def widen(values: np.ndarray) -> np.ndarray:
-    """Converts floats to float64, exactly, and quietly where a NaN signals."""
+    """Floats as float64, exactly, without a warning of signalling NaN."""
     with np.errstate(invalid="ignore"):
         return np.asarray(values).astype(np.float64)
 
@@ -37,7 +37,7 @@ def widen(values: np.ndarray) -> np.ndarray:
 def flush(values: np.ndarray) -> np.ndarray:
     """Replaces the subnormal values of a float array by zeros of their sign.
 
-    An implementation may do this to all inputs or to none; the reference then follows it.
+    An implementation may do this to all inputs or to none, and the reference follows it.
     """
     values = np.asarray(values)
     tiny = np.abs(widen(values)) < float(ml_dtypes.finfo(values.dtype).smallest_normal)
@@ -47,7 +47,7 @@ def flush(values: np.ndarray) -> np.ndarray:
 def ulp(dtype: DType, reference: np.ndarray) -> np.ndarray:
     """The unit in the last place of `dtype` at float64 values; 0 at zero and where not finite.
 
-    The text leaves out subnormal float64 values too; the suite does not.
+    Subnormal float64 values have one, as in the suite; not in the text.
     """
     counts = np.isfinite(reference) & (reference != 0)
     exponent = np.frexp(np.where(counts, reference, 1.0))[1] - 1
@@ -58,13 +58,13 @@ def ulp(dtype: DType, reference: np.ndarray) -> np.ndarray:
 def within(
     dtype: DType, result: np.ndarray, reference: np.ndarray, below: np.ndarray, above: np.ndarray
 ) -> np.ndarray:
-    """Says of each element whether it is close enough to the reference.
+    """Whether each element is close enough to the reference.
 
     Args:
       dtype: type of the result.
       result, reference: float64, any shape.
-      below, above: float64, the shape of `reference`; how far towards zero and away from it.
-        Not finite where anything will do.
+      below, above: float64, the shape of `reference`; how far the result may be off towards zero
+        and away from it. Not finite where any result is right.
 
     Returns:
       bool, the shape of `reference`.
@@ -79,6 +79,6 @@ def within(
     close = (value >= low) & (value <= high)
     if may_flush(dtype):
         close |= (value == 0) & (low < normal_min(dtype))
-    if dtype is DType.FP8E4M3:  # It has no infinity: what overflows is NaN.
+    if dtype is DType.FP8E4M3:  # it has no infinity, and NaN where a value overflows
         close = np.where(np.isnan(value), np.isinf(high), close)
     return np.where(np.isnan(reference), np.isnan(value), ~np.isfinite(above) | close)

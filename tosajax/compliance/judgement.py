@@ -1,4 +1,4 @@
-"""What a check says: of each element, and in all."""
+"""The verdict of a check: on each element, and on the whole result."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Whether a result complies, and how near it came; true when it does.
+    """Whether a result complies, and its worst element; true when it complies.
 
-    `index` is that of the element whose error is greatest for its bound, among the wrong ones if
-    there are any. It is None where every element is right but a sum over all of them is not;
-    `found`, `wanted` and `bound` are those of the sum then. `bound` is None where the rule has no
-    number.
+    Args:
+      passed: whether it complies.
+      rule: name of the accuracy rule.
+      index: of the element whose error is greatest for its bound, a wrong one if there are any;
+        None where every element is right but a sum over all of them is not.
+      found: the element, or the sum.
+      wanted: in its place.
+      bound: of its error; None where the rule has no number.
+      message: all of this in words.
     """
 
     passed: bool
@@ -31,9 +36,14 @@ class Outcome:
 
 
 class Judgement(NamedTuple):
-    """Of each element: whether it is right, what was found and wanted, and how far off it may be.
+    """The verdict on each element: arrays of the shape of the result.
 
-    The arrays have the shape of the result; `bound` is None where the rule has no number.
+    Args:
+      rule: name of the accuracy rule.
+      right: bool.
+      found: the result.
+      wanted: the reference.
+      bound: of the errors; None where the rule has no number.
     """
 
     rule: str
@@ -44,7 +54,7 @@ class Judgement(NamedTuple):
 
 
 def outcome(op: str, judgement: Judgement) -> Outcome:
-    """Picks the worst element, and words what is wrong with it."""
+    """The worst element, and a message about it."""
     rule, right, found, wanted, bound = judgement
     wrong = int(right.size - right.sum())
     index = _worst(judgement)
@@ -58,12 +68,12 @@ def outcome(op: str, judgement: Judgement) -> Outcome:
     return Outcome(not wrong, rule, at, *values, limit, f"{text} [{rule}]")
 
 
-def _worst(judgement: Judgement) -> tuple:
+def _worst(judgement: Judgement) -> tuple[np.intp, ...]:
     _, right, found, wanted, bound = judgement
     with np.errstate(all="ignore"):
         error = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
         ratio = error if bound is None else error / bound
-    # Not a number where both are infinite or the bound is 0, and where only one is NaN.
+    # NaN where both are infinite or the bound is 0, and where only one is NaN.
     ratio = np.where(np.isnan(ratio), np.where(right, 0.0, np.inf), ratio)
     candidates = right if right.all() else ~right
     return np.unravel_index(np.argmax(np.where(candidates, ratio, -1.0)), right.shape)

@@ -8,18 +8,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tosajax.compliance import float64
-from tosajax.compliance.data import check_shapes, layouts_of
+from tosajax.compliance.data import check_shapes
 from tosajax.compliance.formats import normal_min, widen
-from tosajax.compliance.rules import DOT_PRODUCTS, float_type
+from tosajax.compliance.rules import DOT_PRODUCTS
+from tosajax.compliance.terms import terms_of
+from tosajax.compliance.types import float_type
 from tosajax.spec import OPERATORS
 
 
 class Expected(NamedTuple):
-    """What `check` must know of one output of dot products.
+    """One output of dot products, as `check` takes it.
 
-    reference: float64, the results. bounds: float64 of the same shape, the operator on absolute
-    values. terms: the length KS of the dot products. biased: whether there is a bias that is not
-    all zero.
+    Args:
+      reference: float64, the results.
+      bounds: float64 of the same shape, the operator on absolute values.
+      terms: KS, the length of the dot products.
+      biased: whether the bias has a value other than zero.
     """
 
     reference: np.ndarray
@@ -37,19 +41,19 @@ def dot_products(
 ) -> tuple[Expected, ...]:
     """Calculates the float64 results of an operator, and the sums that bound their errors.
 
-    These are those of Arm's model in precise mode, but that it takes the padding of CONV2D for
-    data, which gives wider bounds there, and where the bound of FFT2D is not local the largest
-    value of each part, not of both.
+    Arm's model in precise mode has the same but for two cases: it takes the padding of CONV2D for
+    data, which widens the bounds there; and where the bound of FFT2D is not local, it takes the
+    largest value of each part, not of both.
 
     Args:
       op: an operator whose float results are dot products, as "CONV2D".
-      inputs: float arrays in the storage of their types, by argument name, zero points left out:
-        such as `test_data` makes.
-      local_bound: the attribute, where the operator has it; by default that of the specification.
-      **attributes: the operator's others, by name, all but acc_type.
+      inputs: float arrays in the storage of their types, by argument name, without zero points;
+        see `test_data`.
+      local_bound: the attribute, where the operator has it; by default the specification's.
+      **attributes: all others of the operator but acc_type, by name.
 
     Returns:
-      An Expected for each output, one but for the two of FFT2D and RFFT2D.
+      An Expected for each output: two of FFT2D and RFFT2D, else one.
 
     Raises:
       ValueError: the operator is not a dot product, a shape is wrong, or an argument is missing or
@@ -58,7 +62,8 @@ def dot_products(
     """
     if op not in DOT_PRODUCTS:
         raise ValueError(f"{op} is not a dot product, only {', '.join(DOT_PRODUCTS)} are")
-    check_shapes(op, {name: values.shape for name, values in inputs.items()})
+    shapes = {name: values.shape for name, values in inputs.items()}
+    check_shapes(op, shapes)
     known = {a.name: a.default for a in OPERATORS[op].attributes}
     wanted = known.keys() - {"acc_type", "local_bound"}
     if attributes.keys() != wanted:
@@ -66,8 +71,7 @@ def dot_products(
     if local_bound is not None and "local_bound" not in known:
         raise ValueError(f"{op} has no attribute local_bound")
     local = bool(known.get("local_bound", True)) if local_bound is None else local_bound
-    shapes = {name: values.shape for name, values in inputs.items()}
-    terms, _ = layouts_of(op, shapes, attributes.get("kernel"), attributes.get("axis"))
+    terms = terms_of(op, shapes, attributes.get("kernel"), attributes.get("axis"))
     function = getattr(float64, op.lower())
     magnitudes = _magnitudes(inputs, local)
     with np.errstate(all="ignore"):
@@ -82,9 +86,9 @@ def dot_products(
 def _magnitudes(inputs: Mapping[str, np.ndarray], local: bool) -> dict[str, np.ndarray]:
     """The magnitudes of the inputs, none below the smallest normal value of its own type.
 
-    The text has the type of the data for the bias too; Arm's model has this. Unless the bound is
-    local, each element of the data is the largest of them all, for algorithms that mix elements,
-    as fast convolutions do.
+    That of the bias is by Arm's model: the text takes the type of the data there. Unless the bound
+    is local, each element of the data is the largest of them all, for algorithms that mix elements,
+    such as fast convolutions.
     """
     found = {
         name: np.maximum(np.abs(widen(values)), normal_min(float_type(values.dtype)))

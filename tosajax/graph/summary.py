@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections import Counter
 
+from tosajax import spec
 from tosajax.graph import Graph, Node
 
 
@@ -40,20 +41,11 @@ def summarize(graph: Graph) -> Summary:
 
 def macs_of(node: Node, graph: Graph) -> int:
     """The multiply-accumulates of one node of a legal graph."""
+    operator = spec.OPERATORS[node.op]
+    if not operator.has_weights:
+        return 0
     names = (*node.inputs[:2], *node.outputs[:1])
-    shapes: list[tuple[int, ...]] = [graph.tensors[name].shape or () for name in names]
-    match node.op:
-        case "CONV2D" | "CONV3D":
-            _, weight, output = shapes
-            return math.prod(output) * math.prod(weight[1:])
-        case "DEPTHWISE_CONV2D":
-            _, weight, output = shapes
-            return math.prod(output) * math.prod(weight[:2])
-        case "TRANSPOSE_CONV2D":
-            x, weight, _ = shapes
-            return math.prod(x[:3]) * math.prod(weight)
-        case "MATMUL":
-            a, _, output = shapes
-            return math.prod(output) * a[2]
-        case _:
-            return 0
+    x, weight, output = (graph.tensors[name].shape or () for name in names)
+    if node.op == "TRANSPOSE_CONV2D":  # each element of the input meets each weight of its channel
+        return math.prod(x[:3]) * math.prod(weight)
+    return math.prod(output) * math.prod(weight[axis] for axis in operator.summed_axes)

@@ -10,10 +10,7 @@ from tosajax import spec
 from tosajax.graph import Graph, Node, arguments
 from tosajax.spec import Kind
 
-# Operators whose results stand for what their first input stands for.
-_KEEPING = {"CLAMP", "MAX_POOL2D", "REDUCE_MAX", "REDUCE_MIN", "IDENTITY"} | {
-    name for name, operator in spec.OPERATORS.items() if operator.chapter == "data_layout"
-}
+_KEEPING = {name for name, operator in spec.OPERATORS.items() if operator.keeps_scale}
 
 
 def zero_points(graph: Graph) -> dict[str, int]:

@@ -24,6 +24,7 @@ CLAMP = Operator(
         ("EXT-BF16", "bf16", "BF16"),
         ("EXT-INT16", "signed 16", "INT16"),
     ),
+    selects=True,
 )
 
 ERF = Operator(

@@ -50,6 +50,7 @@ IDENTITY = Operator(
         ("EXT-INT16", "48-bit", "INT48"),
         ("EXT-INT4", "4-bit", "INT4"),
     ),
+    selects=True,
 )
 
 OPERATORS = (

@@ -102,6 +102,13 @@ class TypeRow:
         """Whether a target with these profiles and extensions has the row."""
         return any(need <= names for need in self.needs)
 
+    def type_of(self, argument: Argument) -> DType | None:
+        """The element type of an argument in this row; None where the row leaves it open."""
+        if isinstance(argument.dtype, DType):
+            return argument.dtype
+        found = self.types.get(argument.dtype) if isinstance(argument.dtype, str) else None
+        return found if isinstance(found, DType) else None
+
 
 class ChannelAxes(NamedTuple):
     """Where channels lie in the weights of a convolution, or in the second operand of MATMUL."""
@@ -119,6 +126,7 @@ class Operator:
     section: str  # number of its section in the specification
     arguments: tuple[Argument, ...]
     types: tuple[TypeRow, ...]
+    selects: bool = False  # each element of the result is one of the input, or a bound
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -147,18 +155,28 @@ class Operator:
         return self.chapter in ("data_layout", "scatter_gather")
 
     @property
+    def keeps_scale(self) -> bool:
+        """Whether integers of the result stand for the same numbers as those of the first input."""
+        return self.selects or self.chapter == "data_layout"
+
+    @property
     def is_function(self) -> bool:
         """Whether its results follow from its inputs, by the specification alone."""
         return self.chapter not in ("control_flow", "custom", "variable")
 
     @property
+    def has_weights(self) -> bool:
+        """Whether it multiplies its first input by its second, and adds up the products."""
+        return self.chapter in ("conv", "products")
+
+    @property
     def channel_axes(self) -> ChannelAxes:
-        """Of an operator that multiplies by weights.
+        """Of an operator that has weights.
 
         Raises:
-          ValueError: it does not.
+          ValueError: it has none.
         """
-        if self.chapter not in ("conv", "products"):
+        if not self.has_weights:
             raise ValueError(f"{self.name} has no weights")
         x, weight, output = (list(a.dims or ()) for a in (*self.inputs[:2], self.outputs[0]))
         factors = output[-1].replace(" ", "").split("*")
@@ -166,6 +184,13 @@ class Operator:
             tuple(axis for axis, name in enumerate(weight) if name == x[-1]),
             tuple(axis for axis, name in enumerate(weight) if name in factors),
         )
+
+    @property
+    def summed_axes(self) -> tuple[int, ...]:
+        """Axes of the weights along which products are added up: the output lacks them."""
+        kept = self.outputs[0].shape.strip("[]").replace("*", ",").replace(" ", "").split(",")
+        dims = (self.inputs[1].dims or ()) if self.has_weights else ()
+        return tuple(axis for axis, name in enumerate(dims) if name not in kept)
 
     @property
     def needs_out_type(self) -> bool:

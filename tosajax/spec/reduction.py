@@ -54,6 +54,7 @@ REDUCE_MAX = Operator(
         ("PRO-INT", "signed 8", "INT8"),
         ("EXT-BF16", "bf16", "BF16"),
     ),
+    selects=True,
 )
 
 REDUCE_MIN = Operator(
@@ -75,6 +76,7 @@ REDUCE_MIN = Operator(
         ("PRO-INT", "signed 8", "INT8"),
         ("EXT-BF16", "bf16", "BF16"),
     ),
+    selects=True,
 )
 
 REDUCE_PRODUCT = Operator(

@@ -209,14 +209,7 @@ def _matches(
 ) -> bool:
     if acc_type is not None and row.types.get("acc_t", acc_type) is not acc_type:
         return False
-    return all(_wanted_type(a, row) in (None, t.dtype) for a, t in paired)
-
-
-def _wanted_type(argument: Argument, row: TypeRow) -> DType | int | None:
-    """The element type a row wants of an argument; None where it leaves it open."""
-    if isinstance(argument.dtype, DType):
-        return argument.dtype
-    return row.types.get(argument.dtype) if isinstance(argument.dtype, str) else None
+    return all(row.type_of(a) in (None, t.dtype) for a, t in paired)
 
 
 def _describe_types(paired: list[tuple[Argument, Tensor]], acc_type: DType | None) -> str:
