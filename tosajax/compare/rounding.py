@@ -14,8 +14,8 @@ from tosajax.compare.pairs import Pairs
 from tosajax.compare.run import Other, example_rows, program
 from tosajax.graph import Graph
 from tosajax.passes.binding import bind
-from tosajax.runtime.dataset import Progress
-from tosajax.runtime.watch import Watch, batches, computed_outputs
+from tosajax.runtime.rows import Progress, in_parts, silent
+from tosajax.runtime.watch import Watch, computed_outputs
 
 AS_IT_IS = "as it is"
 
@@ -66,7 +66,7 @@ def which_rounding(
     batch: int = 32,
     examples: int = 16,
     seed: int = 0,
-    progress: Progress = lambda steps, total: steps,
+    progress: Progress = silent,
 ) -> RoundingTable:
     """Runs a graph as it is, with every RESCALE rounding once, and with all rounding twice.
 
@@ -94,7 +94,7 @@ def which_rounding(
         for mode in ours
         for name, other in others.items()
     }
-    for part in progress(batches(rows, size), -(-count // size)):
+    for part in in_parts(rows, size, progress):
         mine = {mode: watch(part) for mode, watch in ours.items()}
         theirs = {name: other(part) for name, other in others.items()}
         for (mode, name), pair in pairs.items():

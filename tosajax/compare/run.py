@@ -20,8 +20,9 @@ from tosajax.compare.tolerance import Tolerance
 from tosajax.graph import Graph
 from tosajax.passes.binding import bind
 from tosajax.rewrite.cutting import cut
-from tosajax.runtime.dataset import Dataset, Progress
-from tosajax.runtime.watch import Watch, activations, batches, computed_outputs, takes_examples
+from tosajax.runtime.dataset import Dataset
+from tosajax.runtime.rows import Progress, in_parts, silent
+from tosajax.runtime.watch import Watch, activations, computed_outputs, takes_examples
 
 REFERENCE_MODEL = "reference_model"
 
@@ -40,7 +41,7 @@ def compare(
     batch: int = 32,
     examples: int = 16,
     seed: int = 0,
-    progress: Progress = lambda steps, total: steps,
+    progress: Progress = silent,
 ) -> Comparison:
     """Compares the tensors that a graph computes with those of another program.
 
@@ -83,7 +84,7 @@ def compare(
     pairs = Pairs(a, other, names, real or {}, tolerance or Tolerance())
     mine = Watch(a, pairs.names, batch)
     layers = _Layers(a, pairs, batch) if local else None
-    for part in progress(batches(rows, batch), -(-count // batch)):
+    for part in in_parts(rows, batch, progress):
         given = pairs.inputs(part)
         theirs = other(given)
         pairs.add(mine(part), theirs)

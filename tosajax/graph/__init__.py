@@ -11,6 +11,7 @@ from tosajax.graph.model import (
     Tensor,
     arguments,
     declared_variables,
+    shape_fits,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "Tensor",
     "arguments",
     "declared_variables",
+    "shape_fits",
 ]

@@ -20,6 +20,15 @@ from tosajax.report import Finding, Report, TosaError, Verdict
 DYNAMIC = -1  # a dimension that is not known yet
 
 
+def shape_fits(shape: Sequence[int], declared: Sequence[int] | None) -> bool:
+    """Whether a shape is the declared one: DYNAMIC takes any size, None any rank."""
+    if declared is None:
+        return True
+    return len(shape) == len(declared) and all(
+        d in (DYNAMIC, n) for d, n in zip(declared, shape, strict=True)
+    )
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tensor:
     """One tensor or shape of a graph.

@@ -16,7 +16,7 @@ from tosajax import spec
 from tosajax.arguments.types import check_type, count
 from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType
-from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments, declared_variables
+from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments, declared_variables, shape_fits
 from tosajax.graph.edit import unused
 from tosajax.report import Finding, Report, TosaError, Verdict
 from tosajax.spec import Form, Kind
@@ -109,11 +109,7 @@ def _bound_input(tensor: Tensor, batch: int | None, shapes: Mapping[str, Sequenc
         shape = (batch, *shape[1:])
     if shape is None or DYNAMIC in shape:
         raise ValueError(f"input {tensor.name!r} is {tensor}: give batch= or shapes=")
-    fits = declared is None or (
-        len(declared) == len(shape)
-        and all(d in (DYNAMIC, s) for d, s in zip(declared, shape, strict=True))
-    )
-    if not fits:
+    if not shape_fits(shape, declared):
         raise ValueError(f"input {tensor.name!r} is {tensor}, it cannot have shape {shape}")
     return dataclasses.replace(tensor, shape=shape)
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from tosajax.dtypes import DType
-from tosajax.graph import DYNAMIC, Graph, Tensor, declared_variables
+from tosajax.graph import DYNAMIC, Graph, Tensor, declared_variables, shape_fits
 from tosajax.graph.quantization import quantize
 from tosajax.graph.zero_points import unsigned_tensors
-from tosajax.runtime.executable import compile
-from tosajax.runtime.watch import take
-
-# Wraps the steps of a loop, given their number.
-Progress = Callable[[Iterable[Any], int], Iterable[Any]]
+from tosajax.runtime.executable import Executable, compile
+from tosajax.runtime.rows import Progress, filled, in_parts, silent
 
 # Types a .npy file may hold the bits of an element type in.
 _SAME_BITS = {
@@ -78,12 +74,7 @@ class Dataset:
         """The examples of each input, (count, *shape of the graph's input for one example)."""
         return tuple(a if self.stacked else a[:, None] for a in self.arrays)
 
-    def run(
-        self,
-        graph: Graph,
-        batch: int,
-        progress: Progress = lambda steps, total: steps,
-    ) -> list[np.ndarray]:
+    def run(self, graph: Graph, batch: int, progress: Progress = silent) -> list[np.ndarray]:
         """Runs all examples, `batch` of them in a call.
 
         A graph with variables takes one after the other, in order, whatever the batch.
@@ -94,17 +85,19 @@ class Dataset:
         whole = self.stacked and not all(_carries_batch(t) for t in graph.input_tensors)
         size = 1 if whole or declared_variables(graph) else min(batch, self.count)
         executable = compile(graph, batch=None if whole else size)
-        steps = range(0, self.count, size)
         parts = [
-            self._call(executable, start, size, whole) for start in progress(steps, len(steps))
+            self._call(executable, rows, size, whole)
+            for rows in in_parts(self.arrays, size, progress)
         ]
         return [
             np.concatenate(pieces)[: self.count].reshape(self._result_shape(tensor, pieces[0]))
             for tensor, pieces in zip(graph.output_tensors, zip(*parts, strict=True), strict=True)
         ]
 
-    def _call(self, executable: Any, start: int, size: int, whole: bool) -> list[np.ndarray]:
-        inputs = [take(a, start, size) for a in self.arrays]
+    def _call(
+        self, executable: Executable, rows: Sequence[np.ndarray], size: int, whole: bool
+    ) -> list[np.ndarray]:
+        inputs = [filled(x, size) for x in rows]
         if whole:
             inputs = [a[0] for a in inputs]
         elif self.stacked:
@@ -141,14 +134,8 @@ def _typed(graph: Graph, tensor: Tensor, array: np.ndarray) -> np.ndarray:
 def _check_shape(tensor: Tensor, array: np.ndarray, stacked: bool) -> None:
     shape = tensor.shape or ()
     one = (1, *shape[1:]) if _carries_batch(tensor) else shape
-    fits = (
-        all(w in (DYNAMIC, s) for w, s in zip(one, array.shape[1:], strict=True))
-        if stacked
-        else _carries_batch(tensor)
-        and array.ndim == len(shape)
-        and all(w in (DYNAMIC, s) for w, s in zip(shape[1:], array.shape[1:], strict=True))
-    )
-    if not fits:
+    fits = shape_fits(array.shape, (DYNAMIC, *(one if stacked else shape[1:])))
+    if not fits or not (stacked or _carries_batch(tensor)):
         dims = ", ".join("?" if d == DYNAMIC else str(d) for d in shape)
         options = f"(count, {dims})"
         if _carries_batch(tensor):

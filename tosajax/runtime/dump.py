@@ -16,8 +16,9 @@ from numpy.lib import format as npy
 from tosajax.atomic import check_folder, replacing
 from tosajax.graph import Graph
 from tosajax.passes.binding import bind
-from tosajax.runtime.dataset import Dataset, Progress
-from tosajax.runtime.watch import Watch, activations, batches
+from tosajax.runtime.dataset import Dataset
+from tosajax.runtime.rows import Progress, in_parts, silent
+from tosajax.runtime.watch import Watch, activations
 
 # NumPy files know no such types: their bits are written.
 _BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
@@ -52,9 +53,7 @@ class _Run:
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         """The tensors of each batch, (examples, *shape)."""
-        parts = batches(self._data.rows, self._size)
-        for rows in self._progress(parts, -(-self._data.count // self._size)):
-            yield self._watch(rows)
+        yield from map(self._watch, in_parts(self._data.rows, self._size, self._progress))
 
 
 def dump(
@@ -62,7 +61,7 @@ def dump(
     *inputs: np.ndarray,
     tensors: str | None = None,
     batch: int = 32,
-    progress: Progress = lambda steps, total: steps,
+    progress: Progress = silent,
 ) -> dict[str, np.ndarray]:
     """Computes the tensors of a graph, each example as if alone.
 
@@ -100,7 +99,7 @@ def dump_npz(
     *inputs: np.ndarray,
     tensors: str | None = None,
     batch: int = 32,
-    progress: Progress = lambda steps, total: steps,
+    progress: Progress = silent,
 ) -> dict[str, tuple[int, ...]]:
     """Writes what `dump` computes to an .npz file, of which memory holds one batch at a time.
 

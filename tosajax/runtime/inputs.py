@@ -1,44 +1,51 @@
-"""What a compiled graph is called with: arrays of the right number, type, shape and range."""
+"""Inputs of compiled graphs: arrays of the right number, type, shape and range."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tosajax.dtypes import DType
-from tosajax.graph import DYNAMIC, Tensor
+from tosajax.graph import DYNAMIC, Tensor, shape_fits
 from tosajax.lowering.build import to_device
 
-# Types whose elements may have any bits.
+# Types that any bits are an element of.
 _WHOLE = frozenset(DType) - {DType.BOOL, DType.INT4, DType.INT48, DType.SHAPE}
 
 
 def accept(
     tensors: Sequence[Tensor],
-    wanted: Sequence[Sequence[int] | None],
+    shapes: Sequence[Sequence[int] | None],
     inputs: Sequence[jax.Array | np.ndarray],
+    real: Collection[str] = (),
 ) -> list[jax.Array]:
-    """The inputs as JAX arrays.
+    """The inputs of a program as JAX arrays, checked.
 
     Args:
-      tensors: what they are in the graph.
-      wanted: their shapes in a call, DYNAMIC where any size will do, None for any shape.
-      inputs: what the user gives.
+      tensors: the inputs of the graph.
+      shapes: their shapes in a call, DYNAMIC where any size will do, None for any shape.
+      inputs: from the user.
+      real: names of inputs that may hold real numbers, which become float32.
 
     Raises:
       TypeError: the number of inputs or an element type is wrong.
       ValueError: a shape is wrong, or an int4 or int48 value is out of range.
     """
+    check_count(tensors, inputs)
+    return [
+        _accepted(tensor, shape, value, tensor.name in real)
+        for tensor, shape, value in zip(tensors, shapes, inputs, strict=True)
+    ]
+
+
+def check_count(tensors: Sequence[Tensor], inputs: Sequence[object]) -> None:
+    """Raises TypeError where there are more inputs than tensors, or fewer."""
     if len(inputs) != len(tensors):
         names = ", ".join(t.name for t in tensors)
         raise TypeError(f"{len(inputs)} inputs, expected {len(tensors)} ({names})")
-    return [
-        _accepted(tensor, shape, value)
-        for tensor, shape, value in zip(tensors, wanted, inputs, strict=True)
-    ]
 
 
 def zeros(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None]) -> list[jax.Array]:
@@ -62,24 +69,27 @@ def check_known(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None
 
 
 def _accepted(
-    tensor: Tensor, wanted: Sequence[int] | None, value: jax.Array | np.ndarray
+    tensor: Tensor,
+    wanted: Sequence[int] | None,
+    value: jax.Array | np.ndarray,
+    may_be_real: bool,
 ) -> jax.Array:
     """An input as a JAX array of the right type and shape, or an error that names it."""
     if not isinstance(value, jax.Array):
         value = np.asarray(value)
     storage = tensor.dtype.storage
-    if value.dtype != storage:
+    is_real = may_be_real and value.dtype.kind == "f"
+    if value.dtype != storage and not is_real:
         raise TypeError(
             f"input {tensor.name!r} has type {value.dtype}, expected {storage} "
             f"({tensor.dtype.name}){_hint(value.dtype, tensor.dtype)}"
         )
-    if wanted is not None and not (
-        value.ndim == len(wanted)
-        and all(w in (DYNAMIC, s) for w, s in zip(wanted, value.shape, strict=True))
-    ):
+    if wanted is not None and not shape_fits(value.shape, wanted):
         found = f"input {tensor.name!r} has shape {value.shape}, expected {tuple(wanted)}"
         same = wanted[1:] == value.shape[1:] and wanted[:1] == (1,)
         raise ValueError(found + (f"; compile with batch={len(value)}" if same else ""))
+    if is_real:
+        return jnp.asarray(value.astype(np.float32))
     if isinstance(value, jax.Array):
         return value
     if tensor.dtype in (DType.INT4, DType.INT48):
@@ -88,11 +98,11 @@ def _accepted(
 
 
 def _hint(found: np.dtype, wanted: DType) -> str:
-    """How to convert an array of one type to another, where that keeps its values or its bits."""
+    """Advice to convert an array, where that keeps its values or its bits."""
     storage = wanted.storage
-    if not isinstance(found, np.dtype):  # one of JAX's own, such as keys
+    if not isinstance(found, np.dtype):  # a type of JAX alone, such as keys
         return ""
-    # NumPy files have no names for types of other libraries: "|V2", or unsigned integers.
+    # NumPy files name no types of other libraries: they hold "|V2", or unsigned integers.
     is_bits = found.kind == "u" or (found.kind == "V" and found.isbuiltin != 2)
     if is_bits and found.itemsize == storage.itemsize and wanted in _WHOLE:
         return f"; use .view({storage.name}) if it holds the same bits"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.edit import unused
 from tosajax.report import UnsupportedError
 from tosajax.runtime.executable import compile
+from tosajax.runtime.rows import filled
 
 _NO_RESHAPE = (DType.INT4, DType.INT48)
 
@@ -54,7 +55,7 @@ class Watch:
         """
         count = len(rows[0]) if rows else 1
         inputs = [
-            take(x, 0, self._batch).reshape(self._batch, *shape)
+            filled(x, self._batch).reshape(self._batch, *shape)
             for x, shape in zip(rows, self._shapes, strict=True)
         ]
         self._executable.state.update(self._initial)
@@ -98,19 +99,6 @@ def computed_outputs(graph: Graph) -> tuple[str, ...]:
 def takes_examples(tensor: Tensor) -> bool:
     """Whether a tensor can be an input that holds one example."""
     return (tensor.shape or (0,))[0] == 1 or tensor.dtype not in _NO_RESHAPE
-
-
-def batches(rows: Sequence[np.ndarray], size: int) -> Iterator[list[np.ndarray]]:
-    """Examples in parts of at most `size`; one empty part where there are no inputs."""
-    for start in range(0, len(rows[0]) if rows else 1, size):
-        yield [x[start : start + size] for x in rows]
-
-
-def take(array: np.ndarray, start: int, size: int) -> np.ndarray:
-    """`size` examples from `start`; the last one again where there are fewer."""
-    rows = array[start : start + size]
-    missing = size - len(rows)
-    return np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)]) if missing else rows
 
 
 def _carrying(graph: Graph) -> Graph:

@@ -15,6 +15,7 @@ import numpy as np
 
 from tosajax.arguments.arrays import load_array, load_arrays
 from tosajax.arguments.nan import first_nan
+from tosajax.runtime.rows import filled
 from tosajax.sweep import digest
 
 _DIGESTED = 64  # examples at a time
@@ -330,10 +331,9 @@ def _slice(batch: Batch, start: int, end: int) -> Batch:
 
 def _filled(batch: Batch, size: int) -> Batch:
     """Repeats the last example; `count` stays as it is."""
-    missing = size - batch.count
 
     def fill(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([x, np.repeat(x[-1:], missing, axis=0)]) if missing else x
+        return filled(x, size)
 
     stored = None if batch.stored is None else tuple(map(fill, batch.stored))
     return dataclasses.replace(_each(fill, batch), stored=stored)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +20,7 @@ from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.lowering.run import Traced
 from tosajax.quant import QParams, dequantize, quantize
 from tosajax.runtime.batching import batched, carries_batch, of_examples, platform_of, share
-from tosajax.runtime.inputs import accept
+from tosajax.runtime.inputs import accept, check_count
 from tosajax.runtime.program import program_of
 from tosajax.spec import RoundingMode
 from tosajax.spec.target import Target
@@ -115,32 +115,34 @@ _KERNELS = SimpleNamespace(**{**vars(ops), "rescale": _rescale})
 
 
 def accepted(
-    graph: Graph, quantized: Mapping[str, Any], inputs: Sequence[np.ndarray], batch: int
+    graph: Graph, quantized: Collection[str], inputs: Sequence[np.ndarray], batch: int
 ) -> tuple[jax.Array, ...]:
-    """A batch as the program takes it: real values where they are to be quantized."""
-    if len(inputs) != len(graph.inputs):
-        names = ", ".join(graph.inputs)
-        raise TypeError(
-            f"the data have {len(inputs)} inputs, expected {len(graph.inputs)} ({names})"
-        )
-    return tuple(
-        _accepted(tensor, x, tensor.name in quantized, batch)
-        for tensor, x in zip(graph.input_tensors, inputs, strict=True)
-    )
+    """A batch as the program takes it.
+
+    Args:
+      graph: that runs.
+      quantized: names of inputs that may hold real numbers: the program quantizes them.
+      inputs: (batch, *shape of one example), or (batch, 1, *shape without its first dimension).
+      batch: examples of each.
+
+    Raises:
+      TypeError: the number of inputs or an element type is wrong.
+      ValueError: a shape is wrong, or an input of the graph cannot hold examples.
+    """
+    tensors = graph.input_tensors
+    check_count(tensors, inputs)
+    shapes = [_of_batch(tensor, batch) for tensor in tensors]
+    arrays = [
+        x.reshape(shape) if x.shape == (batch, 1, *shape[1:]) else x
+        for x, shape in zip(inputs, shapes, strict=True)
+    ]
+    return tuple(accept(tensors, shapes, arrays, quantized))
 
 
-def _accepted(tensor: Tensor, x: np.ndarray, is_real: bool, batch: int) -> jax.Array:
+def _of_batch(tensor: Tensor, batch: int) -> tuple[int, ...]:
     shape = tensor.shape or ()
-    if carries_batch(tensor) or shape[:1] == (DYNAMIC,):
-        wanted = (batch, *shape[1:])
-        if x.shape == (batch, 1, *shape[1:]):
-            x = x.reshape(wanted)
-    else:
+    if not carries_batch(tensor) and shape[:1] != (DYNAMIC,):
         raise ValueError(
             f"input {tensor.name!r} is {tensor}: it has no first dimension of 1 or -1 for examples"
         )
-    if is_real and x.dtype.kind == "f":
-        if x.shape != wanted:
-            raise ValueError(f"input {tensor.name!r} has shape {x.shape}, expected {wanted}")
-        return jnp.asarray(x.astype(np.float32))
-    return accept([tensor], [wanted], [x])[0]
+    return (batch, *shape[1:])
