@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
+import json
+import math
 import os
 import platform
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,18 +24,17 @@ except ImportError:  # Windows: what a process that was killed leaves stays ther
 def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
     """A file to write, which takes its place when the block ends without an error.
 
-    Several may write the same path at a time: the last to end wins. The file has the permissions of
-    the one that was there, if one was, and is on the disk before it takes its place. Meanwhile its
-    folder holds a draft; drafts of processes that were killed are removed. A device or a pipe is
-    written as it is.
+    Several writers of one path may overlap: the last to end wins. The file keeps the permissions of
+    the one before it, and is on the disk before it takes its place. Until then its folder holds a
+    draft. Drafts of killed processes are removed. A device or a pipe is written directly.
 
     Args:
       path: of the file.
       mode: "wb", or "w" for UTF-8 text.
 
     Raises:
-      FileNotFoundError: there is no folder for it.
-      OSError: it cannot be written; the error names the path, not the draft.
+      FileNotFoundError: there is no folder for the file.
+      OSError: the file cannot be written; the error names the path, not the draft.
     """
     target = Path(path)
     check_folder(target)
@@ -41,8 +43,8 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any
             yield file
         return
     _remove_abandoned(target.parent)
-    # In the same folder, so that the file appears in one step. Its name is short, as that of the
-    # file may be as long as the system allows.
+    # In the same folder, so that the file appears in one step. The draft's name is short, as the
+    # file's may be as long as the system allows.
     draft = target.with_name(f"{_prefix()}{os.getpid()}-{secrets.token_hex(8)}")
     try:
         with _open_draft(draft, mode) as file:
@@ -52,7 +54,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any
             if target.exists():
                 draft.chmod(target.stat().st_mode & 0o777)
             if fcntl is None:
-                file.close()  # Windows moves no open file; elsewhere the lock has to last
+                file.close()  # Windows cannot move an open file; elsewhere the lock has to last
             os.replace(draft, target)
     except OSError as error:
         if error.filename is not None and os.fspath(error.filename) == os.fspath(draft):
@@ -62,14 +64,53 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any
         draft.unlink(missing_ok=True)
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Writes a file of UTF-8 text; raises as `replacing` does."""
+    with replacing(path, "w") as file:
+        file.write(text)
+
+
+def write_json(path: str | os.PathLike[str], value: object) -> None:
+    """Writes a value as JSON, with the strings "nan", "inf" and "-inf" for numbers it lacks.
+
+    Raises:
+      OSError: the file cannot be written.
+      TypeError: JSON cannot hold the value.
+    """
+    with replacing(path, "w") as file:
+        json.dump(_finite(value), file, indent=1, allow_nan=False)
+
+
+def write_csv(
+    path: str | os.PathLike[str], columns: Sequence[str], rows: Iterable[Mapping[str, object]]
+) -> None:
+    """Writes a table as CSV: None is an empty cell, lists and dictionaries are JSON."""
+    with replacing(path, "w") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cell(value: object) -> object:
+    return json.dumps(value) if isinstance(value, Mapping | list | tuple) else value
+
+
 def check_folder(path: str | os.PathLike[str]) -> None:
-    """Raises FileNotFoundError where a file cannot be put, before any work is done."""
+    """Raises FileNotFoundError where there is no folder for a file, before any work is done."""
     if not Path(path).parent.is_dir():
         raise FileNotFoundError(f"there is no folder for {path}")
 
 
 def _prefix() -> str:
-    """The beginning of drafts' names on this machine, as locks of others may not be seen here."""
+    """How names of drafts begin on this machine, as locks of other machines may not show here."""
     return f".tosajax-{hashlib.sha256(platform.node().encode()).hexdigest()[:8]}-"
 
 
@@ -78,7 +119,7 @@ def _encoding(mode: str) -> str | None:
 
 
 def _open_draft(draft: Path, mode: str) -> IO[Any]:
-    """A new file, locked for as long as it is open, by which others know that it is in use."""
+    """A new file, locked for as long as it is open, so that others leave it alone."""
     while True:
         file = open(draft, mode.replace("w", "x"), encoding=_encoding(mode))  # noqa: SIM115
         if not _lock(file, wait=True) or draft.exists():
@@ -88,7 +129,7 @@ def _open_draft(draft: Path, mode: str) -> IO[Any]:
 
 
 def _lock(file: IO[Any], *, wait: bool) -> bool:
-    """Takes the lock of a file, which the system lets go of when the process ends."""
+    """Takes the lock of a file, which the system releases when the process ends."""
     if fcntl is None:
         return False
     try:
@@ -99,9 +140,9 @@ def _lock(file: IO[Any], *, wait: bool) -> bool:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Removes drafts whose processes were killed: those that nobody holds the lock of."""
+    """Removes drafts of killed processes: those without a lock."""
     for draft in folder.glob(f"{_prefix()}*"):
-        # One that is gone meanwhile, or another user's, is left alone.
+        # A draft that has gone meanwhile, or is another user's, is left alone.
         with contextlib.suppress(OSError), open(draft, "rb+") as file:
             if _lock(file, wait=False):
                 draft.unlink()

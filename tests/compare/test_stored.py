@@ -91,7 +91,7 @@ def test_floats_for_integers(known):
 
 
 def test_what_does_not_fit(known, tmp_path):
-    with pytest.raises(ValueError, match="are none of the graph's for 6 examples"):
+    with pytest.raises(ValueError, match="fits the graph's for 6 examples"):
         rows({"out": known["out"][:5]})
     with pytest.raises(ValueError, match=r"2 .npy files, the graph has 1 \(out\)"):
         rows(["a.npy", "b.npy"])

@@ -9,7 +9,7 @@ import tosajax
 
 if TYPE_CHECKING:
     from tosajax.compare.litert import Kernels
-    from tosajax.compare.run import Other
+    from tosajax.compare.programs import Other
 
 HELP = (
     "ref (Arm's reference model), a .tosa file, tflite:MODEL.tflite[,reference|builtin|default], "
@@ -26,7 +26,7 @@ def reference(texts: Sequence[str]) -> Other:
     Raises:
       ValueError: a text is none of these.
     """
-    from tosajax.compare.run import REFERENCE_MODEL
+    from tosajax.compare.programs import REFERENCE_MODEL
 
     if all(text.endswith(".npy") for text in texts):
         return list(texts)

@@ -1,4 +1,4 @@
-"""compare: is what two programs compute the same, and if not, from which layer on?
+"""compare: do two programs compute the same, and if not, from which layer on?
 
 found = compare(graph, "reference_model", images)
 print(found.first_divergent)
@@ -7,8 +7,8 @@ print(found.first_divergent)
 from __future__ import annotations
 
 from tosajax.compare.comparison import Comparison, Row
+from tosajax.compare.examples import random_inputs
 from tosajax.compare.executorch_scales import scales_of_executorch
-from tosajax.compare.inputs import random_inputs
 from tosajax.compare.litert import TFLite, tflite
 from tosajax.compare.measure import Histogram, Measured, edges
 from tosajax.compare.model_scales import scales_of_model

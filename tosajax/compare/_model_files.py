@@ -1,38 +1,83 @@
-"""Models of other tools in FlatBuffers, as far as they tell of a graph that was made of them."""
+"""Quantization in FlatBuffers models of other tools, for graphs that were made of them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tosajax.graph import Tensor
+from tosajax.dtypes import DType
+from tosajax.graph import Quantization, Tensor
 from tosajax.io import flatbuffer
-from tosajax.io.schema import Field, Scalar, Table
+from tosajax.io.schema import Field, Scalar, Table, Type
 from tosajax.report import FormatError, UnsupportedError
 
-SKIPPED = Scalar.UINT32  # offsets to what is not read
+SKIPPED = Scalar.UINT32  # offsets to fields that are not read
+
+Fields = Mapping[str, Any]  # a table of a file, as `flatbuffer.decode` gives it
 
 
-def table(kind: str, /, **fields: Any) -> Table:
+class Stored(NamedTuple):
+    """How a model holds integers.
+
+    Args:
+      dtype: of the graph's integers of these bits.
+      is_unsigned: whether the model's integers are unsigned.
+    """
+
+    dtype: DType
+    is_unsigned: bool = False
+
+    def quantization(
+        self,
+        tensor: Tensor,
+        scales: Sequence[float],
+        zero_points: Sequence[int],
+        axes: Sequence[int] = (),
+        *,
+        unsigned: bool,
+    ) -> Quantization | None:
+        """The quantization of the graph's tensor; None where the two cannot be the same.
+
+        Args:
+          tensor: of the graph.
+          scales: of the model's tensor.
+          zero_points: of the model's tensor, one or as many.
+          axes: those that several scales run along.
+          unsigned: whether the graph reads the tensor as unsigned. Converters turn unsigned
+            integers into signed ones everywhere but at the ends of a graph.
+
+        Raises:
+          ValueError: the numbers do not fit each other.
+        """
+        moved = 1 << (self.dtype.bits - 1) if self.is_unsigned and not unsigned else 0
+        found = Quantization(tuple(scales), tuple(z - moved for z in zero_points), tuple(axes))
+        return found if self.dtype is tensor.dtype and found.fits(tensor) else None
+
+
+def table(kind: str, /, **fields: Type) -> Table:
     """A table whose numbers are 0 where a file leaves them out."""
     defaults = {name: 0 if isinstance(form, Scalar) else None for name, form in fields.items()}
     return Table(kind, tuple(Field(n, form, defaults[n]) for n, form in fields.items()))
 
 
+def identifier_of(path: str | os.PathLike[str]) -> bytes:
+    """The bytes by which a FlatBuffers file names its format."""
+    with open(path, "rb") as file:
+        return file.read(8)[4:]
+
+
 def read(
     path: str | os.PathLike[str], identifier: bytes, what: str, root: Table, field: str
-) -> Sequence[Any]:
+) -> Sequence[Fields]:
     """A list in the root table of a file; () where the file leaves it out.
 
     Raises:
       FormatError: the file has another identifier, or is damaged.
       OSError: the file cannot be read.
     """
-    with open(path, "rb") as file:
-        head = file.read(8)
-    if head[4:8] != identifier:
+    if identifier_of(path) != identifier:
         raise FormatError(f"{path} is not {what}")
     try:
         return flatbuffer.decode(memoryview(Path(path).read_bytes()), root, (field,))[field] or ()
@@ -41,7 +86,7 @@ def read(
 
 
 def same_size(tensor: Tensor, shape: Sequence[int]) -> bool:
-    """Whether the shapes are equal but for open dimensions, which the model has closed."""
+    """Whether the shapes are equal but for dimensions that the graph leaves open."""
     own = tensor.shape
     return own is None or (
         len(own) == len(shape) and all(n in (-1, m) for n, m in zip(own, shape, strict=True))

@@ -1,16 +1,13 @@
-"""What a comparison has found: a row for each tensor, as a table, CSV or JSON."""
+"""The result of a comparison: a row for each tensor, as a table, CSV or JSON."""
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import json
-import math
 import os
 from typing import Any
 
 from tosajax import html
-from tosajax.atomic import replacing
+from tosajax.atomic import write_csv, write_json, write_text
 from tosajax.compare.measure import Histogram, Measured, edges
 from tosajax.compare.tolerance import EQUAL, Allowed
 from tosajax.graph import Graph
@@ -29,16 +26,16 @@ class Row:
     Args:
       tensor: its name in a.
       other: its name in b.
-      operator: what computes it in a.
-      location: where that comes from, in the user's words; "" where the file does not say.
+      operator: that computes it in a.
+      location: of the operator, in the user's words; "" where the file has none.
       dtype: its element type in a.
       is_output: whether it is an output of the graph.
       as_real: whether integers were compared as the real numbers they stand for.
-      total: how the values differ, by all that comes before and by the operator.
-      local: how they differ by what lies between this tensor and the ones of other rows before
-        it: a, given b's values of those, beside b. None where that was not asked for.
+      total: how a and b differ.
+      local: how the layer by itself differs: a on b's values of the tensors in rows before this
+        one, beside b. None where that was not asked for.
       allowed: how far `total` may be off.
-      allowed_local: how far `local` may be.
+      allowed_local: how far `local` may be off.
     """
 
     tensor: str
@@ -60,7 +57,7 @@ class Row:
 
     @property
     def is_local_within(self) -> bool:
-        """Whether the layer by itself is, if that is known."""
+        """Whether the layer by itself is equal or within the tolerance, where it was measured."""
         return self.local is None or self.allowed_local.holds(self.local)
 
     def __repr__(self) -> str:
@@ -84,7 +81,7 @@ class Comparison:
     Args:
       rows: one for each tensor.
       examples: how many were run.
-      names: what a and b are, for pages; "" where that is not known.
+      names: titles of a and b, for pages; "" where there is none.
     """
 
     rows: tuple[Row, ...]
@@ -113,7 +110,7 @@ class Comparison:
         return self.first_divergent is None
 
     def __str__(self) -> str:
-        """A table of tensors beyond the tolerance, and which is the first and the worst."""
+        """A table of tensors beyond the tolerance, and the first and the worst of them."""
         differ = [r for r in self.rows if not (r.is_within and r.is_local_within)]
         text = self._summary()
         if not differ:
@@ -155,21 +152,18 @@ class Comparison:
         return comparison_box(self)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One flat dictionary of plain values a tensor, without the histograms."""
+        """A flat dictionary of plain values for each tensor, without the histograms."""
         return [_plain(row, histograms=False) for row in self.rows]
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Writes `to_rows` as CSV, whole or not at all."""
         rows = self.to_rows()
-        with replacing(path, "w") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_csv(path, list(rows[0]), rows)
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Writes everything as JSON, histograms and their edges included, whole or not at all.
 
-        JSON has no infinity and no NaN: they are the strings "inf", "-inf" and "nan".
+        Infinities and NaN, which JSON lacks, are the strings "inf", "-inf" and "nan".
         """
         rows = [_plain(row, histograms=True) for row in self.rows]
         kinds = {h.kind for r in self.rows for h in _histograms(r.total).values()}
@@ -178,15 +172,14 @@ class Comparison:
             "rows": rows,
             "edges": {kind: edges(kind).tolist() for kind in sorted(kinds)},
         }
-        with replacing(path, "w") as file:
-            json.dump(_finite(content), file, indent=1, allow_nan=False)
+        write_json(path, content)
 
     def to_html(self, path: str | os.PathLike[str], *, command: str | None = None) -> None:
-        """Writes a page to look at, with charts and all tensors, whole or not at all.
+        """Writes an HTML page with charts and all tensors, whole or not at all.
 
         Args:
           path: of the file.
-          command: what made the comparison, for the page's foot.
+          command: that made the comparison, for the page's foot.
 
         Raises:
           ImportError: matplotlib is not installed, which the charts need.
@@ -194,19 +187,17 @@ class Comparison:
         """
         from tosajax.viz.comparison import comparison_page
 
-        page = comparison_page(self, command)
-        with replacing(path, "w") as file:
-            file.write(page)
+        write_text(path, comparison_page(self, command))
 
     def to_model_explorer(
         self, path: str | os.PathLike[str], graph: Graph | None = None, column: str = "sqnr"
     ) -> None:
-        """Writes what Model Explorer lays over the graph of a, whole or not at all.
+        """Writes data that Model Explorer lays over the graph of a, whole or not at all.
 
         Args:
           path: of a JSON file.
           graph: a, as it was read from its file; needed for .tosa files, whose nodes have no names.
-          column: which number; see `viz.node_data`, which also says how nodes are found.
+          column: which number; see `viz.node_data`, also for how nodes are found.
 
         Raises:
           KeyError: there is no such column.
@@ -214,9 +205,7 @@ class Comparison:
         """
         from tosajax.viz.model_explorer import node_data
 
-        content = node_data(self, column, graph)
-        with replacing(path, "w") as file:
-            json.dump(content, file, indent=1, allow_nan=False)
+        write_json(path, node_data(self, column, graph))
 
 
 def _line(row: Row) -> str:
@@ -275,14 +264,3 @@ def _numbers(m: Measured, prefix: str) -> dict[str, Any]:
 
 def _histograms(m: Measured) -> dict[str, Histogram]:
     return {"values_a": m.values_a, "values_b": m.values_b, "errors": m.errors}
-
-
-def _finite(value: Any) -> Any:
-    """The same with strings for floats that JSON has no words for."""
-    if isinstance(value, dict):
-        return {key: _finite(v) for key, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

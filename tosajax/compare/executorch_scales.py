@@ -1,4 +1,4 @@
-"""Scales that an ExecuTorch program holds, for the graph of its delegate. Needs no ExecuTorch."""
+"""Scales in an ExecuTorch program, for the graph of its delegate. Needs no ExecuTorch."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tosajax.compare._model_files import SKIPPED, read, same_size, table
+from tosajax.compare._model_files import SKIPPED, Fields, Stored, read, same_size, table
 from tosajax.dtypes import DType
-from tosajax.graph import Graph, Quantization, Tensor
+from tosajax.graph import Graph, Quantization
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.io.schema import Blob, Scalar, Union, Vector
 from tosajax.report import FormatError
 
 IDENTIFIER = b"ET12"
-# By numbers of ScalarType, the types with scales and whether they are unsigned.
-_TYPES = {0: (DType.INT8, True), 1: (DType.INT8, False), 2: (DType.INT16, False)}
-_QUANTIZED = {dtype for dtype, _ in _TYPES.values()}
+# By numbers of ScalarType, the types with scales.
+_TYPES = {0: Stored(DType.INT8, is_unsigned=True), 1: Stored(DType.INT8), 2: Stored(DType.INT16)}
 _Known = Mapping[int, tuple[float, int]]  # scale and zero point, by number of the value
-
+# Numbers of the types of values, and of instructions.
+_INT_VALUE, _DOUBLE_VALUE, _TENSOR_VALUE = 2, 4, 5
+_KERNEL, _DELEGATE = 1, 2
 
 # The layout of "schema/program.fbs", as far as the scales.
 _INT = table("Int", int_val=Scalar.INT64)
@@ -31,14 +32,17 @@ _TENSOR = table(
     extra_tensor_info=SKIPPED,
 )  # fmt: skip
 _VALUE = table(
-    "EValue", val_type=Scalar.UINT8, val=Union("val_type", {2: _INT, 4: _DOUBLE, 5: _TENSOR})
+    "EValue",
+    val_type=Scalar.UINT8,
+    val=Union("val_type", {_INT_VALUE: _INT, _DOUBLE_VALUE: _DOUBLE, _TENSOR_VALUE: _TENSOR}),
 )
 _KERNEL_CALL = table("KernelCall", op_index=Scalar.INT32, args=Vector(Scalar.INT32))
 _DELEGATE_CALL = table("DelegateCall", delegate_index=Scalar.INT32, args=Vector(Scalar.INT32))
 _INSTRUCTION = table(
     "Instruction",
-    args_type=Scalar.UINT8, instr_args=Union("args_type", {1: _KERNEL_CALL, 2: _DELEGATE_CALL}),
-)  # fmt: skip
+    args_type=Scalar.UINT8,
+    instr_args=Union("args_type", {_KERNEL: _KERNEL_CALL, _DELEGATE: _DELEGATE_CALL}),
+)
 _CHAIN = table(
     "Chain",
     inputs=SKIPPED, outputs=SKIPPED, instructions=Vector(_INSTRUCTION), stacktrace=SKIPPED,
@@ -55,23 +59,23 @@ _PROGRAM = table("Program", version=Scalar.UINT32, execution_plan=Vector(_PLAN))
 
 
 def scales_of_executorch(path: str | os.PathLike[str], graph: Graph) -> dict[str, Quantization]:
-    """What the integers of a graph stand for, by the ExecuTorch program that holds it.
+    """The scales of a graph's integers, from the ExecuTorch program that holds the graph.
 
-    The graph is what a delegate runs. Its inputs and outputs have the scales of the
-    quantize_per_tensor and dequantize_per_tensor that surround the delegate; or, where those were
-    removed, the ones that `executorch.exir.passes.quantize_io_pass` leaves in the program.
+    A delegate of the program runs the graph. Its inputs and outputs have the scales of the
+    quantize_per_tensor and dequantize_per_tensor around the delegate. Where
+    `executorch.exir.passes.quantize_io_pass` removed these, it left their scales in the program.
 
     Args:
       path: of the .pte file.
       graph: of one of its delegates.
 
     Returns:
-      By the graph's names, what is known of its inputs and outputs.
+      Those of inputs and outputs that the program has, by the graph's names.
 
     Raises:
       FormatError: the file is not an ExecuTorch program, or damaged.
-      ValueError: no delegate has inputs and outputs as the graph has, or several have, with other
-        scales; or they have no scales.
+      ValueError: no delegate has the graph's inputs and outputs, several have them with different
+        scales, or they have no scales.
       OSError: the file cannot be read.
     """
     plans = read(path, IDENTIFIER, "an ExecuTorch program", _PROGRAM, "execution_plan")
@@ -81,7 +85,7 @@ def scales_of_executorch(path: str | os.PathLike[str], graph: Graph) -> dict[str
             _quantizations(graph, plan, args, known)
             for plan in plans
             for known in (_scales(plan, given),)
-            for args in _delegate_calls(plan)
+            for args in (call["args"] or () for call in _calls(plan, _DELEGATE))
             if _fits(graph, plan, args)
         ]
     except (IndexError, TypeError, KeyError, OverflowError) as error:
@@ -101,19 +105,15 @@ def scales_of_executorch(path: str | os.PathLike[str], graph: Graph) -> dict[str
     return found[0]
 
 
-def _calls(plan: Mapping[str, Any], kind: int) -> Iterator[Mapping[str, Any]]:
+def _calls(plan: Fields, kind: int) -> Iterator[Fields]:
     for chain in plan["chains"] or ():
         for instruction in chain["instructions"] or ():
             if instruction["args_type"] == kind:
                 yield instruction["instr_args"]
 
 
-def _delegate_calls(plan: Mapping[str, Any]) -> Iterator[Sequence[int]]:
-    return (call["args"] or () for call in _calls(plan, 2))
-
-
-def _scales(plan: Mapping[str, Any], given: Mapping[str, float | int]) -> _Known:
-    """Of each value of integers that a float was made into, or that a float is made of."""
+def _scales(plan: Fields, given: Mapping[str, float | int]) -> _Known:
+    """The scales of all integers that a float became, or that become a float."""
     known = {}
     for what in ("input", "output"):
         for number, value in enumerate(plan[f"{what}s"] or ()):
@@ -121,7 +121,7 @@ def _scales(plan: Mapping[str, Any], given: Mapping[str, float | int]) -> _Known
                 name = f"{prefix}{what}{number}"
                 if {f"{name}_scale", f"{name}_zp"} <= given.keys():
                     known[value] = float(given[f"{name}_scale"]), int(given[f"{name}_zp"])
-    for call in _calls(plan, 1):
+    for call in _calls(plan, _KERNEL):
         name = _at(plan["operators"], call["op_index"])["name"].split("::")[-1]
         if name not in ("quantize_per_tensor", "dequantize_per_tensor"):
             continue
@@ -132,8 +132,8 @@ def _scales(plan: Mapping[str, Any], given: Mapping[str, float | int]) -> _Known
     return known
 
 
-def _given_scales(plans: Sequence[Mapping[str, Any]]) -> dict[str, float | int]:
-    """The numbers that methods without inputs return, by the names of the methods."""
+def _given_scales(plans: Sequence[Fields]) -> dict[str, float | int]:
+    """The numbers that methods without inputs return, by the methods' names."""
     found = {}
     for plan in plans:
         if not plan["inputs"] and len(plan["outputs"] or ()) == 1:
@@ -149,43 +149,42 @@ def _at(items: Sequence[Any], index: int) -> Any:
     return items[index]
 
 
-def _number(plan: Mapping[str, Any], index: int) -> float | int | None:
+def _number(plan: Fields, index: int) -> float | int | None:
     value = _at(plan["values"], index)
-    field = {2: "int_val", 4: "double_val"}.get(value["val_type"])
+    field = {_INT_VALUE: "int_val", _DOUBLE_VALUE: "double_val"}.get(value["val_type"])
     return None if field is None else value["val"][field]
 
 
-def _fits(graph: Graph, plan: Mapping[str, Any], args: Sequence[int]) -> bool:
+def _fits(graph: Graph, plan: Fields, args: Sequence[int]) -> bool:
     tensors = (*graph.input_tensors, *graph.output_tensors)
     if len(args) != len(tensors):
         return False
-    values = (_at(plan["values"], index) for index in args)
-    return all(
-        v["val_type"] == 5
-        and _type_of(v)[0] is (t.dtype if t.dtype in _QUANTIZED else None)
-        and same_size(t, v["val"]["sizes"] or ())
-        for t, v in zip(tensors, values, strict=True)
-    )
-
-
-def _type_of(value: Mapping[str, Any]) -> tuple[DType | None, bool]:
-    return _TYPES.get(value["val"]["scalar_type"], (None, False))
+    quantized = {stored.dtype for stored in _TYPES.values()}
+    for tensor, index in zip(tensors, args, strict=True):
+        value = _at(plan["values"], index)
+        if value["val_type"] != _TENSOR_VALUE:
+            return False
+        stored = _TYPES.get(value["val"]["scalar_type"])
+        dtype = tensor.dtype if tensor.dtype in quantized else None
+        if dtype is not (stored and stored.dtype):
+            return False
+        if not same_size(tensor, value["val"]["sizes"] or ()):
+            return False
+    return True
 
 
 def _quantizations(
-    graph: Graph, plan: Mapping[str, Any], args: Sequence[int], known: _Known
+    graph: Graph, plan: Fields, args: Sequence[int], known: _Known
 ) -> dict[str, Quantization]:
     unsigned = unsigned_tensors(graph)
     found = {}
-    tensors: Sequence[Tensor] = (*graph.input_tensors, *graph.output_tensors)
-    for tensor, index in zip(tensors, args, strict=True):
-        dtype, is_unsigned = _type_of(_at(plan["values"], index))
-        if dtype is None or index not in known:
+    for tensor, index in zip((*graph.input_tensors, *graph.output_tensors), args, strict=True):
+        stored = _TYPES.get(_at(plan["values"], index)["val"]["scalar_type"])
+        if stored is None or index not in known:
             continue
         scale, zero_point = known[index]
-        if is_unsigned and tensor.name not in unsigned:
-            zero_point -= 1 << (dtype.bits - 1)
-        quantization = Quantization((scale,), (zero_point,))
-        if quantization.fits(tensor):
-            found[tensor.name] = quantization
+        is_unsigned = tensor.name in unsigned
+        own = stored.quantization(tensor, (scale,), (zero_point,), unsigned=is_unsigned)
+        if own is not None:
+            found[tensor.name] = own
     return found

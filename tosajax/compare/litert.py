@@ -10,8 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tosajax.compare.measure import Side
-from tosajax.compare.scales import Integers, Scales
+from tosajax.compare.program import Program
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Tensor
 from tosajax.graph.locations import tensors_at
@@ -35,7 +34,7 @@ def tflite(path: str | os.PathLike[str], kernels: Kernels = "reference") -> TFLi
     Args:
       path: of the .tflite file.
       kernels: "reference", plain C++; "builtin", optimised for the processor; "default", those
-        and XNNPACK, which is what runs unless one asks for others.
+        and XNNPACK, LiteRT's own choice.
 
     Raises:
       ValueError: there are no such kernels.
@@ -45,8 +44,8 @@ def tflite(path: str | os.PathLike[str], kernels: Kernels = "reference") -> TFLi
     return TFLite(os.fspath(path), kernels)
 
 
-class OfTFLite:
-    """A TFLite model. Its tensors are found by the names in the locations of the graph's nodes.
+def of_tflite(model: TFLite, graph: Graph, names: Sequence[str]) -> Program:
+    """A TFLite model, its tensors found by the names in the locations of the graph's nodes.
 
     Args:
       model: to run.
@@ -55,51 +54,37 @@ class OfTFLite:
 
     Raises:
       ImportError: LiteRT is not installed.
-      ValueError: the file is not a model, or none of this graph.
+      ValueError: the file is not a model, or not one of this graph.
     """
+    interpreter = _interpreter(model, preserve=not set(names) <= set(graph.outputs))
+    entries = _paired(graph.input_tensors, interpreter.get_input_details(), "input", model.path)
+    ends = _paired(graph.output_tensors, interpreter.get_output_details(), "output", model.path)
+    located = _located(graph, interpreter.get_tensor_details())
+    located |= dict(zip(graph.outputs, ends, strict=True))
+    found = {name: located[name] for name in names if name in located}
+    unsigned = unsigned_tensors(graph)
 
-    def __init__(self, model: TFLite, graph: Graph, names: Sequence[str]) -> None:
-        self._graph = graph
-        self._interpreter = _interpreter(model, preserve=not set(names) <= set(graph.outputs))
-        self.inputs = graph.input_tensors
-        self.integers = Integers(graph)
-        self.scales: Scales = {}  # its tensors have the types of the graph's, and their scales
-        self._entries = _paired(
-            graph.input_tensors, self._interpreter.get_input_details(), "input", model.path
-        )
-        outputs = _paired(
-            graph.output_tensors, self._interpreter.get_output_details(), "output", model.path
-        )
-        found = _located(graph, self._interpreter.get_tensor_details())
-        found |= dict(zip(graph.outputs, outputs, strict=True))
-        self._found = {name: found[name] for name in names if name in found}
-        self.tensors = {
-            name: dataclasses.replace(graph.tensors[name], name=details["name"])
-            for name, details in self._found.items()
-        }
-        self._unsigned = unsigned_tensors(graph)
-
-    def side(self, name: str, scale: tuple[float, int] | None) -> Side:
-        """How to compare the tensor; see `Program.side`."""
-        return self.integers.side(self.tensors[name], name, scale)
-
-    def __call__(self, rows: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
-        examples = [self._one(row) for row in zip(*rows, strict=True)]
-        return {name: np.stack([each[name] for each in examples]) for name in self._found}
-
-    def _one(self, inputs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        for tensor, details, x in zip(self.inputs, self._entries, inputs, strict=True):
+    def run_one(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        for tensor, details, x in zip(graph.input_tensors, entries, inputs, strict=True):
             if details["dtype"] == np.uint8 and tensor.dtype is DType.INT8:
-                x = _other_sign(x, tensor.name in self._unsigned).view(np.uint8)
-            self._interpreter.set_tensor(details["index"], x.reshape(details["shape"]))
-        self._interpreter.invoke()
-        return {name: self._value(name, details) for name, details in self._found.items()}
+                x = _other_sign(x, tensor.name in unsigned).view(np.uint8)
+            interpreter.set_tensor(details["index"], x.reshape(details["shape"]))
+        interpreter.invoke()
+        return [value_of(name) for name in found]
 
-    def _value(self, name: str, details: Mapping[str, Any]) -> np.ndarray:
-        tensor, value = self._graph.tensors[name], self._interpreter.get_tensor(details["index"])
+    def value_of(name: str) -> np.ndarray:
+        tensor, value = graph.tensors[name], interpreter.get_tensor(found[name]["index"])
         if value.dtype == np.uint8 and tensor.dtype is DType.INT8:
-            value = _other_sign(value.view(np.int8), name in self._unsigned)
+            value = _other_sign(value.view(np.int8), name in unsigned)
         return value.reshape(tensor.shape or ())
+
+    def run(rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        examples = [run_one(row) for row in zip(*rows, strict=True)]
+        return dict(zip(found, map(np.stack, zip(*examples, strict=True)), strict=True))
+
+    tensors = {name: graph.tensors[name] for name in found}
+    called = {name: str(details["name"]) for name, details in found.items()}
+    return Program(graph, tensors, run, {}, called)  # the integers have the graph's own scales
 
 
 def _interpreter(model: TFLite, *, preserve: bool) -> Any:
@@ -118,7 +103,7 @@ def _interpreter(model: TFLite, *, preserve: bool) -> Any:
     with open(model.path, "rb") as file:
         content = file.read()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that keeping tensors takes memory
+        warnings.simplefilter("ignore")  # of the memory that kept tensors take
         interpreter = Interpreter(
             model_content=content,
             num_threads=1,
@@ -144,11 +129,12 @@ def _paired(
 
 
 def _located(graph: Graph, found: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By the graph's names, the model's tensors whose names are in locations."""
+    """The model's tensors whose names are in locations, by the graph's names."""
     at = tensors_at(graph)
     located = {}
     for details in found:
-        # A TFLite operator becomes several nodes; the last of its tensor's form computes that.
+        # A TFLite operator becomes several nodes, of which the last of its tensor's form computes
+        # that tensor.
         fitting = [n for n in at.get(details["name"], []) if _fits(graph.tensors[n], details)]
         if fitting:
             located[fitting[-1]] = details
@@ -161,5 +147,5 @@ def _fits(tensor: Tensor, details: Mapping[str, Any]) -> bool:
 
 
 def _other_sign(x: np.ndarray, is_unsigned: bool) -> np.ndarray:
-    """Bytes of int8 as those of uint8, or back, where the two differ by 128."""
+    """Bytes of int8 as those of uint8, or back; they differ by 128 unless read as unsigned."""
     return x if is_unsigned else x ^ np.int8(-128)

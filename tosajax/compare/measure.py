@@ -38,6 +38,11 @@ class Histogram:
         return edges(self.kind)
 
 
+def is_small(dtype: DType) -> bool:
+    """Whether integers are of so few bits that their limits matter."""
+    return dtype.is_integer and dtype.bits <= 16
+
+
 def edges(kind: str) -> np.ndarray:
     """The ends of the bins of a kind of histogram, float64; each bin holds its lower end."""
     if kind == "powers":
@@ -190,7 +195,7 @@ class _Values:
 
     def __init__(self, side: Side) -> None:
         self.side = side
-        small = side.scale is None and side.dtype in (DType.INT4, DType.INT8, DType.INT16)
+        small = side.scale is None and is_small(side.dtype)
         sign = "U" if side.unsigned else ""
         self.counts = _Counts(f"{sign}{side.dtype.name}" if small else "powers")
         self.range: tuple[float, float] | None = None

@@ -1,26 +1,26 @@
-"""Scales of a graph, from the file of the model that it was made of."""
+"""Scales of a graph, from the model that it was made of."""
 
 from __future__ import annotations
 
 import os
 
 from tosajax.compare import executorch_scales, tflite_scales
+from tosajax.compare._model_files import identifier_of
 from tosajax.graph import Graph, Quantization
 from tosajax.report import FormatError
 
 
 def scales_of_model(path: str | os.PathLike[str], graph: Graph) -> dict[str, Quantization]:
-    """What the integers of a graph stand for, by a TFLite model or an ExecuTorch program.
+    """The scales of a graph's integers, from a TFLite model or an ExecuTorch program.
 
-    See `scales_of_tflite` and `scales_of_executorch`; the content of the file tells which it is.
+    See `scales_of_tflite` and `scales_of_executorch`; the content of the file decides.
 
     Raises:
       FormatError: the file is neither, or damaged.
       ValueError: it does not fit the graph.
       OSError: the file cannot be read.
     """
-    with open(path, "rb") as file:
-        identifier = file.read(8)[4:8]
+    identifier = identifier_of(path)
     if identifier == tflite_scales.IDENTIFIER:
         return tflite_scales.scales_of_tflite(path, graph)
     if identifier == executorch_scales.IDENTIFIER:

@@ -1,4 +1,4 @@
-"""The tensors that two programs share, and what is known of how they differ."""
+"""The tensors that two programs share, and how they differ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tosajax.compare.comparison import Row
 from tosajax.compare.measure import Measure, Side
-from tosajax.compare.programs import Program
+from tosajax.compare.program import Program
 from tosajax.compare.scales import Integers, Pair, Scales, as_real, comparable, converted, scales_in
 from tosajax.compare.tolerance import EXACT, Tolerance, allowed, budgets
 from tosajax.graph import Graph, Node, Tensor
@@ -30,7 +30,7 @@ class Pairs:
       graph: a; of known dimensions.
       other: b.
       names: tensors of a.
-      real: scales of integers in either, beside those that the two know.
+      real: scales of integers in either program, beside those of their graphs.
       tolerance: how far tensors may be off.
 
     Raises:
@@ -47,13 +47,13 @@ class Pairs:
     ) -> None:
         self._graph, self._other, self._tolerance = graph, other, tolerance
         self._scales = {**scales_in(graph.quantization), **real}, {**other.scales, **real}
+        self._integers = Integers(graph), Integers(other.graph)
         self._check_inputs()
-        self._mine = Integers(graph)
         shared = [name for name in names if name in other.tensors]
         self.names = [n for n in shared if self._can_compare(*self._tensors(n))]
         if not self.names:
             raise ValueError(self._why_none(shared))
-        self._totals = {name: Measure(*self._sides(name)) for name in self.names}
+        self._totals = {name: Measure(*self._sides(*self._tensors(name))) for name in self.names}
         self._locals: dict[str, Measure] = {}
 
     def inputs(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -67,8 +67,8 @@ class Pairs:
         return [converted(x, theirs, mine) for x, (mine, theirs) in pairs]
 
     def as_mine(self, name: str, values: np.ndarray) -> np.ndarray:
-        """A tensor of the other program in the type that the graph has there."""
-        mine, theirs = self._sides(name)
+        """A tensor of the other program in the graph's type."""
+        mine, theirs = self._sides(*self._tensors(name))
         return converted(values, theirs, mine)
 
     def add(self, mine: Arrays, theirs: Arrays) -> None:
@@ -77,10 +77,10 @@ class Pairs:
             measure.add(mine[name], theirs[name])
 
     def add_local(self, apart: Arrays, theirs: Arrays) -> None:
-        """Takes what each layer makes, in the next examples, of what the other program has."""
+        """Takes, of the next examples, the outputs of each layer on the other program's tensors."""
         for name, values in apart.items():
             if name not in self._locals:
-                self._locals[name] = Measure(*self._sides(name))
+                self._locals[name] = Measure(*self._sides(*self._tensors(name)))
             self._locals[name].add(values, theirs[name])
 
     def rows(self) -> tuple[Row, ...]:
@@ -95,16 +95,17 @@ class Pairs:
         )
 
     def _row(self, name: str, node: Node | None, total: float, local: float) -> Row:
-        sides, found = self._sides(name), self._totals[name].result()
+        mine, theirs = self._tensors(name)
+        sides, found = self._sides(mine, theirs), self._totals[name].result()
         apart = self._locals[name].result() if name in self._locals else None
         return Row(
             tensor=name,
-            other=self._other.tensors[name].name,
+            other=self._other.called.get(name, theirs.name),
             operator=node.op if node else "",
             location=described(node.location if node else None),
-            dtype=self._graph.tensors[name].dtype.name,
+            dtype=mine.dtype.name,
             is_output=name in self._graph.outputs,
-            as_real=self._as_real(*self._tensors(name)),
+            as_real=as_real(mine, theirs, self._known(mine, theirs)),
             total=found,
             local=apart,
             allowed=allowed(self._tolerance, sides, total, found),
@@ -120,48 +121,45 @@ class Pairs:
     def _can_compare(self, mine: Tensor, theirs: Tensor) -> bool:
         return comparable(mine, theirs, self._known(mine, theirs))
 
-    def _as_real(self, mine: Tensor, theirs: Tensor) -> bool:
-        return as_real(mine, theirs, self._known(mine, theirs))
-
-    def _sides(self, name: str) -> tuple[Side, Side]:
-        mine, theirs = self._tensors(name)
-        if self._as_real(mine, theirs):
-            scales = self._known(mine, theirs)
-            return self._mine.side(mine, name, scales[0]), self._other.side(name, scales[1])
-        a, b = self._mine.side(mine, name), self._other.side(name, None)
-        # One of the graphs may not say it; and a wrong one is to be seen as an error.
+    def _sides(self, mine: Tensor, theirs: Tensor) -> tuple[Side, Side]:
+        """How to compare two tensors: as real numbers, or as the integers that they are."""
+        known = self._known(mine, theirs)
+        is_real = as_real(mine, theirs, known)
+        a, b = (
+            integers.side(tensor, scale if is_real else None)
+            for integers, tensor, scale in zip(self._integers, (mine, theirs), known, strict=True)
+        )
+        if is_real:
+            return a, b
+        # Only one of the graphs may state the zero point; a wrong one has to show as an error.
         zero_point = b.zero_point or a.zero_point
         a, b = (dataclasses.replace(side, zero_point=zero_point) for side in (a, b))
         return a, b
 
+    def _inputs(self) -> list[tuple[Tensor, Tensor]]:
+        graphs = self._graph, self._other.graph
+        return list(zip(*(graph.input_tensors for graph in graphs), strict=True))
+
     def _input_sides(self) -> list[tuple[Side, Side]]:
-        found = []
-        for mine, theirs in zip(self._graph.input_tensors, self._other.inputs, strict=True):
-            scales = self._known(mine, theirs) if self._as_real(mine, theirs) else (None, None)
-            a = self._mine.side(mine, mine.name, scales[0])
-            found.append((a, self._other.integers.side(theirs, theirs.name, scales[1])))
-        return found
+        return [self._sides(*pair) for pair in self._inputs()]
 
     def _check_inputs(self) -> None:
-        found = [[t.shape for t in p] for p in (self._graph.input_tensors, self._other.inputs)]
-        if found[0] != found[1]:
-            mine, theirs = (
-                ", ".join(f"{t.name}: {t}" for t in p)
-                for p in (self._graph.input_tensors, self._other.inputs)
-            )
-            raise ValueError(f"the inputs are {mine} here and {theirs} in what to compare with")
-        for mine, theirs in zip(self._graph.input_tensors, self._other.inputs, strict=True):
-            if not self._can_compare(mine, theirs):
+        mine, theirs = self._graph.input_tensors, self._other.graph.input_tensors
+        if [t.shape for t in mine] != [t.shape for t in theirs]:
+            a, b = (", ".join(f"{t.name}: {t}" for t in side) for side in (mine, theirs))
+            raise ValueError(f"the inputs are {a} here and {b} in the other program")
+        for a, b in self._inputs():
+            if not self._can_compare(a, b):
                 raise ValueError(
-                    f"{mine.name!r} is {mine.dtype.name} in one program and {theirs.dtype.name} in "
+                    f"{a.name!r} is {a.dtype.name} in one program and {b.dtype.name} in "
                     f"the other: {_GIVE}"
                 )
 
     def _why_none(self, shared: Sequence[str]) -> str:
-        for name in shared:
-            mine, theirs = self._tensors(name)
-            return (
-                f"{name!r} is {mine.dtype.name}, and {theirs.dtype.name} in what it is compared "
-                f"with: {_GIVE}"
-            )
-        return "there is no tensor to compare"
+        if not shared:
+            return "there is no tensor to compare"
+        mine, theirs = self._tensors(shared[0])
+        return (
+            f"{mine.name!r} is {mine.dtype.name} here and {theirs.dtype.name} in the other "
+            f"program: {_GIVE}"
+        )

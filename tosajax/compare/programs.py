@@ -1,89 +1,84 @@
-"""The programs a graph can be compared with, in one form."""
+"""The programs that a graph can be compared with."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
 from tosajax import reference_model
+from tosajax.compare.litert import TFLite, of_tflite
 from tosajax.compare.matching import match
-from tosajax.compare.measure import Side
-from tosajax.compare.scales import Integers, Scales, scales_in
-from tosajax.graph import Graph, Tensor
+from tosajax.compare.program import Program
+from tosajax.compare.scales import scales_in
+from tosajax.compare.stored import Stored, of_stored
+from tosajax.graph import Graph
+from tosajax.passes.binding import bind
 from tosajax.runtime.watch import Watch
 
+REFERENCE_MODEL = "reference_model"
 
-class Program(Protocol):
-    """What computes, or has stored, tensors of a graph."""
-
-    @property
-    def tensors(self) -> Mapping[str, Tensor]:
-        """By their names in that graph, the tensors of the program."""
-        ...
-
-    @property
-    def inputs(self) -> Sequence[Tensor]:
-        """What it takes, in the graph's order."""
-        ...
-
-    @property
-    def integers(self) -> Integers:
-        """What is known of its integers."""
-        ...
-
-    @property
-    def scales(self) -> Scales:
-        """By the program's own names, what its integers stand for."""
-        ...
-
-    def side(self, name: str, scale: tuple[float, int] | None) -> Side:
-        """How to compare a tensor, by the graph's name; see `Integers.side`."""
-        ...
-
-    def __call__(self, rows: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
-        """The tensors, (examples, *shape), of the next examples: arrays (examples, *shape)."""
-        ...
+Other = Graph | TFLite | Stored
 
 
-class OfGraph:
+def program(b: Other, a: Graph, names: Sequence[str], batch: int, count: int) -> Program:
+    """The other program of a comparison.
+
+    Args:
+      b: as in `compare`.
+      a: the graph to compare.
+      names: tensors of a.
+      batch: how many examples run at a time.
+      count: how many examples there are.
+
+    Raises:
+      TypeError: b is neither a graph, nor a program, nor arrays.
+    """
+    if isinstance(b, Graph):
+        return _of_graph(bind(b, batch=1), a, names, batch)
+    if isinstance(b, TFLite):
+        return of_tflite(b, a, names)
+    if isinstance(b, str) and b == REFERENCE_MODEL:
+        return _of_reference(a, names)
+    if isinstance(b, Mapping | str | os.PathLike | list | tuple):
+        return of_stored(b, a, names, count)
+    raise TypeError(f"{type(b).__name__} to compare with, expected a graph, a program or arrays")
+
+
+def title(b: Other) -> str:
+    """The other program as a page names it."""
+    if isinstance(b, Graph):
+        return f"graph {b.name!r}"
+    if isinstance(b, TFLite):
+        return f"{b.path} on LiteRT's {b.kernels} kernels"
+    if isinstance(b, Mapping):
+        return "stored arrays"
+    if isinstance(b, str | os.PathLike):
+        return "Arm's reference model" if b == REFERENCE_MODEL else os.fspath(b)
+    return ", ".join(str(path) for path in b)
+
+
+def _of_graph(graph: Graph, like: Graph, names: Sequence[str], batch: int) -> Program:
     """Another graph, run here."""
+    pairs = match(like, graph, names)
+    watch = Watch(graph, tuple(pairs.values()), batch)
 
-    def __init__(self, graph: Graph, like: Graph, names: Sequence[str], batch: int) -> None:
-        self._pairs = match(like, graph, names)
-        self._watch = Watch(graph, tuple(self._pairs.values()), batch)
-        self.tensors = {mine: graph.tensors[theirs] for mine, theirs in self._pairs.items()}
-        self.inputs = graph.input_tensors
-        self.integers = Integers(graph)
-        self.scales = scales_in(graph.quantization)
+    def run(rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        found = watch(rows)
+        return {mine: found[theirs] for mine, theirs in pairs.items()}
 
-    def side(self, name: str, scale: tuple[float, int] | None) -> Side:
-        """How to compare the tensor; see `Program.side`."""
-        return self.integers.side(self.tensors[name], self._pairs[name], scale)
-
-    def __call__(self, rows: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
-        found = self._watch(rows)
-        return {mine: found[theirs] for mine, theirs in self._pairs.items()}
+    tensors = {mine: graph.tensors[theirs] for mine, theirs in pairs.items()}
+    return Program(graph, tensors, run, scales_in(graph.quantization))
 
 
-class OfReference:
+def _of_reference(graph: Graph, names: Sequence[str]) -> Program:
     """The same graph on Arm's reference model."""
+    reference_model.check_installed()
 
-    def __init__(self, graph: Graph, names: Sequence[str]) -> None:
-        reference_model.check_installed()
-        self._graph = graph
-        self.tensors = {name: graph.tensors[name] for name in names}
-        self.inputs = graph.input_tensors
-        self.integers = Integers(graph)
-        self.scales = scales_in(graph.quantization)
+    def run(rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        found = reference_model.run(graph, *rows, tensors=names)
+        return found if rows else {name: array[None] for name, array in found.items()}
 
-    def side(self, name: str, scale: tuple[float, int] | None) -> Side:
-        """How to compare the tensor; see `Program.side`."""
-        return self.integers.side(self.tensors[name], name, scale)
-
-    def __call__(self, rows: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
-        found = reference_model.run(self._graph, *rows, tensors=tuple(self.tensors))
-        if rows:
-            return found
-        return {name: array[None] for name, array in found.items()}
+    tensors = {name: graph.tensors[name] for name in names}
+    return Program(graph, tensors, run, scales_in(graph.quantization))

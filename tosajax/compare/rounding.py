@@ -10,8 +10,9 @@ import numpy as np
 
 from tosajax import html, rewrite
 from tosajax.compare.comparison import Comparison
+from tosajax.compare.examples import example_rows
 from tosajax.compare.pairs import Pairs
-from tosajax.compare.run import Other, example_rows, program
+from tosajax.compare.programs import Other, program
 from tosajax.graph import Graph
 from tosajax.passes.binding import bind
 from tosajax.runtime.rows import Progress, in_parts, silent
@@ -22,7 +23,7 @@ AS_IT_IS = "as it is"
 
 @dataclasses.dataclass(frozen=True)
 class RoundingTable:
-    """How the outputs of a graph, by the rounding of its RESCALEs, compare with references.
+    """Comparisons of a graph's outputs with references, by the rounding of its RESCALEs.
 
     Args:
       comparisons: by rounding ("as it is", "single" or "double") and name of the reference.
@@ -46,7 +47,7 @@ class RoundingTable:
         return f"RoundingTable({len(self.comparisons)} comparisons, equal: {equal})"
 
     def __str__(self) -> str:
-        """A table of the shares of elements that differ, and what is equal."""
+        """A table of the shares of elements that differ, and the pairs that are equal."""
         references = list(dict.fromkeys(name for _, name in self.comparisons))
         widths = {name: max(12, len(name)) for name in references}
         lines = [f"{'rounding':10}" + "".join(f"  {n:>{widths[n]}}" for n in references)]
@@ -68,15 +69,15 @@ def which_rounding(
     seed: int = 0,
     progress: Progress = silent,
 ) -> RoundingTable:
-    """Runs a graph as it is, with every RESCALE rounding once, and with all rounding twice.
+    """Compares a graph as it is, and with every RESCALE rounding once or twice, with references.
 
     Args:
       graph: with RESCALEs.
-      references: what to compare with, by a name for the table; see `compare`.
+      references: programs to compare with, by a name for the table; see `compare`.
       inputs: of the graph; random ones where none are given.
       batch: how many examples run at a time.
       examples: how many random ones.
-      seed: of random ones.
+      seed: of random examples.
       progress: wraps the batches, given their number.
 
     Raises:
@@ -96,14 +97,14 @@ def which_rounding(
     }
     for part in in_parts(rows, size, progress):
         mine = {mode: watch(part) for mode, watch in ours.items()}
-        theirs = {name: other(part) for name, other in others.items()}
+        theirs = {name: other.run(part) for name, other in others.items()}
         for (mode, name), pair in pairs.items():
             pair.add(mine[mode], theirs[name])
     return RoundingTable({key: Comparison(pair.rows(), count) for key, pair in pairs.items()})
 
 
 def _roundings(graph: Graph) -> dict[str, Graph]:
-    """The graph by the rounding of its RESCALEs; those that none of them can have are left out."""
+    """The graph by the rounding of its RESCALEs, but for one that none of them can have."""
     found = {AS_IT_IS: graph, "single": rewrite.rounding(graph, "single")}
     with contextlib.suppress(ValueError):
         found["double"] = rewrite.rounding(graph, "double")

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tosajax.compare.comparison import Comparison
-from tosajax.compare.inputs import random_inputs
-from tosajax.compare.litert import OfTFLite, TFLite
+from tosajax.compare.examples import example_rows
+from tosajax.compare.litert import TFLite
 from tosajax.compare.pairs import Arrays, Pairs
-from tosajax.compare.programs import OfGraph, OfReference, Program
+from tosajax.compare.programs import Other, program, title
 from tosajax.compare.scales import Scales
-from tosajax.compare.stored import OfStored, Stored
 from tosajax.compare.tflite_scales import scales_of_tflite
 from tosajax.compare.tolerance import Tolerance
 from tosajax.graph import Graph
 from tosajax.passes.binding import bind
 from tosajax.rewrite.cutting import cut
-from tosajax.runtime.dataset import Dataset
 from tosajax.runtime.rows import Progress, in_parts, silent
 from tosajax.runtime.watch import Watch, activations, computed_outputs, takes_examples
-
-REFERENCE_MODEL = "reference_model"
-
-Other = Graph | TFLite | Stored
 
 
 def compare(
@@ -45,28 +38,28 @@ def compare(
 ) -> Comparison:
     """Compares the tensors that a graph computes with those of another program.
 
-    Memory does not grow with the number of examples, each of which is computed as if alone, open
-    batches included.
+    Memory does not grow with the number of examples. Each is computed as if alone, even where the
+    batch is open.
 
     Args:
       a: a graph; dimensions other than the batch are known.
-      b: what a is judged by: another graph, whose tensors match by name or, where the names
-        differ, by the order of equal operators; "reference_model", Arm's model of a; `tflite`; or
-        stored tensors: a dictionary, the path of an .npz file with names of tensors or of
-        locations, or paths of .npy files for the outputs in order.
+      b: the program that a is judged by: another graph, whose tensors match by name or, where the
+        names differ, by the order of equal operators; "reference_model", Arm's model of a;
+        `tflite`; or stored tensors: a dictionary, the path of an .npz file with names of tensors
+        or of locations, or paths of .npy files for the outputs in order.
       inputs: of a: examples stacked as for `tosajax run`; random ones where none are given.
       tensors: a regular expression that the names of compared tensors contain.
-      outputs_only: compare the outputs of a only; it takes less memory and time.
-      local: also say what each layer does by itself; see `Row.local`.
+      outputs_only: compare only the outputs of a, which takes less memory and time.
+      local: measure each layer by itself as well; see `Row.local`.
       real: scale and zero point of integer tensors by name, for tensors that are integers in one
-        program and floats, or other integers, in the other. By default, and where it has none,
-        what the graphs know (`Graph.quantization`). Tensors without a scale are left out.
-      tolerance: what counts as near enough; by default integers have to be equal, and floats
-        within the bounds of the specification, summed over the operators before a tensor; see
-        `Tolerance` and `tosajax.compare.tolerance`. `Tolerance(floats=False)` is for equality.
+        program and floats, or other integers, in the other; else those of the graphs
+        (`Graph.quantization`). Tensors without a scale are left out.
+      tolerance: how near is near enough. By default integers have to be equal, and floats within
+        the bounds of the specification, summed over the operators before a tensor; see
+        `Tolerance` and `tosajax.compare.tolerance`. `Tolerance(floats=False)` asks for equality.
       batch: how many examples run at a time.
       examples: how many random ones.
-      seed: of random ones.
+      seed: of random examples.
       progress: wraps the batches, given their number.
 
     Raises:
@@ -86,58 +79,19 @@ def compare(
     layers = _Layers(a, pairs, batch) if local else None
     for part in in_parts(rows, batch, progress):
         given = pairs.inputs(part)
-        theirs = other(given)
+        theirs = other.run(given)
         pairs.add(mine(part), theirs)
         if layers:
             pairs.add_local(layers(given, theirs), theirs)
-    return Comparison(pairs.rows(), count, (f"graph {a.name!r}", _named(b)))
+    return Comparison(pairs.rows(), count, (title(a), title(b)))
 
 
 def _with_scales(a: Graph, b: Other, inputs: Sequence[np.ndarray]) -> Graph:
-    """The graph with the scales of the TFLite model it was made of, where real inputs need them."""
+    """The graph with the scales of its TFLite model, where real inputs need them."""
     if not isinstance(b, TFLite) or all(x.dtype.kind != "f" for x in inputs):
         return a
     found = {**scales_of_tflite(b.path, a), **a.quantization}
     return dataclasses.replace(a, quantization=found)
-
-
-def example_rows(
-    graph: Graph, inputs: Sequence[np.ndarray], examples: int, seed: int
-) -> tuple[np.ndarray, ...]:
-    """Each input as (examples, *shape); random ones where none are given."""
-    if not graph.inputs:
-        return ()
-    return Dataset.of(graph, inputs or random_inputs(graph, examples, seed)).rows
-
-
-def program(b: Other, a: Graph, names: Sequence[str], batch: int, count: int) -> Program:
-    """What to compare tensors of a with, in the form of a program.
-
-    Raises:
-      TypeError: it is nothing to compare with.
-    """
-    if isinstance(b, Graph):
-        return OfGraph(bind(b, batch=1), a, names, batch)
-    if isinstance(b, TFLite):
-        return OfTFLite(b, a, names)
-    if isinstance(b, str) and b == REFERENCE_MODEL:
-        return OfReference(a, names)
-    if isinstance(b, Mapping | str | os.PathLike | list | tuple):
-        return OfStored(b, a, names, count)
-    raise TypeError(f"{type(b).__name__} to compare with, expected a graph, a program or arrays")
-
-
-def _named(b: Other) -> str:
-    """What a page calls the program to compare with."""
-    if isinstance(b, Graph):
-        return f"graph {b.name!r}"
-    if isinstance(b, TFLite):
-        return f"{b.path} on LiteRT's {b.kernels} kernels"
-    if isinstance(b, Mapping):
-        return "stored arrays"
-    if isinstance(b, str | os.PathLike):
-        return "Arm's reference model" if b == REFERENCE_MODEL else os.fspath(b)
-    return ", ".join(str(path) for path in b)
 
 
 def _names(graph: Graph, pattern: str | None, outputs_only: bool) -> tuple[str, ...]:
@@ -148,7 +102,7 @@ def _names(graph: Graph, pattern: str | None, outputs_only: bool) -> tuple[str, 
 
 
 class _Layers:
-    """The graph, each layer of which is given what the other program has before it."""
+    """The layers of a graph, each run on the other program's tensors."""
 
     def __init__(self, graph: Graph, pairs: Pairs, batch: int) -> None:
         given = [n for n in pairs.names if takes_examples(graph.tensors[n])]

@@ -1,4 +1,4 @@
-"""What integers stand for, where they are compared with real numbers."""
+"""The real numbers that integers stand for, in two programs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tosajax.compare.measure import Side
-from tosajax.dtypes import DType
+from tosajax.compare.measure import Side, is_small
 from tosajax.graph import Graph, Node, Quantization, Tensor
 from tosajax.graph.quantization import dequantize, quantize
 from tosajax.graph.zero_points import unsigned_tensors, zero_points
@@ -18,13 +17,11 @@ Scales = Mapping[str, tuple[float, int]]
 # Scale and zero point in each of two programs, where they are known.
 Pair = tuple[tuple[float, int] | None, tuple[float, int] | None]
 
-_CLIPPED = (DType.INT4, DType.INT8, DType.INT16)
-
 
 def scales_of(model: Any, params: Any) -> dict[str, tuple[float, int]]:
     """The scale and the zero point of each tensor of a `quant.QModel` that has one scale.
 
-    A graph that `QModel.freeze` made knows them itself: `compare` takes them from there.
+    `compare` needs none of them for a graph that `QModel.freeze` made: the graph has its own.
 
     Args:
       model: of integers.
@@ -39,41 +36,37 @@ def scales_in(quantization: Mapping[str, Quantization]) -> dict[str, tuple[float
 
 
 class Integers:
-    """What is known of the integers of a graph: zero points, signs, and the ends of CLAMPs."""
+    """Zero points, signs and limits of the integers of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._zeros, self._unsigned = zero_points(graph), unsigned_tensors(graph)
         self._nodes = {name: node for node in graph.nodes for name in node.outputs}
 
-    def side(self, tensor: Tensor, name: str, scale: tuple[float, int] | None = None) -> Side:
-        """How to compare a tensor.
+    def side(self, tensor: Tensor, scale: tuple[float, int] | None = None) -> Side:
+        """How to compare a tensor of the graph.
 
         Args:
-          tensor: of the graph, or what stands for it in another program.
-          name: in the graph.
+          tensor: of another type where a program has it stored so.
           scale: and zero point of integers that are compared as real numbers.
         """
+        limits = _ends(self._nodes.get(tensor.name))
         if tensor.dtype.is_float:
-            return Side(tensor.dtype, limits=_ends(self._nodes.get(name)))
-        unsigned = name in self._unsigned
+            return Side(tensor.dtype, limits=limits)
+        unsigned = tensor.name in self._unsigned
+        if not is_small(tensor.dtype):
+            limits = None
+        elif unsigned or limits is None:
+            limits = tensor.dtype.limits(unsigned=unsigned)
         if scale is not None:
-            return Side(tensor.dtype, *scale, self._limits(tensor, name), unsigned)
-        zero_point = self._zeros.get(name, 0)
+            return Side(tensor.dtype, *scale, limits, unsigned)
+        zero_point = self._zeros.get(tensor.name, 0)
         if unsigned:
             zero_point %= 1 << tensor.dtype.bits
-        return Side(tensor.dtype, None, zero_point, self._limits(tensor, name), unsigned)
-
-    def _limits(self, tensor: Tensor, name: str) -> tuple[float, float] | None:
-        """The ends of what a tensor can hold: CLAMP's, or those of a small type."""
-        if tensor.dtype not in _CLIPPED:
-            return None
-        if name in self._unsigned:
-            return 0, (1 << tensor.dtype.bits) - 1
-        return _ends(self._nodes.get(name)) or (tensor.dtype.minimum, tensor.dtype.maximum)
+        return Side(tensor.dtype, None, zero_point, limits, unsigned)
 
 
 def as_real(a: Tensor, b: Tensor, scales: Pair) -> bool:
-    """Whether two tensors stand for real numbers in different ways, and are compared as such."""
+    """Whether two tensors are compared as real numbers, as they hold them in different ways."""
     return a.dtype is not b.dtype or (None not in scales and scales[0] != scales[1])
 
 
@@ -91,10 +84,9 @@ def converted(values: np.ndarray, source: Side, target: Side) -> np.ndarray:
     Args:
       values: (examples, *shape).
       source: of the program that has them.
-      target: of the other; each has its scale where the two differ by it.
+      target: of the program that takes them.
     """
-    known = [(side.dtype, side.scale, side.scale and side.zero_point) for side in (source, target)]
-    if known[0] == known[1]:
+    if source.dtype is target.dtype and source.scale is None and target.scale is None:
         return values
     if source.scale is not None:
         tensor, own = _whole(source)

@@ -1,12 +1,11 @@
-"""Scales that a TFLite model holds, for the graph that was made of it. LiteRT is not needed."""
+"""Scales in a TFLite model, for the graph that was made of it. Needs no LiteRT."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from tosajax.compare._model_files import SKIPPED, read, same_size, table
+from tosajax.compare._model_files import SKIPPED, Fields, Stored, read, same_size, table
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Quantization, Tensor
 from tosajax.graph.locations import tensors_at
@@ -15,15 +14,14 @@ from tosajax.io.schema import Blob, Scalar, Vector
 from tosajax.report import FormatError
 
 IDENTIFIER = b"TFL3"
-# By numbers of TensorType, the types with scales and whether they are unsigned.
+# By numbers of TensorType, the types with scales.
 _TYPES = {
-    3: (DType.INT8, True),
-    7: (DType.INT16, False),
-    9: (DType.INT8, False),
-    16: (DType.INT16, True),
-    17: (DType.INT4, False),
+    3: Stored(DType.INT8, is_unsigned=True),
+    7: Stored(DType.INT16),
+    9: Stored(DType.INT8),
+    16: Stored(DType.INT16, is_unsigned=True),
+    17: Stored(DType.INT4),
 }
-
 
 # The layout of "tensorflow/compiler/mlir/lite/schema/schema.fbs", as far as the scales.
 _QUANTIZATION = table(
@@ -47,7 +45,7 @@ _MODEL = table("Model", version=Scalar.UINT32, operator_codes=SKIPPED, subgraphs
 
 
 def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Quantization]:
-    """What the integers of a graph stand for, by the TFLite model that it was converted from.
+    """The scales of a graph's integers, from the TFLite model that it was converted from.
 
     Inputs and outputs are found by their order, other tensors by the names in the locations of
     the graph's nodes.
@@ -57,7 +55,7 @@ def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Qu
       graph: made of it.
 
     Returns:
-      By the graph's names, what is known of its tensors.
+      Those that the model has, by the graph's names.
 
     Raises:
       FormatError: the file is not a TFLite model, or damaged.
@@ -65,11 +63,11 @@ def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Qu
       OSError: the file cannot be read.
     """
     main = _main(path)
-    tensors: Sequence[Mapping[str, Any]] = main["tensors"] or ()
+    tensors: Sequence[Fields] = main["tensors"] or ()
     unsigned = unsigned_tensors(graph)
     found: dict[str, Quantization] = {}
 
-    def add(tensor: Tensor, theirs: Mapping[str, Any]) -> bool:
+    def add(tensor: Tensor, theirs: Fields) -> bool:
         known = _quantization(tensor, theirs, tensor.name in unsigned)
         if known is not None:
             found[tensor.name] = known
@@ -77,7 +75,8 @@ def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Qu
 
     at = tensors_at(graph)
     for theirs in tensors:
-        # A TFLite operator becomes several nodes; the last of its tensor's form computes that.
+        # A TFLite operator becomes several nodes, of which the last of its tensor's form computes
+        # that tensor.
         for name in reversed(at.get(theirs["name"] or "", [])):
             if add(graph.tensors[name], theirs):
                 break
@@ -92,7 +91,7 @@ def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Qu
     return found
 
 
-def _main(path: str | os.PathLike[str]) -> Mapping[str, Any]:
+def _main(path: str | os.PathLike[str]) -> Fields:
     """The first subgraph of a model."""
     subgraphs = read(path, IDENTIFIER, "a TFLite model", _MODEL, "subgraphs")
     if not subgraphs:
@@ -100,24 +99,16 @@ def _main(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     return subgraphs[0]
 
 
-def _quantization(tensor: Tensor, theirs: Mapping[str, Any], unsigned: bool) -> Quantization | None:
+def _quantization(tensor: Tensor, theirs: Fields, unsigned: bool) -> Quantization | None:
     """None where the tensor of the model has no scale, or cannot be the graph's."""
     known = theirs["quantization"] or {}
-    dtype, is_unsigned = _TYPES.get(theirs["type"] or 0, (None, False))
+    stored = _TYPES.get(theirs["type"] or 0)
     scales, zero_points = known.get("scale") or (), known.get("zero_point") or (0,)
-    if (
-        dtype is None
-        or dtype is not tensor.dtype
-        or not scales
-        or not same_size(tensor, theirs["shape"] or ())
-    ):
+    if stored is None or not same_size(tensor, theirs["shape"] or ()):
         return None
-    # Converters make signed integers of unsigned ones but at the ends of a graph.
-    moved = 1 << (dtype.bits - 1) if is_unsigned and not unsigned else 0
     zero_points = zero_points[:1] if len(set(zero_points)) == 1 else zero_points
     axes = (known.get("quantized_dimension") or 0,) if len(scales) > 1 else ()
     try:
-        found = Quantization(tuple(scales), tuple(z - moved for z in zero_points), axes)
+        return stored.quantization(tensor, scales, zero_points, axes, unsigned=unsigned)
     except ValueError:
-        return None  # a scale of 0 is of a tensor that is always 0
-    return found if found.fits(tensor) else None
+        return None  # no scale, or one of 0: the tensor is always 0

@@ -150,7 +150,7 @@ def _relative(node: Node, graph: Graph) -> float:
             acc_dtype = node.attributes.get("acc_type", dtype)
             return roundings(_terms(node, graph), acc_dtype, dtype, biased=True) * _ulp(dtype)
         case "REDUCE_PRODUCT":
-            return float(bounds.reduce_product(dtype, np.float64(1), _terms(node, graph)))
+            return float(bounds.reduce_product(dtype, np.ones(()), _terms(node, graph)))
         case _:
             return _by_input(node.op, dtype)
 
@@ -160,7 +160,7 @@ def _by_input(op: str, dtype: DType) -> float:
     inputs = [np.float64(_INPUTS.get(op, _LARGEST))]
     if op == "POW":
         inputs.insert(0, np.float64(math.e))
-    return float(getattr(bounds, op.lower())(dtype, np.float64(1), *inputs))
+    return float(getattr(bounds, op.lower())(dtype, np.ones(()), *inputs))
 
 
 def _terms(node: Node, graph: Graph) -> int:

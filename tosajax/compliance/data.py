@@ -57,14 +57,14 @@ class _Numbered(NamedTuple):
     Args:
       parameter: see `_Layout`.
       place: position of each value in the kernel.
-      index: number of each value.
+      number: of each value in its tensor.
       terms: KS, the length of the dot products.
       largest: B of the tensor's type.
     """
 
     parameter: int
     place: np.ndarray
-    index: np.ndarray
+    number: np.ndarray
     terms: int
     largest: float
 
@@ -191,24 +191,24 @@ def _bias(test_set: int, index: np.ndarray, terms: int, largest: float) -> np.nd
 
 def _zero_products(v: _Numbered) -> np.ndarray:
     """Set 0: one factor of each product is zero, of the data or of the weights."""
-    empty = _draw(0, v.index) < 0
-    return np.where(empty == (v.parameter == 0), np.float32(0), _draw(1, v.index))
+    empty = _draw(0, v.number) < 0
+    return np.where(empty == (v.parameter == 0), np.float32(0), _draw(1, v.number))
 
 
 def _large(v: _Numbered) -> np.ndarray:
     """Set 1: large exponents."""
-    values = _away_from_zero(3 + v.parameter, v.index).astype(np.float64)
+    values = _away_from_zero(3 + v.parameter, v.number).astype(np.float64)
     return v.largest / math.sqrt(v.terms + 1) * values
 
 
 def _similar(v: _Numbered) -> np.ndarray:
     """Set 2: small values of one magnitude, onto a large first one."""
-    return np.where(v.place == 0, 1.0, _draw(6 + v.parameter, v.index) / math.sqrt(v.terms))
+    return np.where(v.place == 0, 1.0, _draw(6 + v.parameter, v.number) / math.sqrt(v.terms))
 
 
 def _varying(v: _Numbered) -> np.ndarray:
     """Set 3: small values of varying magnitude, onto a large first one."""
-    first, second = (_draw(9 + v.parameter, 2 * v.index + n) for n in (0, 1))
+    first, second = (_draw(9 + v.parameter, 2 * v.number + n) for n in (0, 1))
     # This exponential is rounded correctly. The suite's C library rounds one value in two thousand
     # differently, in the last bit of fp32.
     scale = np.exp(2.0 * first).astype(np.float32)
@@ -217,15 +217,15 @@ def _varying(v: _Numbered) -> np.ndarray:
 
 def _mixed(v: _Numbered) -> np.ndarray:
     """Set 4: products that are zero but for the middle one, and others."""
-    first = _draw(12, v.index)
+    first = _draw(12, v.number)
     empty = (first < 0) == (v.parameter == 0)
-    spread = np.where(empty, 0.0, v.largest / math.sqrt(v.terms) * _draw(13, v.index))
+    spread = np.where(empty, 0.0, v.largest / math.sqrt(v.terms) * _draw(13, v.number))
     return np.where(v.place == v.terms // 2, np.where(empty, -0.5, 0.5), spread)
 
 
 def _signed(v: _Numbered) -> np.ndarray:
     """Set 5: signed values of large range. The text divides by sqrt(KS), the suite by this."""
-    return v.largest / math.sqrt(v.terms + 1) * _draw(15 + v.parameter, v.index)
+    return v.largest / math.sqrt(v.terms + 1) * _draw(15 + v.parameter, v.number)
 
 
 def _away_from_zero(stream: int, index: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tosajax.atomic import replacing
+from tosajax.atomic import write_text
 from tosajax.graph import Graph, Quantization
 from tosajax.report import FormatError
 
@@ -50,8 +50,7 @@ def write(graph: Graph, model: Path, content: bytes) -> None:
     tensors = {name: _entry(found) for name, found in graph.quantization.items()}
     rows = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(e)}" for name, e in tensors.items())
     head = json.dumps({"kind": _KIND, "version": _VERSION, "model": _digest(content)})
-    with replacing(path, "w") as file:
-        file.write(f'{head[:-1]}, "tensors": {{\n  {rows}\n}}}}\n')
+    write_text(path, f'{head[:-1]}, "tensors": {{\n  {rows}\n}}}}\n')
 
 
 def read(graph: Graph, model: Path, content: memoryview | bytes) -> Mapping[str, Quantization]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tosajax.atomic import replacing
+from tosajax.atomic import write_csv, write_json, write_text
 
 Row = dict[str, Any]
 
@@ -116,10 +114,7 @@ class Results(Sequence[Row]):
         Raises:
           OSError: the file cannot be written.
         """
-        with replacing(path, "w") as file:
-            writer = csv.DictWriter(file, self.columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({key: _cell(value) for key, value in row.items()} for row in self.rows)
+        write_csv(path, self.columns, self.rows)
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Writes a list of objects; the file appears when it is complete.
@@ -130,8 +125,7 @@ class Results(Sequence[Row]):
           OSError: the file cannot be written.
           TypeError: a value is none that JSON holds.
         """
-        with replacing(path, "w") as file:
-            json.dump(_finite(self.rows), file, indent=1, allow_nan=False)
+        write_json(path, self.rows)
 
     def to_html(
         self,
@@ -157,9 +151,7 @@ class Results(Sequence[Row]):
         """
         from tosajax.viz.sweep import results_page
 
-        page = results_page(self, cost, about, command)
-        with replacing(path, "w") as file:
-            file.write(page)
+        write_text(path, results_page(self, cost, about, command))
 
     def __str__(self) -> str:
         """A table."""
@@ -187,19 +179,6 @@ class Results(Sequence[Row]):
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
-
-
-def _cell(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, Mapping | list | tuple) else value
-
-
-def _finite(value: Any) -> Any:
-    """JSON has neither infinities nor NaN; strings say them."""
-    if isinstance(value, Mapping):
-        return {key: _finite(v) for key, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Inputs for graphs that one has none for."""
+"""The examples to compare on: the user's, or random ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Tensor
+from tosajax.runtime.dataset import Dataset
 
 
 def random_inputs(graph: Graph, examples: int, seed: int = 0) -> tuple[np.ndarray, ...]:
@@ -16,7 +17,7 @@ def random_inputs(graph: Graph, examples: int, seed: int = 0) -> tuple[np.ndarra
     Args:
       graph: every dimension known.
       examples: how many, on a first axis of their own.
-      seed: the same gives the same.
+      seed: of the generator; equal seeds give equal inputs.
 
     Returns:
       One array for each input, (examples, *shape) in `dtype.storage`.
@@ -34,4 +35,13 @@ def _random(generator: np.random.Generator, tensor: Tensor, shape: Sequence[int]
         return generator.integers(0, 2, shape).astype(np.bool_)
     if dtype.is_float:
         return generator.standard_normal(shape).astype(dtype.storage)
-    return generator.integers(dtype.minimum, dtype.maximum, shape, dtype.storage, endpoint=True)
+    return generator.integers(*dtype.limits(), shape, dtype.storage, endpoint=True)
+
+
+def example_rows(
+    graph: Graph, inputs: Sequence[np.ndarray], examples: int, seed: int
+) -> tuple[np.ndarray, ...]:
+    """Each input as (examples, *shape); random ones where none are given."""
+    if not graph.inputs:
+        return ()
+    return Dataset.of(graph, inputs or random_inputs(graph, examples, seed)).rows
