@@ -1,8 +1,8 @@
 """A JAX model of the HiFi 5 NN Library 1.3, in integers.
 
-docs/hifi.md lists by family what the integers equal: the guide's definition, TFLite Micro, or, for
-sigmoid, tanh and softmax in Q formats, the exact result within 1 LSB, as their coefficients are our
-own.
+The integers equal the guide's definition or those of TFLite Micro; docs/hifi.md lists them by
+family. In Q formats sigmoid, tanh and softmax have coefficients of our own, and are within 1 LSB of
+the exact result.
 """
 
 from __future__ import annotations

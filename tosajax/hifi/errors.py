@@ -1,7 +1,7 @@
-"""Errors of the library's functions: its codes, and Python exceptions.
+"""Errors of the library's functions: codes, and Python exceptions.
 
 A code is an int32: 1 << 31 if fatal, the class in bits 12 to 15, the component in bits 7 to 11, the
-subcode below. The guide (2.3) has the class in bits 27 to 30; the library has not.
+subcode below. The guide (2.3) puts the class in bits 27 to 30; the library does not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LONGEST = 40
 
 
 class ErrorClass(enum.IntEnum):
-    """What went wrong: a call, a configuration, or the processing of data."""
+    """The source of an error: a call, a configuration, or the processing of data."""
 
     NNLIB = 0
     CONFIG = 1
@@ -30,12 +30,12 @@ class Component(enum.IntEnum):
 
 
 def _fatal(component: int, error_class: int, subcode: int) -> int:
-    """A code of 32 bits as the negative number that C's Int32 makes of it."""
+    """A code of 32 bits, as an Int32: a negative number."""
     return (1 << 31 | error_class << 12 | component << 7 | subcode) - (1 << 32)
 
 
 class ErrorCode(enum.IntEnum):
-    """The codes of the layers, by their names in C less XA_NNLIB_; all but NO_ERROR are fatal."""
+    """The codes of the layers: XA_NNLIB_* in C. All but NO_ERROR are fatal."""
 
     NO_ERROR = 0
 
@@ -79,7 +79,7 @@ class ErrorCode(enum.IntEnum):
 
 
 def is_fatal(code: int) -> bool:
-    """Whether a layer has to be set up again after a code."""
+    """Whether a layer must be set up again after a code."""
     return bool(code >> 31 & 1)
 
 
@@ -94,18 +94,18 @@ def component(code: int) -> Component:
 
 
 def subcode(code: int) -> int:
-    """The number of a code within its class and component, of which the library reads 6 bits."""
+    """The number of a code within its class and component; the library reads 6 bits."""
     return code & 0x3F
 
 
 class NNLibParamError(ValueError):
-    """A parameter that the library rejects: where it would return -1.
+    """A parameter that the library rejects with -1.
 
     Args:
       kernel: the function, with its precision.
-      argument: the parameter, by the library's name for it.
+      argument: the library's name of the parameter.
       found: its value.
-      wanted: what the library takes.
+      wanted: the values that the library takes.
     """
 
     code = -1
@@ -121,13 +121,13 @@ class NNLibParamError(ValueError):
 
 
 class Fault(NamedTuple):
-    """What the library rejects in a configuration.
+    """A field of a configuration that the library rejects.
 
     Args:
-      code: that it returns.
-      argument: the field, by the library's name for it.
+      code: returned by the library.
+      argument: the library's name of the field.
       found: its value.
-      wanted: what the library takes.
+      wanted: the values that the library takes.
     """
 
     code: ErrorCode
@@ -137,11 +137,11 @@ class Fault(NamedTuple):
 
 
 class NNLibConfigError(ValueError):
-    """A configuration that the library rejects, and the code that it would return.
+    """A configuration that the library rejects.
 
     Args:
       layer: such as "GRU".
-      fault: what it rejects.
+      fault: the field that it rejects, and its code.
     """
 
     def __init__(self, layer: str, fault: Fault) -> None:
@@ -156,12 +156,12 @@ class NNLibConfigError(ValueError):
 
 
 def wrong_type(function: str, argument: str, value: object, wanted: str) -> TypeError:
-    """The TypeError for an argument that is not what a function wants."""
+    """The TypeError for an argument of another type."""
     return TypeError(f"{function}: {argument} is {_described(value)}, expected {wanted}")
 
 
 def _described(value: Any) -> str:
-    """A value, if it is short and says what it is; else its type."""
+    """A plain value that is short, else the type of a value."""
     if hasattr(value, "dtype") and hasattr(value, "shape") and value.shape:
         return f"an array of {value.dtype}, shape {list(value.shape)}"
     plain = isinstance(value, bool | int | float | complex | str | list | tuple | None)
@@ -173,8 +173,8 @@ def check_config(layer: str, kind: type, config: Any) -> None:
     """Checks the configuration of a layer.
 
     Raises:
-      NNLibConfigError: one that has a fault.
-      TypeError: what is not of the class `kind`.
+      NNLibConfigError: a configuration with a fault.
+      TypeError: an object that is not a `kind`.
     """
     if not isinstance(config, kind):
         raise wrong_type(layer, "config", config, kind.__name__)

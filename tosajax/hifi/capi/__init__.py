@@ -1,10 +1,11 @@
 """The low-level kernels with the signatures of C: pointers, sizes, strides and codes.
 
 Each of the library's names, such as `xa_nn_matXvec_8x16_16`, is a function here that takes the
-arguments of C in the order of C. Pointers are NumPy arrays, flat or of any shape without gaps, None
-being NULL; arrays of pointers are lists. Functions write to p_out and return 0, or -1 where the
-library rejects an argument; `strict` gives functions that say which one. Scratch memory is left as
-it is. What C would read or write beyond memory, and memory of another type, is a Python error.
+arguments of C in the order of C. Pointers are NumPy arrays, flat or of any shape without gaps;
+None is NULL. Arrays of pointers are lists. Functions write to p_out and return 0, or -1 where the
+library rejects an argument; those of `strict` name it in an error. Scratch memory stays as it is.
+Memory of another type is a Python error, and so is memory that C would read or write beyond its
+end. The functions of layers are in `tosajax.hifi.layers`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The functions that C has, made from the rows of a table."""
+"""The functions of C, made from the rows of a table."""
 
 from __future__ import annotations
 
@@ -14,32 +14,36 @@ from tosajax.hifi.errors import NNLibParamError, wrong_type
 from tosajax.hifi.kernels._check import INT32, integer
 
 
+class Arguments(SimpleNamespace):
+    """The arguments of a call by their names in C: memory, sequences of memory, and numbers."""
+
+
 class Prototype(NamedTuple):
     """C functions that differ in their precision alone.
 
     Args:
-      name: of the functions, {} standing for the precision.
+      name: of the functions, with {} for the precision.
       arguments: their names in the order of C; pointers are named p_* or *_ptr.
-      body: what a call does, from its arguments and the precision: a Plan, or the value returned.
-      precisions: as the names have them; none where the name has none.
-      floats: the arguments that are FLOAT32; all that are not pointers else are WORD32.
-      invalid: what the functions return for arguments that they reject.
+      body: makes the Plan of a call, or the number to return, from arguments and precision.
+      precisions: as in the names; "" for a name without one.
+      floats: the arguments that are FLOAT32; the other numbers are WORD32.
+      invalid: returned for arguments that the functions reject.
     """
 
     name: str
     arguments: str
-    body: Callable[[Any, str], Plan | int]
+    body: Callable[[Arguments, str], Plan | int]
     precisions: tuple[str, ...] = ("",)
     floats: tuple[str, ...] = ()
     invalid: int = -1
 
     def strict_functions(self) -> dict[str, Callable[..., int]]:
-        """The functions by name, which raise where they reject arguments."""
+        """The functions by name, which raise for arguments that they reject."""
         names = {self.name.format(precision): precision for precision in self.precisions}
         return {name: self._strict(name, precision) for name, precision in names.items()}
 
     def functions(self) -> dict[str, Callable[..., int]]:
-        """The functions by name, which return `invalid` where they reject arguments."""
+        """The functions by name, which return `invalid` for arguments that they reject."""
         strict = self.strict_functions()
         return {name: self._with_codes(name, found) for name, found in strict.items()}
 
@@ -49,7 +53,7 @@ class Prototype(NamedTuple):
         def function(*args: Any, **kwargs: Any) -> int:
             bound = signature.bind(*args, **kwargs).arguments
             values = {key: _value(name, key, x, self.floats) for key, x in bound.items()}
-            found = self.body(SimpleNamespace(**values), precision)
+            found = self.body(Arguments(**values), precision)
             if isinstance(found, int):
                 return found
             run(name, found)
@@ -72,7 +76,7 @@ class Prototype(NamedTuple):
         found = "bytes of scratch memory" if name.endswith("_getsize") else "0"
         section = kernels.NAMES[name].section
         function.__name__ = function.__qualname__ = name
-        # Where pickle finds those that return codes.
+        # Where pickle finds the functions that return codes.
         function.__module__ = __package__ or ""
         function.__doc__ = f"{name} of the library (guide {section}): {found}, {otherwise}."
         function.__signature__ = self._signature()  # type: ignore[attr-defined]
@@ -84,11 +88,17 @@ class Prototype(NamedTuple):
         return inspect.Signature([inspect.Parameter(argument, kind) for argument in names])
 
 
+def size_prototype(name: str, getsize: Callable[..., int]) -> Prototype:
+    """The C function of a size, with the arguments of the Python one."""
+    arguments = " ".join(inspect.signature(getsize).parameters)
+    return Prototype(name, arguments, lambda a, _: getsize(**vars(a)))
+
+
 def _value(function: str, argument: str, value: Any, floats: tuple[str, ...]) -> Any:
     """An argument as C would take it.
 
     Raises:
-      TypeError: what is not a number.
+      TypeError: a value that is not a number.
       ValueError: a number that WORD32 does not hold.
     """
     if argument.startswith("p_") or argument.endswith("_ptr"):

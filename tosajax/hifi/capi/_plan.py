@@ -1,6 +1,7 @@
-"""How a C function becomes a call of a kernel: operands in memory, and the numbers beside them.
+"""From a C function to a call of a kernel: operands in memory, and numbers.
 
-What the library rejects is found before memory is read, so that it is -1 and no Python error.
+Arguments that the library rejects are found before memory is read, so that they give -1 and not a
+Python error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from tosajax.fixedpoint import _x64
 from tosajax.hifi import kernels
-from tosajax.hifi._memory import address_of, check_memory, elements
+from tosajax.hifi.capi.memory import address_of, check_memory, elements
 from tosajax.hifi.kernels._check import check
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -29,15 +30,14 @@ class Operand:
 
     Args:
       argument: the pointer to it, by its name in C.
-      memory: a NumPy array, or None for NULL; by_row a sequence of them, one for each element of
-        the first axis.
+      memory: a NumPy array, or None for NULL; with by_row a list or tuple of them.
       dtype: of its elements.
       shape: elements of each axis.
-      strides: elements from one to the next of each axis; none for an array without gaps.
-      count: elements that memory has to have, where these are more than those of the array.
+      strides: elements from one index to the next of each axis; None for an array without gaps.
+      count: elements that memory needs, if more than those of the array.
       alignment: bytes that the library asks of the address; 0 for the size of an element.
-      is_checked: whether the library looks at the pointer at all.
-      by_row: whether `memory` is an array of pointers.
+      is_checked: whether the library checks the pointer.
+      by_row: whether `memory` is an array of pointers, one for each index of the first axis.
     """
 
     argument: str
@@ -51,7 +51,7 @@ class Operand:
     by_row: bool = False
 
     def check(self) -> None:
-        """Finds what the library rejects in the pointer, and lengths that no array has."""
+        """Refuses pointers that the library rejects, and lengths below 1."""
         if self.is_checked:
             is_list = self.by_row and self.memory is not None
             for pointer in self._pointers() if is_list else [self.memory]:
@@ -61,11 +61,11 @@ class Operand:
         check(holds, "", f"the shape of {self.argument}", self.shape, "at least 1 for each length")
 
     def views(self) -> list[np.ndarray]:
-        """The array as it lies in memory; by_row, one array for each row.
+        """The array in its memory; with by_row one array for each row.
 
         Raises:
           TypeError: memory that is not an array of this type.
-          ValueError: memory that has fewer elements, or gaps.
+          ValueError: memory of fewer elements, or with gaps.
         """
         if not self.by_row:
             return [self._view(self.memory, self.shape)]
@@ -75,19 +75,19 @@ class Operand:
         return [self._view(row, self.shape[1:]) for row in self._pointers()]
 
     def writable_views(self) -> list[np.ndarray]:
-        """`views`, and ValueError for memory that cannot be written."""
+        """`views` to write to; ValueError for read-only memory."""
         views = self.views()
         if not all(view.flags.writeable for view in views):
             raise ValueError(f"{self.argument} is read-only memory")
         return views
 
     def read(self) -> np.ndarray:
-        """The array itself."""
+        """A copy of the rows as one array, or the array in its memory."""
         views = self.views()
         return np.stack(views) if self.by_row else views[0]
 
     def _pointers(self) -> Sequence[Any]:
-        """The pointers of an array of pointers, as many as are used."""
+        """The pointers in an array of pointers that are used."""
         if not self.by_row or self.memory is None:
             return ()
         if not isinstance(self.memory, list | tuple):
@@ -106,14 +106,14 @@ class Operand:
 
 
 class Plan(NamedTuple):
-    """What a kernel computes from memory.
+    """A call of a kernel on memory.
 
     Args:
       arrays: operands by the kernel's names for them.
-      out: what the result is written to.
-      numbers: the kernel's keywords that vary from call to call; within a Quant, operands may
-        stand for arrays of one number for each channel.
-      static: the kernel's keywords by which it is compiled.
+      out: the operands to which the result is written.
+      numbers: the kernel's keywords that may vary without compiling again; within a Quant, an
+        Operand stands for an array of one number for each channel.
+      static: the other keywords of the kernel.
     """
 
     arrays: Mapping[str, Operand]
@@ -122,18 +122,18 @@ class Plan(NamedTuple):
     static: Mapping[str, Any] = _NONE
 
 
-def operand(a: Any, argument: str, dtype: type, shape: Sequence[int], **more: Any) -> Operand:
-    """The operand of a pointer among the arguments of a call."""
+def operand(a: object, argument: str, dtype: type, shape: Sequence[int], **more: Any) -> Operand:
+    """The operand behind a pointer, one of the arguments of a call."""
     return Operand(argument, getattr(a, argument), dtype, tuple(shape), **more)
 
 
 def given(**operands: Operand) -> dict[str, Operand]:
-    """Those that are not NULL, of operands that may be."""
+    """Those of some operands that are not NULL."""
     return {name: found for name, found in operands.items() if found.memory is not None}
 
 
-def check_pointer(argument: str, memory: Any, alignment: int) -> None:
-    """Refuses NULL, addresses that are not a multiple of `alignment`, and what is not memory."""
+def check_pointer(argument: str, memory: object, alignment: int) -> None:
+    """Refuses NULL, addresses that are not a multiple of `alignment`, and other objects."""
     check_memory(argument, memory)
     address = address_of(memory)
     check(address != 0, "", argument, "NULL", "a pointer")
@@ -142,10 +142,10 @@ def check_pointer(argument: str, memory: Any, alignment: int) -> None:
 
 
 def run(name: str, plan: Plan) -> None:
-    """Computes what a library function computes, and writes it.
+    """Runs the kernel of a library function, and writes its result.
 
     Raises:
-      NNLibParamError: what the library rejects.
+      NNLibParamError: arguments that the library rejects.
       TypeError: memory of another type.
       ValueError: memory that is too small.
     """
@@ -172,7 +172,7 @@ def _check_parameters(
     numbers: tuple[tuple[str, Any], ...],
     static: tuple[tuple[str, Any], ...],
 ) -> None:
-    """Has the kernel check its parameters, which it does where they are not traced."""
+    """Lets the kernel check its parameters, which it does only where they are not traced."""
     arrays = {key: _like(shape, dtype) for key, shape, dtype in shapes}
     keywords = dict(numbers) | dict(static)
     jax.eval_shape(lambda arrays: kernels.library_function(name)(**arrays, **keywords), arrays)

@@ -1,4 +1,4 @@
-"""What the functions of sums of products share."""
+"""Arguments that all functions of sums of products have."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from typing import Any
 
 import numpy as np
 
+from tosajax.hifi.capi._function import Arguments
 from tosajax.hifi.capi._plan import operand
 from tosajax.hifi.kernels import Quant
 from tosajax.hifi.kernels._precision import Precision
 
-# Arguments after the others, by the kind of precision.
+# By the kind of precision: fixed point, quantized, and quantized per channel.
 SHIFTS = "acc_shift bias_shift"
 SCALE = "out_multiplier out_shift out_zero_bias"
 SCALES = "p_out_multiplier p_out_shift out_zero_bias"
 
 
 def numbers_of(
-    a: Any, types: Precision, channels: int, *, inp: str = "input", weight: str = "kernel"
+    a: Arguments, types: Precision, channels: int, *, inp: str = "input", weight: str = "kernel"
 ) -> dict[str, Any]:
-    """How sums become outputs: the shifts of fixed point, a Quant, or nothing for floats.
+    """The numbers that make outputs of sums: shifts of fixed point, a Quant, or none for floats.
 
     Args:
       a: the arguments of a call.
       types: of the kernel.
-      channels: how many multipliers and shifts there are, where they are behind pointers.
-      inp: of the input's zero bias, the name without _zero_bias.
-      weight: of the weights' one, which functions of sym8s weights do not have.
+      channels: the number of multipliers and of shifts behind pointers.
+      inp: the input's zero bias is the argument {inp}_zero_bias.
+      weight: the weights' zero bias is {weight}_zero_bias; sym8s weights do not have one.
     """
     if types.is_float:
         return {}

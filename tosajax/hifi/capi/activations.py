@@ -1,8 +1,8 @@
 """Activations of vectors (guide 3.3). Pointers are aligned to elements.
 
-The library checks less here than elsewhere: functions of 32_32 return 0 whatever they are given,
-sigmoid and tanh of 32_16 and 32_8 look at vec_length alone, and relu of 16 and 8 bits returns 0
-where it rejects something and does nothing.
+The library checks less here than elsewhere. Functions of 32_32 always return 0, sigmoid and tanh of
+32_16 and 32_8 only check vec_length, and relu of 16 and 8 bits returns 0 and does nothing for
+arguments that it rejects.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tosajax.hifi.capi._function import Prototype
+from tosajax.hifi.capi._function import Arguments, Prototype
 from tosajax.hifi.capi._plan import Plan, check_pointer, operand
 from tosajax.hifi.capi._types import TYPES
 from tosajax.hifi.kernels import SigmoidQuant, SoftmaxQuant
@@ -20,8 +20,8 @@ from tosajax.hifi.kernels.activations import ACTIVATION_MIN_MAX, RELU, SIGMOID, 
 _VECTOR = "p_out p_vec vec_length"
 
 
-def _vector(a: Any, precision: str, **numbers: Any) -> Plan:
-    """A function of each element, or of all."""
+def _vector(a: Arguments, precision: str, **numbers: Any) -> Plan:
+    """A function of a vector."""
     dtype, out = (TYPES[word] for word in precision.split("_"))
     more = {"is_checked": dtype is not np.int32}
     return Plan(
@@ -31,25 +31,25 @@ def _vector(a: Any, precision: str, **numbers: Any) -> Plan:
     )
 
 
-def _sigmoid_quantized(a: Any, precision: str) -> Plan:
+def _sigmoid_quantized(a: Arguments, precision: str) -> Plan:
     quant = SigmoidQuant(a.zero_point, a.input_range_radius, a.input_multiplier, a.input_left_shift)
     return _vector(a, precision, quant=quant)
 
 
-def _softmax_quantized(a: Any, precision: str) -> Plan:
+def _softmax_quantized(a: Arguments, precision: str) -> Plan:
     check_pointer("p_scratch", a.p_scratch, 1)
     quant = SoftmaxQuant(a.diffmin, a.input_left_shift, a.input_multiplier)
     return _vector(a, precision, quant=quant)
 
 
-def _relu(a: Any, precision: str) -> Plan:
+def _relu(a: Arguments, precision: str) -> Plan:
     dtype = TYPES[precision.split("_")[0]]
     if dtype is not np.float32 and not np.iinfo(dtype).min <= a.threshold <= np.iinfo(dtype).max:
         raise ValueError(f"threshold is {a.threshold}, which is not of {np.dtype(dtype)}")
     return _vector(a, precision, threshold=a.threshold)
 
 
-def _min_max(a: Any, precision: str) -> Plan:
+def _min_max(a: Arguments, precision: str) -> Plan:
     bounds = {"activation_min": a.activation_min, "activation_max": a.activation_max}
     return _vector(a, precision, **bounds)
 

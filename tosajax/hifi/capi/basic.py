@@ -1,73 +1,71 @@
 """Elementwise functions and dot products (guide 3.6).
 
-Pointers are aligned to elements, those of interpolation to 8 bytes. The bias of a dot product may
-be NULL, no other pointer may.
+Pointers are aligned to elements, those of interpolation to 8 bytes. Only the bias of a dot product
+may be NULL.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tosajax.hifi.capi._function import Prototype
-from tosajax.hifi.capi._plan import Plan, given, operand
+from tosajax.hifi.capi._function import Arguments, Prototype
+from tosajax.hifi.capi._plan import Operand, Plan, given, operand
 from tosajax.hifi.kernels import Quant, basic
 
 _OUT = "p_out out_zero_bias out_shift out_multiplier out_activation_min out_activation_max"
 
 
-def _interpolation(a: Any, _: str) -> Plan:
-    """Interpolates; the library puts the result where its first input was."""
+def _interpolation(a: Arguments, _: str) -> Plan:
+    """Interpolates; the library also writes the result over the first input."""
 
-    def at(argument: str) -> Any:
+    def at(argument: str) -> Operand:
         return operand(a, argument, np.int16, (a.num_elements,), alignment=8)
 
     arrays = {"ifact": at("p_ifact"), "inp1": at("p_inp1"), "inp2": at("p_inp2")}
     return Plan(arrays, [at("p_out"), at("p_inp1")])
 
 
-def _dot_prod_float(a: Any, _: str) -> Plan:
+def _dot_prod_float(a: Arguments, _: str) -> Plan:
     return _dot_prod(a, a.num_vecs, np.float32, np.float32)
 
 
-def _dot_prod_quantized(a: Any, _: str) -> Plan:
+def _dot_prod_quantized(a: Arguments, _: str) -> Plan:
     plan = _dot_prod(a, a.vec_count, np.int16, np.int8)
     bias = given(bias=operand(a, "bias_ptr", np.int32, (a.vec_count,)))
     quant = Quant(0, 0, a.out_multiplier, a.out_shift, a.out_zero_bias)
     return plan._replace(arrays={**plan.arrays, **bias}, numbers={"quant": quant})
 
 
-def _dot_prod(a: Any, count: int, dtype: type, out: type) -> Plan:
+def _dot_prod(a: Arguments, count: int, dtype: type, out: type) -> Plan:
     shape = count, a.vec_length
     inputs = {name: operand(a, f"p_{name}", dtype, shape) for name in ("inp1", "inp2")}
     return Plan(inputs, [operand(a, "p_out", out, (count,))])
 
 
-def _elm_quantize(a: Any, _: str) -> Plan:
+def _elm_quantize(a: Arguments, _: str) -> Plan:
     names = ("inp_zero_bias", "out_zero_bias", "out_shift", "out_multiplier")
     return _elementwise(a, ("inp",), np.int16, np.int8, names)
 
 
-def _elm_floor(a: Any, _: str) -> Plan:
+def _elm_floor(a: Arguments, _: str) -> Plan:
     return _elementwise(a, ("inp",), np.float32, np.float32, ())
 
 
-def _elm_add(a: Any, _: str) -> Plan:
+def _elm_add(a: Arguments, _: str) -> Plan:
     return _elementwise(a, ("inp1", "inp2"), np.int8, np.int8, _numbers_of(a))
 
 
-def _elm_mul(a: Any, _: str) -> Plan:
+def _elm_mul(a: Arguments, _: str) -> Plan:
     return _elementwise(a, ("inp1", "inp2"), np.int8, np.int8, _numbers_of(a))
 
 
-def _numbers_of(a: Any) -> tuple[str, ...]:
-    """The arguments that are the keywords of a kernel."""
+def _numbers_of(a: Arguments) -> tuple[str, ...]:
+    """The arguments that are keywords of a kernel."""
     return tuple(name for name in vars(a) if not name.startswith("p_") and name != "num_elm")
 
 
 def _elementwise(
-    a: Any, inputs: tuple[str, ...], dtype: type, out: type, numbers: tuple[str, ...]
+    a: Arguments, inputs: tuple[str, ...], dtype: type, out: type, numbers: tuple[str, ...]
 ) -> Plan:
     return Plan(
         {name: operand(a, f"p_{name}", dtype, (a.num_elm,)) for name in inputs},

@@ -5,9 +5,7 @@ Pointers are aligned to 8 bytes in fixed point, else to elements. No pointer may
 
 from __future__ import annotations
 
-from typing import Any
-
-from tosajax.hifi.capi._function import Prototype
+from tosajax.hifi.capi._function import Arguments, Prototype
 from tosajax.hifi.capi._plan import Plan, operand
 from tosajax.hifi.capi._sums import SCALE, SHIFTS, numbers_of
 from tosajax.hifi.kernels._precision import PRECISIONS
@@ -16,7 +14,7 @@ from tosajax.hifi.kernels.dense import FULLY_CONNECTED
 _LAYER = "p_out p_weight p_inp p_bias weight_depth out_depth"
 
 
-def _fully_connected(a: Any, precision: str) -> Plan:
+def _fully_connected(a: Arguments, precision: str) -> Plan:
     types = PRECISIONS[precision]
     more = {"alignment": 0 if types.is_quantized or types.is_float else 8}
     return Plan(

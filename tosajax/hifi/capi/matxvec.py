@@ -1,8 +1,7 @@
 """Matrix times vector, and its variants (guide 3.1).
 
-Pointers are aligned to elements, those of the batch functions to 8 bytes. A second product takes
-both p_mat2 and p_vec2; where one of them is NULL there is none, and its other arguments are not
-looked at.
+Pointers are aligned to elements, those of the batch functions to 8 bytes. Without p_mat2 or p_vec2
+there is no second product, and its other arguments are ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tosajax.hifi.capi._function import Prototype
+from tosajax.hifi.capi._function import Arguments, Prototype
 from tosajax.hifi.capi._plan import Operand, Plan, check_pointer, given, operand
 from tosajax.hifi.capi._sums import SCALE, SCALES, SHIFTS, numbers_of
 from tosajax.hifi.kernels import matxvec
@@ -22,11 +21,11 @@ _PRODUCTS = "p_out p_mat1 p_mat2 p_vec1 p_vec2 p_bias rows cols1 cols2 row_strid
 _MATMUL = "p_out p_mat1 p_mat2 p_bias rows cols row_stride"
 _VECTORS = "vec_count vec_offset out_offset out_stride"
 _BATCH_ALIGNMENT = 8
-# By bias_precision and the type that a bias has without one.
+# By bias_precision, and the type of a bias that has the precision of the vectors.
 _WIDE_BIAS = {(64, np.int16): np.int64, (32, np.int8): np.int32}
 
 
-def _matXvec(a: Any, precision: str) -> Plan:
+def _matXvec(a: Arguments, precision: str) -> Plan:
     types = PRECISIONS[precision]
     products = _products(a, types, precision)
     numbers = numbers_of(a, types, a.rows, inp="vec1", weight="mat1")
@@ -41,9 +40,9 @@ def _matXvec(a: Any, precision: str) -> Plan:
     return Plan(products | biases, [operand(a, "p_out", types.out, (a.rows,))], numbers)
 
 
-def _fused(a: Any, precision: str) -> Plan:
+def _fused(a: Arguments, precision: str) -> Plan:
     types = PRECISIONS[precision]
-    # A precision that there is not stands for that of the vectors.
+    # An unknown bias_precision stands for the precision of the vectors.
     bias = _WIDE_BIAS.get((getattr(a, "bias_precision", 0), types.bias), types.bias)
     check_pointer("p_scratch", a.p_scratch, 4)
     return Plan(
@@ -53,7 +52,7 @@ def _fused(a: Any, precision: str) -> Plan:
     )
 
 
-def _batch(a: Any, precision: str) -> Plan:
+def _batch(a: Arguments, precision: str) -> Plan:
     types = PRECISIONS[precision]
     check_multiple("", "row_stride1", a.row_stride1, 2 if types.is_float else 4)
     aligned = {"alignment": _BATCH_ALIGNMENT}
@@ -69,7 +68,7 @@ def _batch(a: Any, precision: str) -> Plan:
     )
 
 
-def _matmul(a: Any, precision: str) -> Plan:
+def _matmul(a: Arguments, precision: str) -> Plan:
     types = PRECISIONS[precision]
     for name in ("vec_offset", "out_offset", "out_stride"):
         check(getattr(a, name) != 0, "", name, 0, "another number")
@@ -86,7 +85,7 @@ def _matmul(a: Any, precision: str) -> Plan:
     )
 
 
-def _out_stride(a: Any, precision: str) -> Plan:
+def _out_stride(a: Arguments, precision: str) -> Plan:
     types = PRECISIONS[precision]
     return Plan(
         {
@@ -99,7 +98,7 @@ def _out_stride(a: Any, precision: str) -> Plan:
     )
 
 
-def _products(a: Any, types: Precision, precision: str) -> dict[str, Operand]:
+def _products(a: Arguments, types: Precision, precision: str) -> dict[str, Operand]:
     """The operands of one product, or of two."""
     first = {
         "mat1": _matrix(a, "p_mat1", types.weight, a.cols1, "row_stride1"),
@@ -115,8 +114,10 @@ def _products(a: Any, types: Precision, precision: str) -> dict[str, Operand]:
     }
 
 
-def _matrix(a: Any, argument: str, dtype: type, cols: int, stride: str, **more: Any) -> Operand:
-    """A matrix of a.rows rows; the argument `stride` leads from one to the next."""
+def _matrix(
+    a: Arguments, argument: str, dtype: type, cols: int, stride: str, **more: Any
+) -> Operand:
+    """A matrix of a.rows rows; the argument named `stride` is the step from row to row."""
     found = getattr(a, stride)
     check(found >= cols, "", stride, found, f"at least the columns, {cols}")
     return operand(a, argument, dtype, (a.rows, cols), strides=(found, 1), **more)

@@ -1,10 +1,8 @@
-"""Pooling (guide 3.4). Pointers are aligned to elements, p_scratch is not checked but for NULL."""
+"""Pooling (guide 3.4). Pointers are aligned to elements; p_scratch is only checked for NULL."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from tosajax.hifi.capi._function import Prototype
+from tosajax.hifi.capi._function import Arguments, Prototype, size_prototype
 from tosajax.hifi.capi._plan import Plan, check_pointer, operand
 from tosajax.hifi.capi._types import TYPES
 from tosajax.hifi.kernels import scratch
@@ -15,7 +13,7 @@ from tosajax.hifi.kernels.pool import POOL
 _WINDOW = "kernel_height kernel_width x_stride y_stride x_padding y_padding out_height out_width"
 
 
-def _pool(a: Any, precision: str) -> Plan:
+def _pool(a: Arguments, precision: str) -> Plan:
     check_pointer("p_scratch", a.p_scratch, 1)
     found, same = a.inp_data_format, a.out_data_format
     check(found in (0, 1), "", "inp_data_format", found, "0 or 1")
@@ -39,20 +37,11 @@ def _cube(data_format: int, size: tuple[int, int], channels: int) -> tuple[int, 
     return (channels, *size) if data_format else (*size, channels)
 
 
-def _getsize(a: Any, _: str) -> int:
-    return scratch.pool_getsize(**vars(a))
-
-
 PROTOTYPES = tuple(
     prototype
     for kind in ("avgpool", "maxpool")
     for prototype in (
-        Prototype(
-            f"xa_nn_{kind}_getsize",
-            "input_channels inp_precision out_precision input_height input_width "
-            f"{_WINDOW} inp_data_format out_data_format",
-            _getsize,
-        ),
+        size_prototype(f"xa_nn_{kind}_getsize", scratch.pool_getsize),
         Prototype(
             f"xa_nn_{kind}_{{}}",
             f"p_out p_inp input_height input_width input_channels {_WINDOW} "

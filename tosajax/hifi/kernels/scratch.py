@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tosajax.hifi.kernels._check import check, check_integers
+from tosajax.hifi.kernels._padding import padded, round_up
 
 # Bytes of an element by precision: bits, or -1 for float32, -3 for asym8u, -4 for asym8s.
 _BYTES = {8: 1, 16: 2, -1: 4, -3: 1, -4: 1}
@@ -35,7 +36,7 @@ def conv1d_std_getsize(
     """
     check_integers("conv1d_std_getsize", locals())
     _check_precision("conv1d_std_getsize", "input_precision", input_precision, (8, 16, -1))
-    row = _round_up(input_width * input_channels, 2 if input_precision == -1 else 4)
+    row = padded(input_width * input_channels, is_float=input_precision == -1)
     return 19 + kernel_height * row * _BYTES[input_precision] + _ALIGNMENT
 
 
@@ -71,7 +72,7 @@ def conv2d_std_getsize(
     check_integers("conv2d_std_getsize", locals())
     _check_precision("conv2d_std_getsize", "input_precision", input_precision, _BYTES)
     height = _extent(input_height, kernel_height, y_stride, y_padding, out_height)
-    return _bound(height * kernel_width * _round_up(input_channels, 4))
+    return _bound(height * kernel_width * round_up(input_channels, 4))
 
 
 def conv2d_depthwise_getsize(
@@ -121,8 +122,8 @@ def conv2d_depthwise_getsize(
     check(inp_data_format in (0, 1), name, "inp_data_format", inp_data_format, "0 or 1")
     height = _extent(input_height, kernel_height, y_stride, y_padding, output_height)
     width = _extent(input_width, kernel_width, x_stride, x_padding, output_width)
-    kernel = kernel_height * _round_up(kernel_width, 4) * channels_multiplier
-    return _bound((height * _round_up(width, 4) + kernel) * _round_up(input_channels, 4))
+    kernel = kernel_height * round_up(kernel_width, 4) * channels_multiplier
+    return _bound((height * round_up(width, 4) + kernel) * round_up(input_channels, 4))
 
 
 def pool_getsize(
@@ -177,7 +178,7 @@ def pool_getsize(
     check(same, name, "out_data_format", out_data_format, f"that of the input, {inp_data_format}")
     height = _extent(input_height, kernel_height, y_stride, y_padding, out_height)
     width = _extent(input_width, kernel_width, x_stride, x_padding, out_width)
-    return _bound(height * _round_up(width, 4) * _round_up(input_channels, 4))
+    return _bound(height * round_up(width, 4) * round_up(input_channels, 4))
 
 
 def _check_precision(name: str, argument: str, value: int, known: Collection[int]) -> None:
@@ -191,7 +192,3 @@ def _extent(length: int, kernel: int, stride: int, padding: int, out: int) -> in
 
 def _bound(elements: int) -> int:
     return 4 * elements + _ALIGNMENT
-
-
-def _round_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

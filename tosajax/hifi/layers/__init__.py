@@ -3,34 +3,16 @@
 `gru_step`, `gru_scan`, `lstm_step`, `lstm_scan` and `cnn_apply` compute the library's equations in
 integers, for one sequence or one image; `jax.vmap` makes batches. By default sigmoid and tanh have
 coefficients of our own, so that GRU and LSTM may differ from the library; see docs/hifi.md. The
-same names with `_float` compute them in floats. The functions named xa_nnlib_* are those of C, with
-its codes. `tosajax.hifi.training` has layers with the integers of the one and the gradients of the
-other.
+functions named *_float compute the same equations in floats. `tosajax.hifi.training` has layers
+with the integers of the former and the gradients of the latter. The functions named xa_nnlib_* are
+those of C, from `tosajax.hifi.capi.layers`; they return codes.
 """
 
 from __future__ import annotations
 
-from tosajax.hifi._memory import Pointer
-from tosajax.hifi.layers._float import (
-    gru_scan_float,
-    gru_step_float,
-    lstm_scan_float,
-    lstm_step_float,
-)
-from tosajax.hifi.layers._handle import Handle
-from tosajax.hifi.layers._precision import Precision
-from tosajax.hifi.layers._recurrent_api import Coefficients
-from tosajax.hifi.layers.cnn import (
-    Algo,
-    CNNConfig,
-    CNNWeights,
-    cnn_apply,
-    conv1d_std_config,
-    conv2d_ds_config,
-    conv2d_std_config,
-    output_shape,
-)
-from tosajax.hifi.layers.cnn_api import (
+from tosajax.hifi.capi.layers._functions import Handle
+from tosajax.hifi.capi.layers._recurrent import Coefficients
+from tosajax.hifi.capi.layers.cnn import (
     CNNParam,
     cnn_pointers,
     xa_nnlib_cnn_get_config,
@@ -40,8 +22,7 @@ from tosajax.hifi.layers.cnn_api import (
     xa_nnlib_cnn_process,
     xa_nnlib_cnn_set_config,
 )
-from tosajax.hifi.layers.gru import GRUConfig, GRUState, GRUWeights, gru_init, gru_scan, gru_step
-from tosajax.hifi.layers.gru_api import (
+from tosajax.hifi.capi.layers.gru import (
     GRUBiasPointers,
     GRUMatrixPointers,
     GRUParam,
@@ -53,16 +34,7 @@ from tosajax.hifi.layers.gru_api import (
     xa_nnlib_gru_process,
     xa_nnlib_gru_set_config,
 )
-from tosajax.hifi.layers.lstm import (
-    LSTMConfig,
-    LSTMState,
-    LSTMWeights,
-    lstm_init,
-    lstm_scan,
-    lstm_states,
-    lstm_step,
-)
-from tosajax.hifi.layers.lstm_api import (
+from tosajax.hifi.capi.layers.lstm import (
     LSTMBiasPointers,
     LSTMMatrixPointers,
     LSTMParam,
@@ -74,6 +46,39 @@ from tosajax.hifi.layers.lstm_api import (
     xa_nnlib_lstm_process,
     xa_nnlib_lstm_set_config,
 )
+from tosajax.hifi.capi.layers.version import (
+    xa_nnlib_get_lib_api_version_string,
+    xa_nnlib_get_lib_name_string,
+    xa_nnlib_get_lib_version_string,
+)
+from tosajax.hifi.capi.memory import Pointer
+from tosajax.hifi.layers._float import (
+    gru_scan_float,
+    gru_step_float,
+    lstm_scan_float,
+    lstm_step_float,
+)
+from tosajax.hifi.layers._precision import Precision
+from tosajax.hifi.layers.cnn import (
+    Algo,
+    CNNConfig,
+    CNNWeights,
+    cnn_apply,
+    conv1d_std_config,
+    conv2d_ds_config,
+    conv2d_std_config,
+    output_shape,
+)
+from tosajax.hifi.layers.gru import GRUConfig, GRUState, GRUWeights, gru_init, gru_scan, gru_step
+from tosajax.hifi.layers.lstm import (
+    LSTMConfig,
+    LSTMState,
+    LSTMWeights,
+    lstm_init,
+    lstm_scan,
+    lstm_states,
+    lstm_step,
+)
 from tosajax.hifi.layers.shape import (
     Cube,
     Matrix,
@@ -84,11 +89,6 @@ from tosajax.hifi.layers.shape import (
     cube_whd,
     matrix,
     vector,
-)
-from tosajax.hifi.layers.version import (
-    xa_nnlib_get_lib_api_version_string,
-    xa_nnlib_get_lib_name_string,
-    xa_nnlib_get_lib_version_string,
 )
 
 __all__ = [

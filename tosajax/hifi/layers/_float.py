@@ -1,6 +1,6 @@
-"""The recurrent layers in floats: the equations of the library, with nothing rounded.
+"""The recurrent layers in floats: the equations of the library without rounding.
 
-Weights are those of `gru` and `lstm` as real numbers, in one float type with state and input.
+Weights, state and inputs are real numbers, in one float type and in the shapes of `gru` and `lstm`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,7 @@ from tosajax.hifi.layers.lstm import LSTMState, LSTMWeights
 def gru_step_float(
     weights: GRUWeights, state: GRUState, x: jax.Array, *, update: Update = "library"
 ) -> tuple[GRUState, jax.Array]:
-    """`gru_step` in floats.
-
-    Args:
-      weights: real numbers, as `GRUWeights` has their shapes.
-      state: real numbers.
-      x: [in_feats].
-      update: as in `gru_step`.
-
-    Returns:
-      The next state, and the output, [out_feats].
-    """
+    """`gru_step` in floats; shapes, `update` and results are the same."""
     _check("gru_step_float", (weights, GRUWeights), (state, GRUState), x=x)
     h = gru_update(gru_gates(weights), update, state.prev_h, x)
     return GRUState(h), h
@@ -42,17 +32,7 @@ def gru_step_float(
 def gru_scan_float(
     weights: GRUWeights, state: GRUState, xs: jax.Array, *, update: Update = "library"
 ) -> tuple[GRUState, jax.Array]:
-    """`gru_scan` in floats.
-
-    Args:
-      weights: real numbers, as `GRUWeights` has their shapes.
-      state: real numbers.
-      xs: [steps, in_feats].
-      update: as in `gru_step`.
-
-    Returns:
-      The last state, and the outputs, [steps, out_feats].
-    """
+    """`gru_scan` in floats; shapes, `update` and results are the same."""
     _check("gru_scan_float", (weights, GRUWeights), (state, GRUState), xs=xs)
     step = functools.partial(gru_update, gru_gates(weights), update)
     h, ys = _recurrent.scan_states(step, state.prev_h, xs)
@@ -62,16 +42,7 @@ def gru_scan_float(
 def lstm_step_float(
     weights: LSTMWeights, state: LSTMState, x: jax.Array
 ) -> tuple[LSTMState, jax.Array]:
-    """`lstm_step` in floats.
-
-    Args:
-      weights: real numbers, as `LSTMWeights` has their shapes.
-      state: real numbers.
-      x: [in_feats].
-
-    Returns:
-      The next state, and the output, [out_feats].
-    """
+    """`lstm_step` in floats; shapes and results are the same."""
     _check("lstm_step_float", (weights, LSTMWeights), (state, LSTMState), x=x)
     h, c = lstm_update(lstm_gates(weights), (state.prev_h, state.prev_c), x)
     return LSTMState(h, c), h
@@ -80,16 +51,7 @@ def lstm_step_float(
 def lstm_scan_float(
     weights: LSTMWeights, state: LSTMState, xs: jax.Array
 ) -> tuple[LSTMState, jax.Array]:
-    """`lstm_scan` in floats.
-
-    Args:
-      weights: real numbers, as `LSTMWeights` has their shapes.
-      state: real numbers.
-      xs: [steps, in_feats].
-
-    Returns:
-      The last state, and the outputs, [steps, out_feats].
-    """
+    """`lstm_scan` in floats; shapes and results are the same."""
     _check("lstm_scan_float", (weights, LSTMWeights), (state, LSTMState), xs=xs)
     step = functools.partial(lstm_update, lstm_gates(weights))
     start = state.prev_h, state.prev_c
@@ -98,7 +60,7 @@ def lstm_scan_float(
 
 
 def gru_gates(weights: GRUWeights) -> tuple[Gates, Gates]:
-    """What `gru_update` takes: the gates z and r, and g."""
+    """The gates z and r, and the gate g, for `gru_update`."""
     return (
         _recurrent.stack(gru.gates_of(weights, gru.ZR)),
         _recurrent.stack(gru.gates_of(weights, gru.G)),
@@ -115,7 +77,7 @@ def gru_update(gates: tuple[Gates, Gates], update: str, h: jax.Array, x: jax.Arr
 
 
 def lstm_gates(weights: LSTMWeights) -> Gates:
-    """What `lstm_update` takes: all gates."""
+    """All gates, for `lstm_update`."""
     return _recurrent.stack(lstm.gates_of(weights))
 
 
@@ -126,7 +88,7 @@ def lstm_update(
     *,
     cell: Callable[[jax.Array], jax.Array] = lambda c: c,
 ) -> tuple[jax.Array, jax.Array]:
-    """The next output and cell of an LSTM; `cell` has the last word on the cell."""
+    """The next output and cell of an LSTM; `cell` changes the cell before tanh reads it."""
     h, c = state
     *sigmoids, of_candidate = jnp.split(_sums(gates, x, h), 4)
     f, i, o = (lax.logistic(total) for total in sigmoids)
@@ -135,7 +97,7 @@ def lstm_update(
 
 
 def _check(function: str, weights: Any, state: Any, **inputs: Any) -> None:
-    """Checks the classes of (weights, class) and (state, class), and all arrays of floats."""
+    """Checks weights and state, each given with its class, and the floats in all arrays."""
     for name, (value, kind) in (("weights", weights), ("state", state)):
         check_type(function, name, value, kind)
     for name, value in weights[0]._asdict().items():

@@ -1,17 +1,17 @@
-"""What the recurrent layers share: their configuration, and the sums of their gates.
+"""The configuration of recurrent layers, and the sums of their gates.
 
-A gate multiplies the input and the state by a matrix each; here one product, of [x, h] with both
-matrices side by side, gives the sum. It is in float64, which holds every sum exactly, whatever its
-order: 4096 products of int16 are at most 2**42. Products of bytes, of which it takes four, are
-slower on most CPUs, and so are the products with all inputs before the first step, which would go
-through memory.
+A gate multiplies the input and the state by a matrix each. Here both matrices lie side by side, and
+one product with [x, h] gives the sum. The product is in float64, which is exact in any order of the
+sum: 4096 products of int16 are at most 2**42. On most CPUs four products of bytes would be slower.
+Multiplying all inputs before the first step would be slower as well: the sums would go through
+memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from tosajax.hifi.kernels._precision import Array
 from tosajax.hifi.kernels._sums import finish_fixed
 from tosajax.hifi.layers._precision import Precision
 
-# Activations read Q6.25, biases are Q15.
+# Activations read Q6.25; biases are in Q15.
 _ACTIVATION_FRACTION = 25
 BIAS_FRACTION = 15
 _WEIGHT_TYPES: dict[int, type] = {Precision.P16bx16b: np.int16, Precision.P8bx16b: np.int8}
@@ -33,7 +33,11 @@ _WEIGHT_TYPES: dict[int, type] = {Precision.P16bx16b: np.int16, Precision.P8bx16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecurrentConfig:
-    """The configuration that the recurrent layers have in common."""
+    """The fields that the configurations of recurrent layers share; see `GRUConfig`."""
+
+    # As in the names of error codes, and the most fraction bits of each format.
+    _layer: ClassVar[str]
+    _formats: ClassVar[Mapping[str, int]] = {"coeff_Qformat": 15, "io_Qformat": 15}
 
     in_feats: int = 256
     out_feats: int = 256
@@ -54,52 +58,49 @@ class RecurrentConfig:
 
     @property
     def acc_shift(self) -> int:
-        """From a sum of products to Q6.25, bits to the left."""
+        """Bits to the left, from a sum of products to Q6.25."""
         return _ACTIVATION_FRACTION - (self.coeff_Qformat + self.io_Qformat)
 
     @property
     def bias_shift(self) -> int:
-        """From a bias in Q15 to a sum of products, bits to the left."""
+        """Bits to the left, from a bias in Q15 to a sum of products."""
         return self.io_Qformat + self.coeff_Qformat - BIAS_FRACTION
+
+    def fault(self) -> Fault | None:
+        """The first fault that the library finds, or None."""
+        return next(self._faults(), None)
+
+    def _faults(self) -> Iterator[Fault]:
+        """All faults, in the library's order."""
+
+        def fault(name: str, wanted: str, field: str | None = None) -> Fault:
+            code = ErrorCode[f"{self._layer}_CONFIG_FATAL_INVALID_{name.upper()}"]
+            return Fault(code, field or name, getattr(self, field or name), wanted)
+
+        for name in ("in_feats", "out_feats"):
+            count = getattr(self, name)
+            if not 4 <= count <= 2048 or count % 4:
+                yield fault(name, "a multiple of 4 within [4, 2048]")
+        if self.precision not in _WEIGHT_TYPES:
+            yield fault("precision", "16bx16b or 8bx16b")
+        for name, high in self._formats.items():
+            if not 0 <= getattr(self, name) <= high:
+                yield fault(name, f"within [0, {high}]")
+        if self.pad not in (0, 1):
+            yield fault("membank_padding", "0 or 1", "pad")
 
 
 def keep_integers(config: Any) -> None:
-    """Makes the fields of a frozen dataclass that are to be integers Python's, as it begins.
+    """Makes Python integers of the fields `int` of a frozen dataclass, when it is made.
 
     Raises:
-      TypeError: a field that is not an integer.
+      TypeError: a value that is not an integer.
     """
     name = type(config).__name__
     for field in dataclasses.fields(config):
         if field.type == "int":
             value = integer(name, field.name, getattr(config, field.name))
             object.__setattr__(config, field.name, value)
-
-
-def faults(layer: str, config: RecurrentConfig, **more: tuple[int, int]) -> Iterator[Fault]:
-    """What the library rejects, in its order.
-
-    Args:
-      layer: as in the names of error codes.
-      config: what to check.
-      more: fields of this layer with their ranges, between those of coefficients and of input.
-    """
-
-    def code(name: str) -> ErrorCode:
-        return ErrorCode[f"{layer}_CONFIG_FATAL_INVALID_{name.upper()}"]
-
-    for name in ("in_feats", "out_feats"):
-        count = getattr(config, name)
-        if not 4 <= count <= 2048 or count % 4:
-            yield Fault(code(name), name, count, "a multiple of 4 within [4, 2048]")
-    if config.precision not in _WEIGHT_TYPES:
-        yield Fault(code("precision"), "precision", config.precision, "16bx16b or 8bx16b")
-    for name, (low, high) in {"coeff_Qformat": (0, 15), **more, "io_Qformat": (0, 15)}.items():
-        bits = getattr(config, name)
-        if not low <= bits <= high:
-            yield Fault(code(name), name, bits, f"within [{low}, {high}]")
-    if config.pad not in (0, 1):
-        yield Fault(code("membank_padding"), "pad", config.pad, "0 or 1")
 
 
 def check_weights(
@@ -109,7 +110,7 @@ def check_weights(
     weights: Any,
     gates: Sequence[tuple[str, str, str]],
 ) -> None:
-    """Checks the class of weights, and types and shapes of gates, named as `stack` takes them."""
+    """Checks the class of weights, and types and shapes of gates, given by their fields."""
     check_type(name, "weights", weights, kind)
     outputs = config.out_feats
     for of_x, of_h, bias in gates:
@@ -120,7 +121,7 @@ def check_weights(
 
 
 class Gates(NamedTuple):
-    """What [x, h] is multiplied by for some gates, one beside the other.
+    """The matrix for [x, h] of some gates side by side, and their biases.
 
     Args:
       matrix: [in_feats + out_feats, gates * out_feats], float64 of integers or any float.
@@ -132,7 +133,7 @@ class Gates(NamedTuple):
 
 
 def stack(gates: Sequence[tuple[Array, Array, Array]]) -> Gates:
-    """Joins gates, each with a matrix for x, one for h and a bias."""
+    """Joins gates, each given as a matrix for x, a matrix for h and a bias."""
     rows = [jnp.concatenate([of_x, of_h], axis=1) for of_x, of_h, _ in gates]
     return Gates(jnp.concatenate(rows).T, jnp.concatenate([bias for *_, bias in gates]))
 
@@ -145,7 +146,7 @@ def stack_exact(gates: Sequence[tuple[Array, Array, Array]]) -> Gates:
 
 
 def pre_activation(config: RecurrentConfig, gates: Gates, x: Array, h: jax.Array) -> jax.Array:
-    """The sums of gates for int16 x and h, as activations read them; int32 in Q6.25."""
+    """The sums of gates for int16 x and h; int32 in Q6.25, the format of activations."""
     joined = jnp.concatenate([jnp.asarray(x), h])
     with _x64.scope():
         wide = lax.convert_element_type(joined, np.float64)
@@ -155,10 +156,10 @@ def pre_activation(config: RecurrentConfig, gates: Gates, x: Array, h: jax.Array
 
 
 def scan_states(step: Callable[[Any, Any], Any], state: Any, xs: Any) -> tuple[Any, Any]:
-    """The last state, and those after each step, of `step(state, x)`.
+    """The last state, and the states after each step, of `step(state, x)`.
 
-    What a step starts from is kept, not what it ends with: XLA would compute the step once for the
-    next one, and once more for the result.
+    The loop records the state before each step: XLA would compute a recorded result once for the
+    next step, and once more for the record.
     """
 
     def body(state: Any, x: Any) -> tuple[Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -12,21 +12,23 @@ import jax
 from tosajax.hifi.errors import ErrorCode, Fault, check_config
 from tosajax.hifi.kernels import conv1d_std, conv2d_depthwise, conv2d_pointwise, conv2d_std
 from tosajax.hifi.kernels._check import SHIFT, check_array, check_type, integer, integers, pairs
+from tosajax.hifi.kernels._padding import padded, round_up
 from tosajax.hifi.kernels._precision import PRECISIONS, Array
+from tosajax.hifi.kernels._precision import Precision as Types
 from tosajax.hifi.layers import shape as shapes
 from tosajax.hifi.layers._precision import Precision
 from tosajax.hifi.layers._recurrent import keep_integers
 from tosajax.hifi.layers.shape import UNKNOWN, Shape, ShapeType
 
-# Of the kernels.
-KERNEL_PRECISIONS: dict[int, str] = {
+# As the names of kernels have them.
+_KERNEL_PRECISIONS: dict[int, str] = {
     Precision.P16bx16b: "16x16",
     Precision.P8bx16b: "8x16",
     Precision.P8bx8b: "8x8",
     Precision.F32xF32: "f32",
 }
 _FORMATS = ("DWH", "WHD")
-# The fields of weights: of a convolution, or of the depthwise and the pointwise one.
+# The fields of weights: of the standard or depthwise convolution, then of the pointwise one.
 STAGES = (("kernel", "bias"), ("point_kernel", "point_bias"))
 # Defaults of the guide.
 _CUBE = shapes.cube_dwh(16, 16, 4)
@@ -52,19 +54,19 @@ class CNNConfig:
       output_height: elements.
       output_width: elements; 1 for CONV1D_STD.
       output_channels: elements.
-      output_format: 0 for CUBE_DWH, 1 for CUBE_WHD, which CONV2D_DS has.
-      kernel_std_shape: one kernel of a standard convolution, CUBE_DWH. In memory the depth of
-        CONV2D_STD is padded to a multiple of 4, or of 2 for floats, and so are the rows of
-        CONV1D_STD; offsets say so.
-      kernel_ds_depth_shape: the depthwise kernels, CUBE_WHD of depth channels * multiplier; rows
-        are padded to a multiple of 4.
+      output_format: 0 for CUBE_DWH, 1 for CUBE_WHD; 1 for CONV2D_DS.
+      kernel_std_shape: one kernel of a standard convolution, CUBE_DWH. Its offsets include the
+        padding in memory: to a multiple of 4 elements, or of 2 for floats, of the depth of
+        CONV2D_STD and of the rows of CONV1D_STD.
+      kernel_ds_depth_shape: the depthwise kernels, CUBE_WHD of depth channels * multiplier, with
+        rows padded to a multiple of 4.
       kernel_ds_point_shape: the pointwise kernels, MATRIX.
       bias_std_shape: VECTOR.
       bias_ds_depth_shape: VECTOR.
       bias_ds_point_shape: VECTOR.
       precision: a `Precision`.
-      bias_shift: bits in [-31, 31], positive to the left; of no effect on floats.
-      acc_shift: the same for the sum.
+      bias_shift: of the bias; bits in [-31, 31], positive to the left. Floats ignore it.
+      acc_shift: the same, of the sum.
       channels_multiplier: depthwise kernels for each channel.
       x_padding: on the left; elements.
       y_padding: at the top; elements.
@@ -101,7 +103,7 @@ class CNNConfig:
                 check_type("CNNConfig", field.name, getattr(self, field.name), Shape)
 
     def fault(self) -> Fault | None:
-        """What the library rejects first, or None."""
+        """The first fault that the library finds, or None."""
         return next(_faults(self), None)
 
 
@@ -111,10 +113,10 @@ class CNNWeights(NamedTuple):
     Args:
       kernel: [output_channels, height, width, channels]; of CONV2D_DS the depthwise ones,
         [channels * multiplier, height, width].
-      bias: [output_channels]; of CONV2D_DS [channels * multiplier]. int16 by inputs of 16 bits,
-        int8 by those of 8, or float32.
+      bias: [output_channels]; of CONV2D_DS [channels * multiplier]. The type of the input: int16,
+        int8 or float32.
       point_kernel: of CONV2D_DS only, [output_channels, channels * multiplier].
-      point_bias: likewise, [output_channels].
+      point_bias: of CONV2D_DS only, [output_channels].
     """
 
     kernel: Array
@@ -155,7 +157,7 @@ def conv1d_std_config(
     kernel_height = integer(name, "kernel_height", kernel_height)
     output_channels = integer(name, "output_channels", output_channels)
     _, width, depth = size
-    row = _padded(depth * width, precision)
+    row = padded(depth * width, is_float=precision == Precision.F32xF32)
     return CNNConfig(
         algo=Algo.CONV1D_STD,
         input_shape=shapes.cube_dwh(*size),
@@ -204,28 +206,21 @@ def conv2d_std_config(
     """
     name = "conv2d_std_config"
     size = integers(name, "input_size", input_size, 3)
-    kernel, output, stride, pad = pairs(
-        name, kernel_size=kernel_size, output_size=output_size, strides=strides, padding=padding
-    )
+    kernel, window = _window(name, kernel_size, output_size, strides, padding)
     output_channels = integer(name, "output_channels", output_channels)
     depth = size[2]
-    pixel = _padded(depth, precision)
+    pixel = padded(depth, is_float=precision == Precision.F32xF32)
     return CNNConfig(
         algo=Algo.CONV2D_STD,
         input_shape=shapes.cube_dwh(*size),
         kernel_std_shape=shapes.cube_dwh(kernel[0], kernel[1], depth, width_offset=pixel),
         bias_std_shape=shapes.vector(output_channels),
-        output_height=output[0],
-        output_width=output[1],
         output_channels=output_channels,
         precision=precision,
-        y_stride=stride[0],
-        x_stride=stride[1],
-        y_padding=pad[0],
-        x_padding=pad[1],
         acc_shift=acc_shift,
         bias_shift=bias_shift,
         output_format=output_format,
+        **window,
     )
 
 
@@ -242,28 +237,19 @@ def conv2d_ds_config(
     acc_shift: int = -7,
     bias_shift: int = 7,
 ) -> CNNConfig:
-    """The configuration of a depthwise convolution and a pointwise one.
+    """The configuration of a depthwise convolution and a pointwise one, with the same shifts.
+
+    The input is [channels, height, width]. Other arguments are as in `conv2d_std_config`.
 
     Args:
-      input_size: height, width, channels; elements, the input being [channels, height, width].
-      kernel_size: height, width; elements.
-      output_size: height, width; elements.
-      output_channels: elements.
-      channels_multiplier: depthwise kernels for each channel; with the channels a multiple of 4.
-      precision: a `Precision`.
-      strides: y, x; elements.
-      padding: top, left; elements.
-      acc_shift: bits, positive to the left, of both.
-      bias_shift: the same.
+      channels_multiplier: depthwise kernels for each channel; times channels a multiple of 4.
     """
     name = "conv2d_ds_config"
     size = integers(name, "input_size", input_size, 3)
-    kernel, output, stride, pad = pairs(
-        name, kernel_size=kernel_size, output_size=output_size, strides=strides, padding=padding
-    )
+    kernel, window = _window(name, kernel_size, output_size, strides, padding)
     output_channels = integer(name, "output_channels", output_channels)
     between = size[2] * integer(name, "channels_multiplier", channels_multiplier)
-    row = _round_up(kernel[1], 4)
+    row = round_up(kernel[1], 4)
     return CNNConfig(
         algo=Algo.CONV2D_DS,
         input_shape=shapes.cube_whd(*size),
@@ -273,26 +259,21 @@ def conv2d_ds_config(
         kernel_ds_point_shape=shapes.matrix(output_channels, between),
         bias_ds_depth_shape=shapes.vector(between),
         bias_ds_point_shape=shapes.vector(output_channels),
-        output_height=output[0],
-        output_width=output[1],
         output_channels=output_channels,
         output_format=1,
         channels_multiplier=channels_multiplier,
         precision=precision,
-        y_stride=stride[0],
-        x_stride=stride[1],
-        y_padding=pad[0],
-        x_padding=pad[1],
         acc_shift=acc_shift,
         bias_shift=bias_shift,
+        **window,
     )
 
 
 def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
     """Convolves one image (xa_nnlib_cnn_process, guide 4.3).
 
-    Between its two convolutions CONV2D_DS rounds and saturates to the type of the output; both
-    have the same shifts.
+    The two convolutions of CONV2D_DS have the same shifts; between them the sums are rounded and
+    saturated to the type of the output.
 
     Args:
       config: static.
@@ -302,18 +283,17 @@ def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
 
     Returns:
       The type of `x`. CONV1D_STD: [output_height, output_channels], the others [output_height,
-      output_width, output_channels]; by output_format 1 the channels are first.
+      output_width, output_channels]; with output_format 1 the channels are first.
 
     Raises:
       NNLibConfigError: a configuration that the library rejects.
-      NNLibParamError: an array of another shape, or what the library rejects as it convolves.
+      NNLibParamError: an array of another shape, or sizes that the library's kernels reject.
       TypeError: an argument of another type.
     """
     check_config("CNN", CNNConfig, config)
     _check_arrays(config, weights, x)
-    precision = KERNEL_PRECISIONS[config.precision]
-    common: dict[str, Any] = {"precision": precision}
-    if precision != "f32":
+    common: dict[str, Any] = {"precision": _KERNEL_PRECISIONS[config.precision]}
+    if config.precision != Precision.F32xF32:
         common |= {"acc_shift": config.acc_shift, "bias_shift": config.bias_shift}
     window: dict[str, Any] = {
         "strides": (config.y_stride, config.x_stride),
@@ -343,7 +323,7 @@ def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
 
 
 def output_shape(config: CNNConfig) -> Shape:
-    """The shape of what `cnn_apply` returns."""
+    """The shape of the result of `cnn_apply`."""
     check_type("output_shape", "config", config, CNNConfig)
     height, channels = config.output_height, config.output_channels
     if config.algo == Algo.CONV1D_STD:
@@ -354,7 +334,7 @@ def output_shape(config: CNNConfig) -> Shape:
 
 
 def array_shapes(config: CNNConfig) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """The shapes of the input and of the kernels, which have as many biases on their first axis."""
+    """The shapes of the input and of the kernels; a kernel's first axis is that of its biases."""
     size, outputs = config.input_shape.dim, config.output_channels
     if config.algo == Algo.CONV2D_DS:
         depth, between = config.kernel_ds_depth_shape.dim, _between(config)
@@ -365,10 +345,33 @@ def array_shapes(config: CNNConfig) -> tuple[tuple[int, ...], tuple[tuple[int, .
     return (size.height, size.width, size.depth), (kernel,)
 
 
+def types_of(config: CNNConfig) -> Types:
+    """The element types of the arrays."""
+    return PRECISIONS[_KERNEL_PRECISIONS[config.precision]]
+
+
+def _window(
+    name: str,
+    kernel_size: tuple[int, int],
+    output_size: tuple[int, int],
+    strides: tuple[int, int],
+    padding: tuple[int, int],
+) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """The size of a kernel, and the fields of a configuration for all else."""
+    kernel, output, stride, pad = pairs(
+        name, kernel_size=kernel_size, output_size=output_size, strides=strides, padding=padding
+    )
+    return kernel, {
+        **dict(zip(("output_height", "output_width"), output, strict=True)),
+        **dict(zip(("y_stride", "x_stride"), stride, strict=True)),
+        **dict(zip(("y_padding", "x_padding"), pad, strict=True)),
+    }
+
+
 def _check_arrays(config: CNNConfig, weights: CNNWeights, x: Array) -> None:
-    """Checks that arrays are as the configuration says."""
+    """Checks types and shapes of arrays."""
     check_type("cnn", "weights", weights, CNNWeights)
-    types = PRECISIONS[KERNEL_PRECISIONS[config.precision]]
+    types = types_of(config)
     x_shape, kernels = array_shapes(config)
     check_array("cnn", "x", x, types.input, x_shape)
     for (kernel, bias), shape in zip(STAGES, kernels, strict=False):
@@ -377,9 +380,9 @@ def _check_arrays(config: CNNConfig, weights: CNNWeights, x: Array) -> None:
 
 
 def _faults(config: CNNConfig) -> Iterator[Fault]:
-    """What the library rejects, in its order; what follows a fault may not make sense."""
+    """The faults that the library finds, in its order; only the first is sure to make sense."""
     yield from _fault(config.algo in list(Algo), "ALGO", "algo", config.algo, "an Algo")
-    known = config.precision in KERNEL_PRECISIONS
+    known = config.precision in _KERNEL_PRECISIONS
     yield from _fault(known, "PRECISION", "precision", config.precision, "a Precision")
     if config.precision != Precision.F32xF32:
         for name in ("bias_shift", "acc_shift"):
@@ -398,14 +401,11 @@ def _faults(config: CNNConfig) -> Iterator[Fault]:
 
 
 def _std_faults(config: CNNConfig) -> Iterator[Fault]:
-    yield from _type_fault(config, "input_shape", "INPUT_SHAPE", ShapeType.CUBE_DWH)
-    size = config.input_shape.dim
-    packed = shapes.cube_dwh(size.height, size.width, size.depth).dim
-    yield from _fault(size == packed, "INPUT_SHAPE", "input_shape", size, f"{packed}, no gaps")
+    yield from _input_faults(config, ShapeType.CUBE_DWH, shapes.cube_dwh)
     yield from _type_fault(config, "kernel_std_shape", "KERNEL_SHAPE", ShapeType.CUBE_DWH)
     yield from _type_fault(config, "bias_std_shape", "BIAS_SHAPE", ShapeType.VECTOR)
-    kernel = config.kernel_std_shape.dim
-    combination = "PARAM_COMBINATION"
+    kernel, size = config.kernel_std_shape.dim, config.input_shape.dim
+    combination, is_float = "PARAM_COMBINATION", config.precision == Precision.F32xF32
     yield from _equal(combination, "depth of kernel_std_shape", kernel.depth, size.depth)
     length, channels = config.bias_std_shape.dim.length, config.output_channels
     yield from _equal(combination, "length of bias_std_shape", length, channels)
@@ -416,20 +416,15 @@ def _std_faults(config: CNNConfig) -> Iterator[Fault]:
     if config.algo == Algo.CONV1D_STD:
         yield from _equal("OUTPUT_SHAPE", "output_width", config.output_width, 1)
         yield from _equal(combination, "width of kernel_std_shape", kernel.width, size.width)
-        row = _padded(kernel.depth * kernel.width, config.precision)
-        found = kernel.height_offset
-        yield from _equal("KERNEL_SHAPE", "height_offset of kernel_std_shape", found, row)
+        row, name = padded(kernel.depth * kernel.width, is_float=is_float), "height_offset"
     else:
-        pixel = _padded(kernel.depth, config.precision)
-        found = kernel.width_offset
-        yield from _equal("KERNEL_SHAPE", "width_offset of kernel_std_shape", found, pixel)
+        row, name = padded(kernel.depth, is_float=is_float), "width_offset"
+    found = getattr(kernel, name)
+    yield from _equal("KERNEL_SHAPE", f"{name} of kernel_std_shape", found, row)
 
 
 def _ds_faults(config: CNNConfig) -> Iterator[Fault]:
-    yield from _type_fault(config, "input_shape", "INPUT_SHAPE", ShapeType.CUBE_WHD)
-    size = config.input_shape.dim
-    packed = shapes.cube_whd(size.height, size.width, size.depth).dim
-    yield from _fault(size == packed, "INPUT_SHAPE", "input_shape", size, f"{packed}, no gaps")
+    yield from _input_faults(config, ShapeType.CUBE_WHD, shapes.cube_whd)
     yield from _type_fault(config, "kernel_ds_depth_shape", "KERNEL_SHAPE", ShapeType.CUBE_WHD)
     yield from _equal("OUTPUT_SHAPE", "output_format", config.output_format, 1)
     yield from _type_fault(config, "bias_ds_depth_shape", "BIAS_SHAPE", ShapeType.VECTOR)
@@ -447,8 +442,17 @@ def _ds_faults(config: CNNConfig) -> Iterator[Fault]:
     holds = config.y_stride <= kernel.height
     wanted = f"at most the kernel's height, {kernel.height}"
     yield from _fault(holds, "STRIDE", "y_stride", config.y_stride, wanted)
-    row, found = _round_up(kernel.width, 4), kernel.height_offset
+    row, found = round_up(kernel.width, 4), kernel.height_offset
     yield from _equal("KERNEL_SHAPE", "height_offset of kernel_ds_depth_shape", found, row)
+
+
+def _input_faults(
+    config: CNNConfig, wanted: ShapeType, cube: Callable[[int, int, int], Shape]
+) -> Iterator[Fault]:
+    yield from _type_fault(config, "input_shape", "INPUT_SHAPE", wanted)
+    size = config.input_shape.dim
+    packed = cube(size.height, size.width, size.depth).dim
+    yield from _fault(size == packed, "INPUT_SHAPE", "input_shape", size, f"{packed}, no gaps")
 
 
 def _fault(holds: bool, code: str, argument: str, found: object, wanted: str) -> Iterator[Fault]:
@@ -468,11 +472,3 @@ def _type_fault(config: CNNConfig, name: str, code: str, wanted: ShapeType) -> I
 def _between(config: CNNConfig) -> int:
     """The channels between the two convolutions of CONV2D_DS."""
     return config.input_shape.dim.depth * config.channels_multiplier
-
-
-def _padded(length: int, precision: int) -> int:
-    return _round_up(length, 2 if precision == Precision.F32xF32 else 4)
-
-
-def _round_up(length: int, multiple: int) -> int:
-    return -(-length // multiple) * multiple

@@ -1,20 +1,20 @@
 """The GRU layer (guide 4.1), one step at a time or over a sequence.
 
-r and z are sigmoid(W x + U h + b); g is tanh(W x + U (r h) + b), the reset taking place before the
-product. The guide has h = z g + (1 - z) h, the library z h + (1 - z) g.
+r and z are sigmoid(W x + U h + b); g is tanh(W x + U (r h) + b), with the reset before the product.
+The guide computes h = z g + (1 - z) h, the library z h + (1 - z) g.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tosajax.hifi.errors import Fault, check_config
+from tosajax.hifi.errors import check_config
 from tosajax.hifi.kernels import (
     ActivationCoefficients,
     _q15,
@@ -29,7 +29,7 @@ from tosajax.hifi.layers._recurrent import Gates, RecurrentConfig
 
 Update = Literal["library", "guide"]
 UPDATES = ("library", "guide")
-# For each gate the fields of its matrices and its bias; z and r take h, g takes r h.
+# The fields of each gate: matrix of the input, matrix of the state, bias. The state of g is r h.
 ZR = (("w_z", "u_z", "b_z"), ("w_r", "u_r", "b_r"))
 G = (("w_h", "u_h", "b_h"),)
 
@@ -40,18 +40,16 @@ class GRUConfig(RecurrentConfig):
 
     Args:
       in_feats: length of the input; a multiple of 4 within [4, 2048].
-      out_feats: the same for the output.
-      pad: 1 where rows of matrices are padded in memory, else 0; without effect on values.
-      mat_prec: bits of coefficients, which the library does not read.
-      vec_prec: the same for input and output.
+      out_feats: length of the output; a multiple of 4 within [4, 2048].
+      pad: 1 if rows of matrices are padded in memory, else 0; values do not depend on it.
+      mat_prec: bits of coefficients; the library ignores it.
+      vec_prec: bits of input and output; the library ignores it.
       precision: a `Precision`, 16bx16b or 8bx16b.
-      coeff_Qformat: fraction bits of the matrices, within [0, 15]; biases always are Q15.
+      coeff_Qformat: fraction bits of the matrices, within [0, 15]; biases are always in Q15.
       io_Qformat: fraction bits of input and output, within [0, 15].
     """
 
-    def fault(self) -> Fault | None:
-        """What the library rejects first, or None."""
-        return next(_recurrent.faults("GRU", self), None)
+    _layer = "GRU"
 
 
 class GRUWeights(NamedTuple):
@@ -59,14 +57,14 @@ class GRUWeights(NamedTuple):
 
     Args:
       w_z: of the input, for the update gate; [out_feats, in_feats], int16 or int8 by the precision.
-      u_z: of the state, likewise; [out_feats, out_feats].
+      u_z: of the state, for the update gate; [out_feats, out_feats].
       w_r: of the input, for the reset gate.
       u_r: of the state, for the reset gate.
       w_h: of the input, for the candidate.
       u_h: of the reset state, for the candidate.
-      b_z: int16 in Q15, [out_feats].
-      b_r: the same.
-      b_h: the same.
+      b_z: of the update gate; int16 in Q15, [out_feats].
+      b_r: of the reset gate.
+      b_h: of the candidate.
     """
 
     w_z: Array
@@ -81,17 +79,17 @@ class GRUWeights(NamedTuple):
 
 
 class GRUState(NamedTuple):
-    """What a GRU keeps from step to step.
+    """The state of a GRU between steps.
 
     Args:
       prev_h: the previous output, int16, [out_feats].
     """
 
-    prev_h: Any
+    prev_h: Array
 
 
 def gru_init(config: GRUConfig) -> GRUState:
-    """The state that a GRU starts with: zeros."""
+    """The first state of a GRU: zeros."""
     check_type("gru_init", "config", config, GRUConfig)
     return GRUState(jnp.zeros(config.out_feats, jnp.int16))
 
@@ -110,7 +108,7 @@ def gru_step(
     Args:
       config: static.
       weights: traced, or constants.
-      state: of the previous step.
+      state: after the previous step.
       x: int16 in Q(io_Qformat), [in_feats].
       update: "library" for z h + (1 - z) g, or the guide's z g + (1 - z) h.
       activation: how sigmoid and tanh are computed; see `kernels.activations`.
@@ -138,12 +136,12 @@ def gru_scan(
     update: Update = "library",
     activation: str | ActivationCoefficients = "fixed",
 ) -> tuple[GRUState, jax.Array]:
-    """Computes the outputs of a sequence: `gru_step` of one input after the other.
+    """Computes the outputs of a sequence: `gru_step` for one input after the other.
 
     Args:
       config: static.
       weights: traced, or constants.
-      state: of the step before.
+      state: before the first step.
       xs: int16 in Q(io_Qformat), [steps, in_feats].
       update: as in `gru_step`.
       activation: as in `gru_step`.
@@ -169,7 +167,7 @@ def gates_of(weights: GRUWeights, names: tuple[tuple[str, str, str], ...]):
 
 
 def mixed(update: str, h: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The state and the candidate in the order in which z and 1 - z multiply them."""
+    """State and candidate in the order in which z and 1 - z multiply them."""
     check_in("gru", "update", update, UPDATES)
     return (h, g) if update == "library" else (g, h)
 

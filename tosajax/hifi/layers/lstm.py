@@ -1,7 +1,7 @@
 """The LSTM layer (guide 4.2), one step at a time or over a sequence.
 
-f, i and o are sigmoid(W x + U h + b), the candidate is tanh of the same; the cell is f c + i times
-the candidate, the output o tanh(c). No gate sees the cell.
+f, i and o are sigmoid(W x + U h + b), the candidate is tanh(W x + U h + b). The cell is f c + i
+times the candidate, the output o tanh(c). No gate reads the cell.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +18,14 @@ import numpy as np
 from jax import lax
 
 from tosajax.fixedpoint import qformat
-from tosajax.hifi.errors import Fault, check_config
+from tosajax.hifi.errors import check_config
 from tosajax.hifi.kernels import ActivationCoefficients, _q15, sigmoid, tanh
 from tosajax.hifi.kernels._check import check_array, check_type
 from tosajax.hifi.kernels._precision import Array
 from tosajax.hifi.layers import _recurrent
 from tosajax.hifi.layers._recurrent import Gates, RecurrentConfig
 
-# The fields of each gate, that of tanh last.
+# The fields of each gate: matrix of the input, matrix of the state, bias. The candidate is last.
 GATES = (
     ("w_xf", "w_hf", "b_f"),
     ("w_xi", "w_hi", "b_i"),
@@ -40,16 +41,23 @@ class LSTMConfig(RecurrentConfig):
 
     Args:
       in_feats: length of the input; a multiple of 4 within [4, 2048].
-      out_feats: the same for the output.
-      pad: 1 where rows of matrices are padded in memory, else 0; without effect on values.
-      mat_prec: bits of coefficients, which the library does not read.
-      vec_prec: the same for input and output.
+      out_feats: length of the output; a multiple of 4 within [4, 2048].
+      pad: 1 if rows of matrices are padded in memory, else 0; values do not depend on it.
+      mat_prec: bits of coefficients; the library ignores it.
+      vec_prec: bits of input and output; the library ignores it.
       precision: a `Precision`, 16bx16b or 8bx16b.
-      coeff_Qformat: fraction bits of the matrices, within [0, 15]; biases always are Q15.
-      cell_Qformat: fraction bits of the cell, within [0, 25]. Only 25 is of use, and the others
-        warn: tanh reads the cell in Q6.25, whatever its format.
+      coeff_Qformat: fraction bits of the matrices, within [0, 15]; biases are always in Q15.
+      cell_Qformat: fraction bits of the cell, within [0, 25]. All but 25 warn, because tanh always
+        reads the cell in Q6.25.
       io_Qformat: fraction bits of input and output, within [0, 15].
     """
+
+    _layer = "LSTM"
+    _formats: ClassVar[Mapping[str, int]] = {
+        "coeff_Qformat": 15,
+        "cell_Qformat": CELL_FRACTION,
+        "io_Qformat": 15,
+    }
 
     cell_Qformat: int = CELL_FRACTION
 
@@ -59,10 +67,6 @@ class LSTMConfig(RecurrentConfig):
             found = f"cell_Qformat is {self.cell_Qformat}"
             warnings.warn(f"{found}, but tanh reads the cell in Q6.25 all the same", stacklevel=3)
 
-    def fault(self) -> Fault | None:
-        """What the library rejects first, or None."""
-        return next(_recurrent.faults("LSTM", self, cell_Qformat=(0, CELL_FRACTION)), None)
-
 
 class LSTMWeights(NamedTuple):
     """The matrices and biases of an LSTM.
@@ -70,17 +74,17 @@ class LSTMWeights(NamedTuple):
     Args:
       w_xf: of the input, for the forget gate; [out_feats, in_feats], int16 or int8 by the
         precision.
-      w_xi: likewise, for the input gate.
-      w_xc: likewise, for the candidate.
-      w_xo: likewise, for the output gate.
+      w_xi: of the input, for the input gate.
+      w_xc: of the input, for the candidate.
+      w_xo: of the input, for the output gate.
       w_hf: of the state, for the forget gate; [out_feats, out_feats].
-      w_hi: likewise, for the input gate.
-      w_hc: likewise, for the candidate.
-      w_ho: likewise, for the output gate.
-      b_f: int16 in Q15, [out_feats].
-      b_i: the same.
-      b_c: the same.
-      b_o: the same.
+      w_hi: of the state, for the input gate.
+      w_hc: of the state, for the candidate.
+      w_ho: of the state, for the output gate.
+      b_f: of the forget gate; int16 in Q15, [out_feats].
+      b_i: of the input gate.
+      b_c: of the candidate.
+      b_o: of the output gate.
     """
 
     w_xf: Array
@@ -98,19 +102,19 @@ class LSTMWeights(NamedTuple):
 
 
 class LSTMState(NamedTuple):
-    """What an LSTM keeps from step to step.
+    """The state of an LSTM between steps.
 
     Args:
       prev_h: the previous output, int16 in Q(io_Qformat), [out_feats].
       prev_c: the previous cell, int32 in Q(cell_Qformat), [out_feats].
     """
 
-    prev_h: Any
-    prev_c: Any
+    prev_h: Array
+    prev_c: Array
 
 
 def lstm_init(config: LSTMConfig) -> LSTMState:
-    """The state that an LSTM starts with: zeros."""
+    """The first state of an LSTM: zeros."""
     check_type("lstm_init", "config", config, LSTMConfig)
     length = config.out_feats
     return LSTMState(jnp.zeros(length, jnp.int16), jnp.zeros(length, jnp.int32))
@@ -129,7 +133,7 @@ def lstm_step(
     Args:
       config: static.
       weights: traced, or constants.
-      state: of the previous step.
+      state: after the previous step.
       x: int16 in Q(io_Qformat), [in_feats].
       activation: how sigmoid and tanh are computed; see `kernels.activations`.
 
@@ -155,12 +159,12 @@ def lstm_scan(
     *,
     activation: str | ActivationCoefficients = "fixed",
 ) -> tuple[LSTMState, jax.Array]:
-    """Computes the outputs of a sequence: `lstm_step` of one input after the other.
+    """Computes the outputs of a sequence: `lstm_step` for one input after the other.
 
     Args:
       config: static.
       weights: traced, or constants.
-      state: of the step before.
+      state: before the first step.
       xs: int16 in Q(io_Qformat), [steps, in_feats].
       activation: as in `lstm_step`.
 
@@ -184,7 +188,7 @@ def lstm_states(
     *,
     activation: str | ActivationCoefficients = "fixed",
 ) -> tuple[LSTMState, LSTMState]:
-    """`lstm_scan` and the cells: the last state, and those after each step, [steps, ...]."""
+    """`lstm_scan` with the cells: the last state, and the states after each step, [steps, ...]."""
     _check(config, weights, state)
     check_array("lstm", "xs", xs, np.int16, (-1, config.in_feats))
     step = functools.partial(_step, config, activation, _prepare(weights))
@@ -222,7 +226,7 @@ def _step(
     candidate = tanh(total[3 * length :], activation=activation).astype(jnp.int32)
     f, i, o = jnp.split(fio, 3)
     kept = qformat.multiply_q31_half_away(c, f << 16)
-    # Twice the product saturates where both are -1, which only sigmoids of odd coefficients are.
+    # Twice the product saturates if both are -1, as sigmoids of odd coefficients may be.
     new = 2 * jnp.minimum(i * candidate, (1 << 30) - 1) >> (31 - config.cell_Qformat)
     c = _saturating_add(kept, new)
     squashed = tanh(c, activation=activation).astype(jnp.int32)
@@ -233,8 +237,8 @@ def _step(
 def _saturating_add(a: jax.Array, b: jax.Array) -> jax.Array:
     """int32 a + b, saturated.
 
-    It ends in a select of arrays, which XLA does not compute twice for two users: the cell takes
-    three of the five activations of a step.
+    XLA does not compute the final select twice for its two users. It would compute a sum twice, and
+    with it the three activations that the cell depends on.
     """
     total = a + b
     overflows = ((a ^ total) & (b ^ total)) < 0

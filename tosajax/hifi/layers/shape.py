@@ -10,7 +10,7 @@ from tosajax.hifi.kernels._check import integer
 
 
 class ShapeType(enum.IntEnum):
-    """What a shape is of; a cube by the order of its axes, innermost first."""
+    """The kinds of shapes; cubes differ in the order of their axes, innermost first."""
 
     UNKNOWN = 0
     VECTOR = 1
@@ -26,7 +26,7 @@ class Vector(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """The dimensions of a matrix, and from one row to the next, in elements."""
+    """The dimensions of a matrix, and the step from row to row, in elements."""
 
     rows: int
     row_offset: int
@@ -34,7 +34,7 @@ class Matrix(NamedTuple):
 
 
 class Cube(NamedTuple):
-    """The dimensions of a cube, and from one element to the next of each axis, in elements."""
+    """The dimensions of a cube, and the step from index to index of each axis, in elements."""
 
     height: int
     height_offset: int
@@ -55,16 +55,16 @@ _DIMENSIONS: dict[int, type] = {
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """A shape, by default an unknown one.
+    """The shape of one array or more; by default it is unknown.
 
     Args:
       shape_type: a `ShapeType`.
-      dim: the dimensions: a Vector, Matrix or Cube by the type, None where that is unknown.
-      n_shapes: how many there are.
-      shape_offset: elements from one to the next, -1 of a single one.
+      dim: the dimensions: a Vector, Matrix or Cube by the type, None for an unknown shape.
+      n_shapes: the number of arrays.
+      shape_offset: elements from one array to the next; -1 for a single array.
 
     Raises:
-      ValueError: a type that there is not.
+      ValueError: a `shape_type` that does not exist.
       TypeError: dimensions of another type, or numbers that are not integers.
     """
 
@@ -107,7 +107,7 @@ def cube_dwh(
     width_offset: int | None = None,
     height_offset: int | None = None,
 ) -> Shape:
-    """The shape of a cube [height, width, depth], without gaps where no offset says otherwise."""
+    """The shape of a cube [height, width, depth]; without offsets it does not have gaps."""
     width, depth = integer("cube_dwh", "width", width), integer("cube_dwh", "depth", depth)
     width_offset = depth if width_offset is None else width_offset
     if height_offset is None:
@@ -118,7 +118,7 @@ def cube_dwh(
 
 
 def cube_whd(height: int, width: int, depth: int, *, height_offset: int | None = None) -> Shape:
-    """The shape of a cube [depth, height, width], without gaps where no offset says otherwise."""
+    """The shape of a cube [depth, height, width]; without an offset it does not have gaps."""
     height = integer("cube_whd", "height", height)
     row = width if height_offset is None else height_offset
     plane = height * integer("cube_whd", "width" if height_offset is None else "height_offset", row)

@@ -128,7 +128,7 @@ def test_the_cell_rounds_ties_away_from_zero_and_saturates():
     size = oracle.shapes(oracle.LSTM, 4, 24)
     config = LSTMConfig(in_feats=4, out_feats=24)
     weights = {name: np.zeros(shape, np.int16) for name, shape in size.items()}
-    # c / 2, and c / 2 more where the candidate is 1.
+    # Ties of c / 2.
     c = np.array([1, -1, 3, -3, 2**31 - 1, -(2**31), 5, -5] * 3, np.int32)
     state = LSTMState(np.zeros(24, np.int16), c)
     run = jax.jit(functools.partial(lstm_step, config, activation="ideal"))
@@ -164,7 +164,7 @@ def test_other_sizes(precision, size, rng):
 
 
 def test_large_products_that_cancel(rng):
-    """Sums are exact: rounded to float32, these would be off by more than what they are."""
+    """Sums are exact: in float32 their errors would be larger than the sums."""
     config = LSTMConfig(in_feats=64, out_feats=8, coeff_Qformat=0, io_Qformat=15)
     sizes = oracle.shapes(oracle.LSTM, 64, 8)
     weights = {name: np.zeros(shape, np.int16) for name, shape in sizes.items()}
@@ -199,7 +199,7 @@ def test_the_defaults_of_the_guide():
 
 @pytest.mark.parametrize("precision", TYPES)
 def test_fixed_is_close_to_ideal_for_100_steps(precision, rng):
-    """Weights within scale / sqrt(out_feats); larger ones make more of a difference."""
+    """Weights within scale / sqrt(out_feats); larger weights give larger differences."""
     bits = np.iinfo(TYPES[precision]).bits
     config = LSTMConfig(
         in_feats=24, out_feats=32, precision=PRECISIONS[precision], coeff_Qformat=bits - 1
@@ -243,7 +243,7 @@ def test_fixed_is_the_default_and_takes_coefficients(rng):
 
 
 def test_products_of_minus_one_saturate():
-    """Odd coefficients make sigmoid -1 below 0; so is tanh of the candidate, and of the cell."""
+    """Odd coefficients make sigmoid -1 below 0; tanh of the candidate and of the cell are -1."""
     odd = FIXED._replace(sigmoid_scale=0, reciprocal=(-(2**31), 2**31 - 1))
     config = LSTMConfig(**SIZE, io_Qformat=15)
     zeros = {

@@ -1,4 +1,4 @@
-"""The CNN layer: convolutions by a configuration, and what it rejects."""
+"""The CNN layer: convolutions by a configuration, and faults."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ PRECISIONS = {
     "8x8": Precision.P8bx8b,
     "f32": Precision.F32xF32,
 }
-# Shifts of the accumulator and of the bias: nearly all of the results in range, and otherwise.
+# Shifts of the accumulator and of the bias: most results within the range, and most outside.
 SHIFTS = {
     "16x16": [(-16, 12), (-3, -5)],
     "8x16": [(-9, 7), (2, -31)],
     "8x8": [(-8, 4), (0, 31)],
     "f32": [(0, 0)],
 }
-# Strides, padding, size of the output: of an image of 6 by 5 and kernels of 3 by 2.
+# For images of 6 by 5 and kernels of 3 by 2.
 WINDOWS: list[dict[str, Any]] = [
     {"strides": (1, 1), "padding": (0, 0), "output_size": (4, 4)},
     {"strides": (3, 2), "padding": (2, 1), "output_size": (3, 4)},
@@ -63,7 +63,7 @@ def rng():
 
 
 def sample(rng, dtype, shape):
-    """Values of the full range, with its ends; floats that are sums of few powers of 2."""
+    """Values of the full range, with its ends; floats are sums of few powers of 2."""
     if dtype is np.float32:
         return rng.integers(-16, 17, shape).astype(np.float32) / 8
     return draw(rng, dtype, shape)
@@ -154,14 +154,14 @@ def test_conv1d_std(precision, output_format, rng):
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_conv2d_ds(precision, window, rng):
-    """What is between the two convolutions is rounded and saturated as an output is."""
+    """Between the two convolutions sums are rounded and saturated to the type of the output."""
     types = KERNELS[precision]
     x, kernel = sample(rng, types.input, (2, 6, 5)), sample(rng, types.weight, (4, 3, 2))
     point, biases = sample(rng, types.weight, (5, 4)), sample(rng, types.bias, (2, 5))
     x_last, kernel_last = np.moveaxis(x, 0, -1), np.moveaxis(kernel, 0, -1)
     geometry = window["strides"], window["padding"], window["output_size"]
     sums = depthwise(x_last, kernel_last, *geometry)
-    # Wide enough for some of what is between to saturate.
+    # Some sums of the first convolution saturate.
     acc_shift, bias_shift = SHIFTS[precision][0]
     shifts: dict[str, Any] = {"acc_shift": acc_shift + 2, "bias_shift": bias_shift}
     config = conv2d_ds_config(**DS, **window, **shifts, precision=PRECISIONS[precision])
@@ -311,21 +311,21 @@ def test_invalid_configurations(kind, changed, code, argument):
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_the_first_fault_is_reported(kind):
-    """Of any two faults of one kind of layer the one that is first in the library's order."""
+    """Of two faults the library finds the first in its order."""
     faults = [(changed, argument) for k, changed, _, argument in FAULTS if k == kind]
     if kind != "std":
         shared = [(changed, argument) for k, changed, _, argument in FAULTS if k == "std"]
         faults = [*shared[:14], *faults]
     for number, (first, argument) in enumerate(faults):
         for later, _ in faults[number + 1 :]:
-            # A later value for the same field takes the place of the first.
+            # Two faults of one field cannot be given at once.
             if not first.keys() & later.keys():
                 fault = dataclasses.replace(CONFIGS[kind], **first, **later).fault()
                 assert fault is not None
                 assert fault.argument == argument, (first, later)
 
 
-def test_what_has_no_effect_is_not_checked():
+def test_ineffective_fields_are_not_checked():
     float32 = conv2d_std_config(**STD, **WINDOWS[0], precision=Precision.F32xF32)
     assert dataclasses.replace(float32, bias_shift=99, acc_shift=-99).fault() is None
     tall = dataclasses.replace(CONFIGS["std"], y_stride=4)
@@ -362,8 +362,8 @@ def test_arrays_of_other_shapes_and_types(kind):
             call(point_bias=None)
 
 
-def test_what_kernels_reject():
-    """The library looks for it when it convolves, and no sooner."""
+def test_images_that_kernels_reject():
+    """The library only checks it when it convolves."""
     config = conv2d_std_config(
         input_size=(6, 5, 3), kernel_size=(7, 2), output_size=(1, 4), output_channels=5
     )

@@ -1,4 +1,4 @@
-"""What the library says of itself ("Start-up", guide 2.4)."""
+"""The library's name and versions ("Start-up", guide 2.4)."""
 
 from __future__ import annotations
 

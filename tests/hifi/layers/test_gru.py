@@ -126,7 +126,7 @@ def test_other_sizes(precision, size, rng):
 
 
 def test_large_products_that_cancel(rng):
-    """Sums are exact: rounded to float32, these would be off by more than what they are."""
+    """Sums are exact: in float32 their errors would be larger than the sums."""
     config = GRUConfig(in_feats=64, out_feats=8, coeff_Qformat=0, io_Qformat=15)
     sizes = oracle.shapes(oracle.GRU, 64, 8)
     weights = {name: np.zeros(shape, np.int16) for name, shape in sizes.items()}
@@ -159,8 +159,8 @@ def test_the_defaults_of_the_guide():
 def test_fixed_is_close_to_ideal_for_100_steps(precision, rng):
     """Weights within scale / sqrt(out_feats).
 
-    Larger ones make more of a difference than goes away until the next step: at scale 1 a few
-    outputs are off by 3, at 4 by 9.
+    With larger weights differences grow from step to step: at scale 1 a few outputs are off by 3,
+    at 4 by 9.
     """
     bits = np.iinfo(TYPES[precision]).bits
     config = GRUConfig(

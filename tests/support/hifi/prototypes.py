@@ -1,0 +1,33 @@
+"""The prototypes of the guide, with its errata, as `prototypes.txt` lists them.
+
+Each line has the section, the name with {} for the precision, the precisions, and the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Declared(NamedTuple):
+    """A function in the guide."""
+
+    section: str
+    arguments: list[str]
+
+    @property
+    def pointers(self) -> list[str]:
+        return [x for x in self.arguments if x.startswith("p_") or x == "bias_ptr"]
+
+
+def _parse() -> Iterator[tuple[str, Declared]]:
+    for line in Path(__file__).with_name("prototypes.txt").read_text().splitlines():
+        title, precisions, arguments = line.split("|")
+        section, name = title.split()
+        for precision in precisions.split():
+            yield f"xa_nn_{name.format(precision)}", Declared(section, arguments.split())
+
+
+EXPECTED = dict(_parse())
+NAMES = [name for name in EXPECTED if not name.endswith("getsize")]

@@ -1,0 +1,274 @@
+"""The C functions of the recurrent layers, made from a `Recurrent`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+
+from tosajax.hifi.capi.layers._functions import Activation, Params, functions
+from tosajax.hifi.capi.memory import (
+    BUFFER,
+    Layout,
+    Memory,
+    Pointer,
+    check_pointers,
+    elements,
+    pointer,
+    target_of,
+)
+from tosajax.hifi.errors import ErrorCode
+from tosajax.hifi.kernels._check import check_type
+from tosajax.hifi.kernels._padding import round_up
+from tosajax.hifi.layers._recurrent import RecurrentConfig
+from tosajax.hifi.layers.shape import UNKNOWN, Shape, ShapeType, Vector, matrix, vector
+
+# What version 1.3 adds to each row in memory where pad is 1: elements, not bytes.
+_PADDING = 16
+_Config = TypeVar("_Config", bound=RecurrentConfig)
+
+
+class Coefficients(NamedTuple):
+    """A pointer to a matrix or a bias, and its shape.
+
+    Args:
+      data: int16 or int8; if pad is 1, 16 elements of padding follow each row of a matrix.
+      shape: without the padding.
+    """
+
+    data: Memory = None
+    shape: Shape = UNKNOWN
+
+
+NULL = Coefficients()
+
+
+@dataclasses.dataclass(frozen=True)
+class Recurrent(Generic[_Config]):
+    """A recurrent layer, for its C functions.
+
+    Args:
+      name: as in the names of error codes.
+      config: the class of its configurations.
+      weights: the NamedTuple of its matrices and biases.
+      gates: for each gate the matrix of the input, the matrix of the state, and the bias.
+      init: makes the first state.
+      step: computes an output.
+      contexts: the parameters that hold a state, each with its field.
+      structures: the parameters that hold weights, each with its NamedTuple of Coefficients.
+      lengths: the parameters that are shapes, each with the field of its length.
+      persistent: bytes of persistent memory besides the state.
+    """
+
+    name: str
+    config: type[_Config]
+    weights: Any
+    gates: tuple[tuple[str, str, str], ...]
+    init: Callable[[_Config], Any]
+    step: Callable[..., Any]
+    contexts: Mapping[int, str]
+    structures: Mapping[int, Any]
+    lengths: Mapping[int, str]
+    persistent: int
+
+    def functions(self):
+        """The C functions; see `_functions.functions`."""
+        return functions(
+            name=self.name,
+            config=self.config,
+            persistent=self._persistent,
+            scratch=_scratch,
+            start=self._start,
+        )
+
+    def pointers(self, config: _Config, weights: Any) -> tuple[Any, ...]:
+        """The structures of pointers to weights, which lie in memory as a configuration says."""
+        function = f"{self.name.lower()}_pointers"
+        check_type(function, "config", config, self.config)
+        check_type(function, "weights", weights, self.weights)
+
+        def of(name: str) -> Coefficients:
+            x = np.array(getattr(weights, name))
+            if x.ndim == 1:
+                return Coefficients(x, vector(*x.shape))
+            return Coefficients(_layout(config, x.shape).pack(x), matrix(*x.shape))
+
+        return tuple(kind(*map(of, kind._fields)) for kind in self.structures.values())
+
+    def shape_of(self, config: _Config, name: str) -> tuple[int, ...]:
+        """The shape of a matrix or a bias."""
+        of_x, _, biases = zip(*self.gates, strict=True)
+        if name in biases:
+            return (config.out_feats,)
+        return config.out_feats, config.in_feats if name in of_x else config.out_feats
+
+    def code(self, name: str) -> ErrorCode:
+        return ErrorCode[f"{self.name}_{name}"]
+
+    def _persistent(self, config: _Config) -> int:
+        state = sum(round_up(x.nbytes, 16) for x in self.init(config))
+        return self.persistent + state
+
+    def _start(self, config: _Config, activation: Activation) -> _Layer[_Config]:
+        state = jax.tree.map(np.array, self.init(config))
+        null = {param: kind() for param, kind in self.structures.items()}
+        return _Layer(self, config, activation, state, null)
+
+
+@dataclasses.dataclass(eq=False)
+class _Layer(Generic[_Config]):
+    """A layer in persistent memory.
+
+    Args:
+      kind: GRU or LSTM.
+      config: as it was initialized.
+      activation: how sigmoid and tanh are computed.
+      state: a tuple of NumPy arrays.
+      structures: its pointers, or null pointers, by parameter.
+    """
+
+    kind: Recurrent[_Config]
+    config: _Config
+    activation: Activation
+    state: Any
+    structures: dict[int, Any]
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    def set(self, param_id: int, params: Params) -> ErrorCode:
+        if param_id in self.kind.contexts:
+            field = self.kind.contexts[param_id]
+            copied = self._context(field, params).copy()
+            self.state = self.state._replace(**{field: copied})
+            return ErrorCode.NO_ERROR
+        if param_id not in self.structures:
+            return self.kind.code("CONFIG_FATAL_INVALID_PARAM_ID")
+        given = _structure(self.kind.structures[param_id], params)
+        error = check_pointers(*((x.data, BUFFER) for x in given))
+        if error:
+            return error
+        if not all(self._fits(name, x.shape) for name, x in given._asdict().items()):
+            return ErrorCode.FATAL_INVALID_SHAPE
+        self.structures[param_id] = given
+        return ErrorCode.NO_ERROR
+
+    def get(self, param_id: int, params: Params) -> ErrorCode:
+        if param_id in self.kind.contexts:
+            field = self.kind.contexts[param_id]
+            self._context(field, params)[:] = getattr(self.state, field)
+            return ErrorCode.NO_ERROR
+        if param_id in self.structures:
+            known = self.structures[param_id]
+            # The library keeps pointers, but no shapes.
+            found = type(known)(*(Coefficients(x.data) for x in known))
+        elif param_id in self.kind.lengths:
+            found = vector(getattr(self.config, self.kind.lengths[param_id]))
+        else:
+            return self.kind.code("CONFIG_FATAL_INVALID_PARAM_ID")
+        pointer("params", params).target = found
+        return ErrorCode.NO_ERROR
+
+    def process(
+        self,
+        input: Memory,
+        output: Memory,
+        p_in_shape: Pointer | Shape | None,
+        p_out_shape: Pointer | None,
+    ) -> ErrorCode:
+        error = self._process_shapes(p_in_shape, p_out_shape)
+        if error:
+            return error
+        config, weights = self.config, self._weights()
+        if weights is None:
+            return ErrorCode.FATAL_MEM_ALLOC
+        x = elements("input", input, np.int16, config.in_feats)
+        out = elements("output", output, np.int16, config.out_feats)
+        known = self.activation if isinstance(self.activation, str) else None
+        step = _compiled(self.kind.step, config, known)
+        state, y = step(weights, self.state, x, None if known else self.activation)
+        self.state = jax.tree.map(np.array, state)
+        out[:] = np.asarray(y)
+        return ErrorCode.NO_ERROR
+
+    def _context(self, field: str, params: Params) -> np.ndarray:
+        """The memory that a state is read from, or written to."""
+        now = getattr(self.state, field)
+        return elements("params", params, now.dtype, now.size)
+
+    def _fits(self, name: str, found: Shape) -> bool:
+        """Whether a shape is that of a weight; the library does not count vectors."""
+        size = self.kind.shape_of(self.config, name)
+        wanted = vector(*size) if len(size) == 1 else matrix(*size)
+        counts = len(size) == 1 or found.n_shapes == 1
+        return counts and (found.shape_type, found.dim) == (wanted.shape_type, wanted.dim)
+
+    def _weights(self) -> Any:
+        """The weights that pointers lead to, and None where one is NULL."""
+        kind, given = self.kind, {}
+        for structure in self.structures.values():
+            given |= structure._asdict()
+        if any(x.data is None for x in given.values()):
+            return None
+
+        def of(name: str) -> np.ndarray:
+            data, shape = given[name].data, kind.shape_of(self.config, name)
+            if len(shape) == 1:
+                return elements(name, data, np.int16, *shape)
+            return _layout(self.config, shape).unpack(name, data, self.config.weight_type)
+
+        return kind.weights(*map(of, kind.weights._fields))
+
+    def _process_shapes(self, p_in_shape: object, p_out_shape: object) -> ErrorCode:
+        """Checks the lengths of vectors; sets them to what is processed."""
+        config = self.config
+        names = {"p_in_shape": p_in_shape, "p_out_shape": p_out_shape}
+        given = [pointer(name, p) for name, p in names.items()]
+        targets = [UNKNOWN if p.target is None else p.target for p in given]
+        for name, target in zip(names, targets, strict=True):
+            check_type(self.name, name, target, Shape)
+        in_shape, out_shape = targets
+        if any(shape.shape_type != ShapeType.VECTOR for shape in (in_shape, out_shape)):
+            return ErrorCode.FATAL_INVALID_SHAPE
+        if out_shape.dim.length < config.out_feats:
+            return self.kind.code("EXECUTE_FATAL_INSUFFICIENT_OUTPUT_BUFFER_SPACE")
+        if in_shape.dim.length < config.in_feats:
+            return self.kind.code("EXECUTE_FATAL_INSUFFICIENT_DATA")
+        for p, length in zip(given, (config.in_feats, config.out_feats), strict=True):
+            p.target = dataclasses.replace(p.target, dim=Vector(length))
+        return ErrorCode.NO_ERROR
+
+
+def _scratch(config: RecurrentConfig) -> int:
+    outputs = config.out_feats
+    return 16 + 3 * round_up(2 * outputs, 16) + round_up(4 * outputs, 16)
+
+
+def _layout(config: RecurrentConfig, shape: tuple[int, ...]) -> Layout:
+    return Layout(shape, 1, shape[-1] + _PADDING * config.pad)
+
+
+def _structure(kind: type, params: Params) -> Any:
+    """The structure of pointers that `params` is, or leads to."""
+    found = target_of(params)
+    if not isinstance(found, kind):
+        raise TypeError(f"params is {type(found).__name__}, expected {kind.__name__}")
+    for name, x in found._asdict().items():
+        check_type(kind.__name__, name, x, Coefficients)
+        check_type(kind.__name__, f"shape of {name}", x.shape, Shape)
+    return found
+
+
+@functools.cache
+def _compiled(step: Any, config: Any, known: str | None) -> Callable[..., Any]:
+    """A step with an activation by its name, or by coefficients, which may be arrays."""
+
+    def run(weights: Any, state: Any, x: Any, coefficients: Any) -> Any:
+        return step(config, weights, state, x, activation=known or coefficients)
+
+    return jax.jit(run)
