@@ -1,4 +1,4 @@
-"""The status page counts what the results hold, and reads routes from graphs."""
+"""The status page counts the results, and reads routes from graphs."""
 
 from __future__ import annotations
 
