@@ -1,1 +1,1 @@
-"""Speed of tosajax beside that of other programs for the same work: `python -m benchmarks.run`."""
+"""The speed of tosajax and of other programs for the same work: `python -m benchmarks.run`."""

@@ -1,9 +1,9 @@
-"""Start to first result, in a process of its own: time, and peak memory.
+"""Start to first result, in a separate process: time and peak memory.
 
     python -m benchmarks.child NETWORK_FILE BATCH CONTENDER
 
-Prints one line of JSON when the first result is there; `measure` starts it and takes the time.
-Every contender's process imports JAX, as the benchmarks do; NOTHING does only that.
+Prints one line of JSON at the first result; `measure` starts the process and takes the time. Every
+contender's process imports JAX, as the benchmarks do; NOTHING does nothing else.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _start(path: Path, batch: int, name: str) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """What the process does."""
+    """Runs in the process."""
     path, batch, name = arguments
     work = works.network_work(pickle.loads(Path(path).read_bytes()), "child", int(batch))
     for contender in contenders.everyone():
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _peak_mib() -> float | None:
-    """The most memory this process had, without that of the one that started it; Linux only."""
+    """The peak memory of this process alone; Linux only."""
     path = Path("/proc/self/status")
     if not path.exists():
         return None

@@ -1,4 +1,4 @@
-"""All contenders, and how their outputs compare with those of tosajax."""
+"""All contenders, and the comparison of their outputs with those of tosajax."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.work import Disagreement, Run, Work
 
 
 class Kind(enum.Enum):
-    """What a contender computes, and so how its outputs are compared."""
+    """The arithmetic of a contender, which decides how its outputs are compared."""
 
     EXACT = "the integers of the specification"
     QUANTIZED = "int8, with other rounding"
@@ -27,9 +27,9 @@ class Contender(NamedTuple):
     """One program, or one way to write the work.
 
     Args:
-      prepare: makes the call that is timed; raises NotImplementedError where it cannot.
-      kind: what it computes.
-      module: what must be importable.
+      prepare: makes the call that is timed; raises NotImplementedError if it cannot.
+      kind: of its arithmetic.
+      module: must be importable.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Contender(NamedTuple):
     def is_installed(self) -> bool:
         try:
             return importlib.util.find_spec(self.module) is not None
-        except ModuleNotFoundError:  # of a package that holds it
+        except ModuleNotFoundError:  # its package is missing
             return False
 
 
@@ -65,7 +65,7 @@ def everyone() -> list[Contender]:
 def agreement(
     work: Work, contender: Contender, outputs: Sequence, expected: Sequence[np.ndarray]
 ) -> str:
-    """How outputs compare with those of tosajax, in words.
+    """The agreement of outputs with those of tosajax, in words.
 
     Raises:
       Disagreement: an exact contender has other integers.
@@ -88,7 +88,7 @@ def agreement(
 def _same_size(
     work: Work, contender: Contender, result: np.ndarray, want: np.ndarray
 ) -> np.ndarray:
-    """An output in our shape: examples that run alone have one more axis, of length 1."""
+    """An output in our shape; examples that run alone have one more axis, of length 1."""
     if result.size != want.size:
         found = f"shape {result.shape}, {ours.FIRST} {want.shape}"
         raise Disagreement(f"{work.name}: {contender.name} has an output of {found}")
@@ -106,7 +106,7 @@ def _check_equal(work: Work, contender: Contender, result: np.ndarray, want: np.
 
 
 def _steps(results: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
-    """Integers that may be a few steps off."""
+    """The agreement of integers that may be a few steps off."""
     pairs = zip(results, expected, strict=True)
     off = np.concatenate([(r.ravel().astype(int) - w.ravel().astype(int)) for r, w in pairs])
     return f"{(off == 0).mean():.0%} equal, at most {np.abs(off).max()} off"

@@ -1,4 +1,4 @@
-"""Contender: the same network in float32, as one would write it in plain JAX."""
+"""Contender: the same network in float32, in plain JAX."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def apply(
     sources: Sequence[Any],
     depthwise: Depthwise | None = None,
 ) -> jax.Array:
-    """What one layer makes of its sources, float32."""
+    """The result of one layer, float32."""
     x = sources[0]
     match layer:
         case Conv():
@@ -198,7 +198,7 @@ def _operator(work: Work, grouped: bool) -> Run:
     arguments = spec.OPERATORS[node.op].inputs
     values = {a.name: given[n] for a, n in zip(arguments, node.inputs, strict=True)}
     options = dict(node.attributes)
-    if node.op in _WEIGHTS_LAST:  # the order that XLA is quick with
+    if node.op in _WEIGHTS_LAST:  # XLA's fast order
         values["weight"] = np.moveaxis(values["weight"], 0, -1)
         options["weights"] = _WEIGHTS_LAST[node.op]
     arrays = jax.device_put([_real(name, values) for name in values])
@@ -211,7 +211,7 @@ def _operator(work: Work, grouped: bool) -> Run:
 
 
 def _real(name: str, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """An argument less its zero point as float32; None for a zero point."""
+    """An argument minus its zero point as float32; None for a zero point."""
     if name.endswith("_zp"):
         return None
     zero_point = values.get(f"{name}_zp", np.zeros(1))

@@ -1,13 +1,13 @@
-"""What the recurrent layers of `tosajax.hifi` cost: `python -m benchmarks.hifi [--check]`.
+"""The cost of the recurrent layers of `tosajax.hifi`: `python -m benchmarks.hifi [--check]`.
 
-With --differences nothing is timed: the outputs of "fixed" are compared with those of "ideal", as
-docs/hifi.md has it.
+With --differences nothing is timed: the outputs of "fixed" are compared with those of "ideal", for
+docs/hifi.md.
 
 GRU and LSTM of 256 inputs and 256 outputs, batch 64, 100 steps, under jit: beside an equal loop in
-NumPy's int64, which has no BLAS for integers, and beside the same layer in float32. That loop has
-its activations from float64, as "ideal" has; before anything is measured all outputs are compared.
-The programs take turns in one process, and ratios are medians over the turns. --check exits 1 where
-a target is missed.
+NumPy's int64, which has no BLAS for integers, and beside the same layer in float32. The loop
+computes activations in float64, as "ideal" does; all outputs are compared before anything is
+measured. The programs take turns in one process, and ratios are medians over the turns. --check
+exits 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ONE = 2**15 - 1
 
 
 class Layer(NamedTuple):
-    """A recurrent layer, in each of its ways.
+    """A recurrent layer, in each of its forms.
 
     Args:
       config: the class of its configurations.
@@ -69,7 +69,7 @@ class Layer(NamedTuple):
 
 
 def main() -> int:
-    """Prints seconds and ratios; returns 1 where --check finds a target missed."""
+    """Prints seconds and ratios; returns 1 if --check finds a missed target."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--check", action="store_true", help="exit 1 where a target is missed")
     text = 'compare the outputs of "fixed" and "ideal" instead'
@@ -98,7 +98,7 @@ def main() -> int:
 
 
 def programs(layer: Layer, precision: str) -> dict[str, Callable[[], Any]]:
-    """The programs by name, which have run and are equal.
+    """The programs by name; they have run, with equal outputs.
 
     Raises:
       RuntimeError: outputs that differ from those of the loop.
@@ -118,12 +118,12 @@ def programs(layer: Layer, precision: str) -> dict[str, Callable[[], Any]]:
     found["float32"] = _compiled(layer.real, floats)
     found["NumPy"] = functools.partial(layer.loop, wide, xs.astype(np.int64), fraction)
     if not np.array_equal(found["ideal"](), found["NumPy"]()):
-        raise RuntimeError("the loop in NumPy has other outputs")
+        raise RuntimeError("the outputs of the loop in NumPy differ")
     return found
 
 
 def differences(layer: Layer, precision: str) -> tuple[float, int]:
-    """How "fixed" differs from "ideal": the share of outputs that do, and by how much at most."""
+    """The share of outputs of "fixed" that differ from "ideal", and the largest difference."""
     config, _, weights, _, xs = _drawn(layer, precision, FEW, SEQUENCES)
     state = layer.state((np.int16, np.int32), (SEQUENCES, FEW))
     fixed, ideal = (
@@ -176,7 +176,7 @@ def _drawn(layer: Layer, precision: str, size: int, batch: int) -> tuple[Any, ..
 
 
 def _measure(title: str, runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Prints milliseconds; returns ratios: how many times quicker than NumPy, and so on."""
+    """Prints milliseconds; returns ratios of time, such as NumPy's to ours."""
     samples = timing.measure(runs, timing.FULL)
     seconds = {name: statistics.median(s.wall for s in found) for name, found in samples.items()}
     print(f"{title:12}" + "".join(f"{1e3 * s:9.1f}" for s in seconds.values()), end="", flush=True)
@@ -203,7 +203,7 @@ def _compiled(scan: Callable[..., Any], operands: tuple[Any, ...]) -> Callable[[
     return call
 
 
-# The layers as one writes them in NumPy, in int64 but for the activations.
+# The layers in NumPy, in int64 except for the activations.
 
 
 def _gru_loop(w: dict[str, np.ndarray], xs: np.ndarray, coeff: int, io: int = 12) -> np.ndarray:

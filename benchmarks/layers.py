@@ -1,4 +1,4 @@
-"""Quantized networks as data: what every contender's own model of a network is written from.
+"""Quantized networks as data, from which each contender writes its own model.
 
 A network is a list of layers over numbered values: value 0 is the input, layer k makes value
 k + 1. A value holds int8 q for the real number scale * (q - zero_point), as in LiteRT and ONNX.
@@ -22,7 +22,7 @@ class Quant(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """A layer reads one value or two; `out` is what the value it makes stands for."""
+    """A layer reads one value or two; `out` gives the real numbers of its result."""
 
     sources: tuple[int, ...]
     out: Quant
@@ -30,7 +30,7 @@ class Layer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Conv(Layer):
-    """A convolution of [N, H, W, C] with "same" padding as LiteRT has it.
+    """A convolution of [N, H, W, C] with the "same" padding of LiteRT.
 
     Args:
       weight: int8, [OC, KH, KW, IC]; depthwise [KH, KW, C, 1].

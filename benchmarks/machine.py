@@ -1,4 +1,4 @@
-"""What the numbers were measured on, and what that machine can do at best."""
+"""The machine of the measurements, and its best rates."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ def describe() -> dict[str, Any]:
 
 
 def offer_all_cores() -> None:
-    """Has JAX show every core as a device, for settings that share a batch among them.
+    """Makes every core a device of JAX, for settings that share a batch among them.
 
-    To be called before JAX is used for anything else.
+    Call it before any other use of JAX.
     """
     jax.config.update("jax_num_cpu_devices", cores())
 
 
 def cores() -> int:
-    """Of the processor, as many as this process may use."""
+    """The number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def has_amx(description: dict[str, Any]) -> bool:
-    """Whether the processor has AMX for int8, as the one that targets were set on."""
+    """Whether the processor has AMX for int8, as had the one for the targets."""
     return "amx_int8" in description["flags"]
 
 
@@ -95,7 +95,7 @@ def _copy(size: int):
 
 
 def _best(run) -> float:
-    """Seconds of the quickest call, after one that does not count."""
+    """Seconds of the fastest call, after one that does not count."""
     run()
     return min(timing.seconds_of(run, 1) for _ in range(_CALLS))
 

@@ -1,7 +1,7 @@
 """Generated networks: random int8 weights, and scales that make activations use their range.
 
-Sizes are those of the well-known networks. Scales are found as in post-training quantization: each
-layer runs in float32 on random inputs, and the range of what it makes sets its scale.
+The networks have the sizes of well-known ones. Scales are found as in post-training quantization:
+each layer runs in float32 on random inputs, and the range of its results sets its scale.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _join_heads(net: _Writer, value: int, heads: int, depth: int) -> int:
 
 
 class _Writer:
-    """Appends layers, each with random weights and the scale its float32 values ask for."""
+    """Appends layers, each with random weights and the scale of its float32 values."""
 
     def __init__(self, name: str, shape: tuple[int, ...]) -> None:
         self._name, self._shape = name, shape
@@ -208,7 +208,7 @@ class _Writer:
         return self._measured(layer)
 
     def _measured(self, layer: Layer) -> int:
-        """Appends a layer with the scale that its values ask for."""
+        """Appends a layer with the scale of its values."""
         low, high = np.percentile(self._run(layer), (_BEYOND, 100 - _BEYOND))
         low, high = min(float(low), 0.0), max(float(high), 0.0)
         scale = (high - low) / 255

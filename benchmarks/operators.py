@@ -18,7 +18,7 @@ _WEIGHTS = {DType.INT8: DType.INT8, DType.INT16: DType.INT8, DType.FP32: DType.F
 
 
 def matmul(name: str, rows: int, depth: int, columns: int, dtype: DType = DType.INT8) -> Work:
-    """a [1, rows, depth] times a constant b, with zero points where the type has them."""
+    """a [1, rows, depth] times a constant b, with zero points if the type has them."""
 
     def build(maker: _Maker, a: Tensor) -> Tensor:
         b = maker.const((1, depth, columns), dtype)
@@ -142,7 +142,7 @@ def table(name: str, shape: Sequence[int], dtype: DType) -> Work:
     size = 256 if dtype is DType.INT8 else 513
 
     def build(maker: _Maker, x: Tensor) -> Tensor:
-        # The specification wants steps from one int16 entry to the next to fit int16.
+        # In the specification the difference of neighbouring int16 entries fits int16.
         entries = values(maker.random, (size,), dtype, 1 << 14)
         return maker.op("TABLE", x, maker.builder.const(entries, dtype))
 
@@ -184,7 +184,7 @@ class _Maker:
         return self.builder.const(values(self.random, shape, dtype, 1 << 20), dtype)
 
     def zero_points(self, dtype: DType) -> list[Tensor]:
-        """Of input and weight; int8 inputs have one that is not 0."""
+        """Zero points of input and weight; that of int8 inputs is not 0."""
         input_zp = 3 if dtype is DType.INT8 else 0
         return [self.builder.const([input_zp], dtype), self.builder.const([0], _WEIGHTS[dtype])]
 
@@ -192,7 +192,7 @@ class _Maker:
 def values(
     random: np.random.Generator, shape: Sequence[int], dtype: DType, limit: int
 ) -> np.ndarray:
-    """Random values of a type, integers in [-limit, limit) where the type reaches that far."""
+    """Random values of a type; integers in [-limit, limit) and the range of the type."""
     if dtype.is_float:
         return random.standard_normal(shape).astype(dtype.storage)
     low, high = max(dtype.minimum, -limit), min(dtype.maximum + 1, limit)
@@ -216,7 +216,7 @@ def _work(
 
 
 def everything() -> dict[str, Callable[[], Work]]:
-    """What makes each work, by name."""
+    """Functions that make the works, by name."""
     int8, int16, int32, fp32 = DType.INT8, DType.INT16, DType.INT32, DType.FP32
     nearest, bilinear = ResizeMode.NEAREST_NEIGHBOR, ResizeMode.BILINEAR
     images = (8, 32, 32, 64)

@@ -16,8 +16,8 @@ class Setting(NamedTuple):
     """A way to call tosajax.compile.
 
     Args:
-      options: gives what is passed beside graph and batch.
-      least_batch: works of fewer examples do without this setting.
+      options: gives the arguments beside graph and batch.
+      least_batch: works of fewer examples skip this setting.
     """
 
     options: Callable[[], Mapping[str, Any]] = dict

@@ -1,4 +1,4 @@
-"""Contender: each operator as the first thing one would write in JAX, exact but not clever.
+"""Contender: each operator in the simplest JAX, exact but not clever.
 
 Convolutions and dots of int32 (int64 for int16), `reduce_window`, RESCALE in int64.
 """
@@ -69,7 +69,7 @@ def kernel_of(op: str) -> Callable[..., jax.Array]:
 
 
 # Kernels: inputs in the specification's order, attributes by name, `out` the type of the output.
-# Those of float32 take None for zero points.
+# Kernels of float32 take None for zero points.
 
 
 def matmul(a, b, a_zp, b_zp, **_):
@@ -217,7 +217,7 @@ def identity(x, **_):
 
 
 def _wide(x: jax.Array, zero_point: jax.Array | None) -> jax.Array:
-    """x less its zero point, in the type that sums are taken in."""
+    """x minus its zero point, in the type of the sums."""
     if zero_point is None or jnp.issubdtype(x.dtype, np.floating):
         return x
     wide = np.int64 if x.dtype == np.int16 else np.int32
@@ -248,7 +248,7 @@ def _counts(
     pad: Sequence[int],
     result: Sequence[int],
 ) -> np.ndarray:
-    """How many elements of the input each window holds, [1, OH, OW, 1]."""
+    """The number of elements of the input in each window, [1, OH, OW, 1]."""
 
     def along(axis: int) -> np.ndarray:
         first = np.arange(result[1 + axis]) * stride[axis] - pad[2 * axis]
@@ -275,7 +275,7 @@ def _narrow(value: jax.Array, out: np.dtype) -> jax.Array:
 
 
 def _positions(size: int, numerator: int, denominator: int, offset: int, border: int):
-    """Where output positions lie in the input: index, and remainder in 1 / numerator."""
+    """Output positions in the input: index, and remainder in 1 / numerator."""
     count = ((size - 1) * numerator - offset + border) // denominator + 1
     at = np.arange(count, dtype=np.int32) * denominator + offset
     return at // numerator, at % numerator

@@ -1,8 +1,8 @@
-"""What training on exact integers costs: `python -m benchmarks.quant_cost`.
+"""The cost of training on exact integers: `python -m benchmarks.quant_cost`.
 
-The CNN of `examples/digits.py`, batch 64, W4A4. A training step on the exact graph, beside one
-of the same network fake-quantized in plain JAX and one in float32; and inference through QTensors
-beside the frozen integer graph. The programs take turns in one process.
+The CNN of `examples/digits.py`, batch 64, W4A4. Compares a training step on the exact graph with
+one of the same network, fake-quantized in plain JAX, and one in float32; and inference through
+QTensors with the frozen integer graph. The programs take turns in one process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TARGETS = {"exact / fake-quant step": 1.15, "QTensor / integer inference": 1.05}
 
 
 def main() -> int:
-    """Prints the ratios; returns 1 where one misses its target."""
+    """Prints the ratios; returns 1 if one misses its target."""
     rng = np.random.default_rng(0)
     images = jnp.asarray(rng.random((BATCH, 8, 8, 1)), jnp.float32)
     labels = jnp.asarray(rng.integers(0, 10, BATCH), jnp.int32)
@@ -84,7 +84,7 @@ def _blocking(program: Callable[[], Any]) -> Callable[[], Any]:
     return run
 
 
-# The same network as others train it: floats, rounded to what integers can stand for.
+# The same network as usually trained: floats, rounded to the values of integers.
 
 
 def _network(params: Any, x: jax.Array, *, quantized: bool) -> jax.Array:

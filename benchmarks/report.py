@@ -1,4 +1,4 @@
-"""Tables of results: as text while they come in, and as a page of Markdown."""
+"""Tables of results: text during a run, and a page of Markdown."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ _GROUPS = {
 _HEAD = """\
 # Performance
 
-Made by `python -m benchmarks.run`; not to be edited. A ratio says how many times longer than
-tosajax another program takes for the same work: the median of rounds in which all take turns
-within one process, with the quartiles in brackets. The outputs were compared before anything was
-timed: on integers tosajax, plain, Arm and IREE must agree to the last bit.
+Made by `python -m benchmarks.run`; not to be edited. A ratio is the time of another program for the
+same work, divided by that of tosajax: the median of rounds in which all take turns within one
+process, with the quartiles in brackets. The outputs were compared before anything was timed: on
+integers tosajax, plain, Arm and IREE must agree to the last bit.
 
-- **JAX f32**: the same network in float32; depthwise convolutions as sums of shifted slices, or,
-  **XLA depthwise**, as XLA's own grouped convolution.
-- **plain**: each TOSA operator as the first thing one would write in JAX, with int32 convolutions.
+- **JAX f32**: the same network in float32, with depthwise convolutions as sums of shifted slices,
+or
+  (**XLA depthwise**) as XLA's own grouped convolution.
+- **plain**: each TOSA operator in the simplest JAX, with int32 convolutions.
 - **Arm**: the reference model of tosa-tools, by its Python binding, the whole batch in one call.
 - **IREE**: with its options for speed, on all cores.
-- **LiteRT**: with XNNPACK. **onnxruntime**: QLinearConv, MatMulInteger. Both round otherwise.
+- **LiteRT**: with XNNPACK. **onnxruntime**: QLinearConv, MatMulInteger. Both round differently.
 - Networks named **f32** are TOSA graphs of float32; all others are of int8.
-- Results of a call are ready when the clock stops; inputs are in place before it starts.
+- Inputs are in place before the clock starts; the results of a call are ready when it stops.
 """
 
 
@@ -65,7 +66,7 @@ def page(results: Mapping[str, Any]) -> str:
 
 
 def machine_lines(description: Mapping[str, Any]) -> list[str]:
-    """What the numbers were measured on."""
+    """The machine and the versions behind the numbers."""
     flags = ", ".join(description["flags"]) or "none of those that matter"
     packages = ", ".join(f"{n} {v}" for n, v in description["packages"].items())
     lines = [
@@ -90,9 +91,9 @@ def _machine_part(results: Mapping[str, Any]) -> Iterator[str]:
             f"{limits['copy'] / 1e9:.1f} GB/s (read and written)"
         )
     if results["missing"]:
-        yield f"- not installed or not there: {', '.join(results['missing'])}"
+        yield f"- not installed or not found: {', '.join(results['missing'])}"
     if results["interrupted"]:
-        yield "- the run was broken off; what it had measured is here"
+        yield "- the run was interrupted; this page has the works it measured"
     yield ""
 
 
@@ -152,7 +153,7 @@ def _starts_part(results: Mapping[str, Any]) -> Iterator[str]:
     if not results["starts"]:
         return
     yield "## Process start to first result\n"
-    yield "Each process imports JAX and this package, whether the contender needs them or not.\n"
+    yield "Each process imports JAX and this package, even if the contender does not need them.\n"
     rows = [["work", "contender", "time", "peak memory"]]
     for work, found in results["starts"].items():
         for name, numbers in found.items():

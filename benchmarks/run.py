@@ -1,15 +1,15 @@
-"""Measures tosajax beside other programs, and says whether it meets its targets.
+"""Measures tosajax beside other programs, and checks its targets.
 
     python -m benchmarks.run --quick
     python -m benchmarks.run --check --json results.json -o docs/performance.md
     python -m benchmarks.run --from results.json -o docs/performance.md
 
 Contenders that are not installed are left out: `pip install -e ".[bench]"` brings them all. The
-tables say how many times longer than tosajax each takes ("ratio", with quartiles). Ctrl-C keeps
-what is measured.
+"ratio" of a contender is its time divided by that of tosajax, with quartiles. Ctrl-C keeps finished
+measurements.
 
-Exit status: 0; with --check, 1 when a target is missed, 2 when none is but some were not measured;
-3 when contenders that must agree to the last bit do not.
+Exit status: 0; with --check, 1 if a target is missed, 2 if none is missed but some were not
+measured; 3 if contenders that must agree to the last bit do not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STARTS = {"resnet8-b32": networks.resnet8, "mobilenet-b32": networks.mobilenet}
 _QUICK_STARTS = ("resnet8-b32",)
 _QUICK_STARTERS = (ours.FIRST, "JAX f32")
 
-# Of absolute paths, all but the last part.
+# All but the last part of absolute paths.
 _FOLDERS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:)?/(?:[^\s/:'\"]+/)+(?=[^\s/])")
 
 
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def collect(options: argparse.Namespace) -> dict[str, Any]:
-    """Measures everything that is asked for; the file of results grows with each work."""
+    """Measures the chosen works; the file of results grows with each."""
     chosen = all_works.select(quick=options.quick, only=options.only)
     crew = contenders.everyone()
     results: dict[str, Any] = {
@@ -89,7 +89,7 @@ def collect(options: argparse.Namespace) -> dict[str, Any]:
                 _write(options.json, json.dumps(results, indent=1) + "\n")
     except KeyboardInterrupt:
         results["interrupted"] = True
-        print("broken off: what is measured is kept", file=sys.stderr)
+        print("interrupted: finished measurements are kept", file=sys.stderr)
         if options.json is not None:
             _write(options.json, json.dumps(results, indent=1) + "\n")
     return results
@@ -183,7 +183,7 @@ def _starts(name: str, found: Mapping[str, Any], quick: bool) -> dict[str, dict[
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     text = (__doc__ or "").split("\n\n")
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=text[0])
-    parser.add_argument("--quick", action="store_true", help="what targets are about, in minutes")
+    parser.add_argument("--quick", action="store_true", help="only works with targets, in minutes")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help='works, "conv-*"')

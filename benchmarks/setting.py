@@ -42,7 +42,7 @@ def measure(network: Network) -> dict[str, Any]:
 
 
 def _other(values: jax.Array) -> jax.Array:
-    """Multipliers of RESCALE a quarter smaller; every other constant as it is."""
+    """Multipliers of RESCALE a quarter smaller; other constants unchanged."""
     known = np.asarray(values)
     if known.dtype != np.int32 or known.min() < 1 << 30:
         return values

@@ -1,13 +1,13 @@
-"""What sweeps cost: `python -m benchmarks.sweep [--quick] [--check] [--json FILE]`.
+"""The cost of sweeps: `python -m benchmarks.sweep [--quick] [--check] [--json FILE]`.
 
 Three comparisons, each of programs that take turns in one process:
 
-- 64 settings of the digits CNN on 540 images, beside compiling each setting anew;
+- 64 settings of the digits CNN on 540 images, beside compiling for each setting;
 - 10,000 synthetic images through generated networks, beside Arm's reference model and LiteRT, with
   peak memory for few and for many images and settings;
 - the sensitivity of every layer of a network of 31, beside plain evaluations.
 
-`--check` exits 1 where a figure falls short.
+`--check` exits 1 if a figure misses its limit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NETWORKS = {"resnet8": networks.resnet8, "mobilenet_v2": networks.mobilenet_v2}
 _PEERS = {"Arm": 2, "LiteRT 1 thread": 32, "LiteRT 2 threads": 32}  # examples of a call
 _REPEATS = 5
 
-# What each figure has to be: at least, or at most.
+# Limits of figures.
 AT_LEAST = {"64 settings: re-jit / sweep": 50.0}
 AT_MOST = {
     "64 settings: compilations": 1.0,
@@ -55,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer settings and images")
-    parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a figure misses its limit")
+    parser.add_argument("--json", type=Path, help="write the figures there")
     parser.add_argument("--peak", nargs=2, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.peak:
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
     short = [name for name, value in figures.items() if not _is_reached(name, value)]
     for name in short:
-        print(f"falls short: {name}")
+        print(f"misses its limit: {name}")
     return 1 if options.check and short else 0
 
 
@@ -171,7 +171,7 @@ def _images(quick: bool) -> Iterator[tuple[str, float]]:
 
 
 def _network_sweep(network: Network, count: int, configs: Sequence[dict[str, Any]]) -> Sweep:
-    """A sweep over images that are made batch by batch."""
+    """A sweep over images, made batch by batch."""
 
     def batches() -> Iterator[np.ndarray]:
         for seed in range(-(-count // 250)):
@@ -193,7 +193,7 @@ def _peer_rate(peer: contenders.Contender, network: Network, name: str, batch: i
     return batch / statistics.median(_timed(run) for _ in range(_REPEATS))
 
 
-# Memory, each in a process of its own.
+# Memory, of separate processes.
 
 
 def _memory(quick: bool) -> Iterator[tuple[str, float]]:
@@ -211,7 +211,7 @@ def _peak_of(images: int, settings: int) -> float:
 
 
 def _peak(images: int, settings: int) -> float:
-    """The most memory, in MiB, of a sweep over multipliers of the first layer of ResNet-8."""
+    """The peak memory, in MiB, of a sweep over multipliers of the first layer of ResNet-8."""
     network = networks.resnet8()
     graph = tosa_form.to_graph(network)
     name = next(n.inputs[1] for n in graph.nodes if n.op == "RESCALE")

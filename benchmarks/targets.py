@@ -1,4 +1,4 @@
-"""What tosajax holds itself to, set on a 2-core processor with AVX-512 and AMX."""
+"""The targets of tosajax, set on a 2-core processor with AVX-512 and AMX."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Status(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A number that results hold, and what it should be.
+    """A number of the results, and its limit.
 
     Args:
-      name: what the number is.
-      find: the number, None where it was not measured.
-      limit: the least it must be, or the most where `at_most`.
-      goal: what we should like it to be.
-      unit: that it is printed with.
+      name: of the number.
+      find: the number, None if it was not measured.
+      limit: the least, or with `at_most` the most.
+      goal: a better value, which is not required.
+      unit: of the number.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """A target, and what was found."""
+    """A target, and the number found."""
 
     target: Target
     found: float | None
@@ -87,7 +87,7 @@ def exit_status(verdicts: list[Verdict]) -> int:
 def _faster(
     work: str, against: str, limit: float, goal: float | None = None, *, best: bool = False
 ) -> Target:
-    """How many times quicker than a contender; `best` takes our quickest setting."""
+    """The speed relative to a contender; `best` takes our fastest setting."""
 
     def find(results: Results) -> float | None:
         found = results["works"].get(work, {}).get("contenders", {})

@@ -1,7 +1,7 @@
 """Times contenders beside each other: rounds A B C, C B A, in one process.
 
-What else the machine does slows all contenders of a round alike, so ratios within a round say more
-than times do.
+Other load of the machine slows all contenders of a round, so ratios within a round are more
+reliable than times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.work import Run
 
-# Threads of some contenders go on spinning for a while after a call.
+# Threads of some contenders spin for a while after a call.
 _REST = 0.003
 
 
@@ -25,9 +25,9 @@ class Effort:
     """How long to measure.
 
     Args:
-      rounds: for contenders that are quick enough.
-      visit: seconds that a contender runs in a round, by as many calls as fit, at least one.
-      budget: seconds after which a slow contender leaves, but for its first 3 rounds.
+      rounds: of contenders that are fast enough.
+      visit: seconds of a contender in a round: as many calls as fit, at least one.
+      budget: seconds after which a slow contender leaves; it has at least 3 rounds.
     """
 
     rounds: int
@@ -41,7 +41,7 @@ _LEAST_ROUNDS = 3
 
 
 class Sample(NamedTuple):
-    """Seconds of one call, as a mean over a visit: on the clock, and of processors."""
+    """Seconds of one call, the mean over a visit: of the clock, and of processors."""
 
     wall: float
     cpu: float
@@ -64,7 +64,7 @@ def measure(runs: Mapping[str, Run], effort: Effort) -> dict[str, list[Sample]]:
 def summary(samples: list[Sample], first: list[Sample]) -> dict[str, Any]:
     """Median seconds, and ratios to the first contender, round by round, with quartiles.
 
-    A ratio says how many times longer these calls take than the first contender's.
+    A ratio is the time of these calls divided by that of the first contender's.
     """
     pairs = list(zip(samples, first, strict=False))
     return {

@@ -1,4 +1,4 @@
-"""Writes a quantized network as a TOSA graph, the way converters do."""
+"""Writes a quantized network as a TOSA graph, as converters do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from benchmarks.layers import (
 from tosajax import DType, Graph, Tensor
 from tosajax.spec import NanMode, RoundingMode
 
-_ADD_BITS = 20  # that the sources of a sum are scaled up by
+_ADD_BITS = 20  # by which the sources of a sum are scaled up
 _BYTE = Quant(1 / 255, -128)  # numbers from 0 to 1
 
 
@@ -53,7 +53,7 @@ def multiplier_of(scale: float) -> tuple[int, int]:
 def cropped(
     builder: tosajax.Builder, x: Tensor, layer: Conv, pads: Sequence[tuple[int, int]]
 ) -> Tensor:
-    """x without the rows and columns at the end that no window reads: TOSA allows none."""
+    """x without rows and columns at the end that no window reads, which TOSA forbids."""
     sizes = zip(_sizes(x)[1:3], layer.kernel, pads, strict=True)
     surplus = [(size + sum(pad) - kernel) % layer.stride for size, kernel, pad in sizes]
     if not any(surplus):

@@ -1,4 +1,4 @@
-"""A work: what is computed, on which inputs; and how contenders are asked to do it."""
+"""A work: a graph and its inputs, which each contender prepares and runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from benchmarks.layers import Network
 from tosajax import Graph, Node
 from tosajax.graph.summary import summarize
 
-# Does the work once on inputs that are in place; returns the outputs when they are finished.
+# Does the work once on inputs in place; returns the finished outputs.
 Run = Callable[[], tuple[Any, ...]]
 
 
 class DoesNotApply(Exception):
-    """A contender has no form of such a work."""
+    """A contender has no form of this work."""
 
 
 class Disagreement(Exception):
@@ -32,12 +32,12 @@ class Work:
     Args:
       name: "resnet8-b32".
       group: the table it belongs to, "operators".
-      graph: as contenders get it, every dimension known but those of a batch.
+      graph: for contenders, every dimension known except those of a batch.
       inputs: for all examples of the batch.
       batch: examples in a call; None where the graph has no batch.
-      network: the layers that the graph was written from, if it was.
-      is_float: whether that is their float32 form.
-      without: names of contenders that are left out, for they would take minutes.
+      network: the layers that the graph was written from, if any.
+      is_float: whether the graph is the float32 form of the layers.
+      without: contenders that are left out, as they would take minutes.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Work:
 
     @property
     def whole_graph(self) -> Graph:
-        """The graph for all examples at once, for contenders that know no open dimensions.
+        """The graph for all examples at once, for contenders without open dimensions.
 
         Raises:
           NotImplementedError: the graph is of one example, and there are several.
@@ -78,13 +78,13 @@ class Work:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of a call; 0 where nothing is multiplied and summed."""
+        """Multiply-accumulates of a call."""
         graph = self.graph if self.is_side_by_side else self.whole_graph
         return summarize(graph).macs * (self.batch or 1 if self.is_side_by_side else 1)
 
     @property
     def bytes(self) -> int:
-        """What the inputs and outputs of a call take in memory, int48 as 8 bytes."""
+        """Bytes of the inputs and outputs of a call, int48 as 8 bytes."""
         shapes = zip(self.graph.output_tensors, output_shapes(self), strict=True)
         written = sum(int(np.prod(s)) * t.dtype.storage.itemsize for t, s in shapes)
         return written + sum(a.nbytes for a in self.inputs)

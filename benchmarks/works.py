@@ -15,7 +15,7 @@ from benchmarks.layers import Network
 from benchmarks.work import Work
 
 ROOT = Path(__file__).resolve().parents[1]
-# Third-party networks lie beside the repository, where they lie at all.
+# Third-party networks may lie beside the repository.
 _FOLDERS = {"digits": ROOT / "tests" / "data", "corpus": ROOT.parent / "shared" / "corpus"}
 _GENERATED: dict[str, tuple[Callable[[], Network], tuple[int, ...]]] = {
     "resnet8": (networks.resnet8, (1, 32, 256)),
@@ -25,10 +25,10 @@ _GENERATED: dict[str, tuple[Callable[[], Network], tuple[int, ...]]] = {
     "residual-65": (functools.partial(networks.residual, 32), (1, 8)),
     "residual-129": (functools.partial(networks.residual, 64), (8,)),
 }
-# In float32 too, for what tosajax makes of float graphs.
+# These are also measured as float32 graphs.
 _FLOAT = {"resnet8": (1, 32, 256), "mobilenet": (1, 32, 256), "transformer": (32, 256)}
 _FILE_BATCH = 32
-# Contenders that would take minutes: by the batch, and by the layers to compile, that are too many.
+# Contenders that would take minutes, by the batch and by the layers that are too many.
 _LARGE_BATCH = {"Arm": 256, "plain": 256, "JAX f32, XLA depthwise": 256}
 _DEEP = {"IREE": 150, "plain": 150}
 _QUICK = (
@@ -49,11 +49,11 @@ _QUICK = (
 
 
 def select(*, quick: bool, only: Iterable[str]) -> dict[str, Callable[[], Work]]:
-    """What makes each work, by name.
+    """Functions that make the works, by name.
 
     Args:
-      quick: only the works that targets are about, and a few operators.
-      only: names or patterns of names ("conv-*"); all works where there are none.
+      quick: only the works with targets, and a few operators.
+      only: names or patterns of names ("conv-*"); empty for all works.
 
     Raises:
       ValueError: no work has such a name.
@@ -71,12 +71,12 @@ def select(*, quick: bool, only: Iterable[str]) -> dict[str, Callable[[], Work]]
 
 
 def everything() -> dict[str, Callable[[], Work]]:
-    """What makes each work there is on this machine, by name."""
+    """Functions that make the works of this machine, by name."""
     return {**operators.everything(), **_generated(), **_files()}
 
 
 def absent() -> list[str]:
-    """What is left out, for it does not lie on this machine."""
+    """Works left out, as this machine lacks their files."""
     return [f"networks of {name}" for name, folder in _FOLDERS.items() if not folder.is_dir()]
 
 
@@ -136,7 +136,7 @@ def _files() -> dict[str, Callable[[], Work]]:
 
 
 def _load(model: Path, name: str, batch: int) -> Work:
-    """A network of a file, on the examples beside it over and over."""
+    """A network of a file, on the examples beside it, repeated."""
     graph = tosajax.load(model)
     examples = [np.load(p) for p in sorted(model.parent.glob("inputs_*.npy"))]
     inputs = []

@@ -1,4 +1,4 @@
-"""Strict JAX settings for every test, and the path of the oracles."""
+"""Strict JAX settings for every test, and the paths of what tests import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 import jax
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parent)]
+_TESTS = Path(__file__).parent
+sys.path[:0] = [str(_TESTS / "support"), str(_TESTS), str(_TESTS.parent / "tools")]
 # Arm's model starts a debugger at each rejected graph unless told not to.
 os.environ["TOSA_MODEL_NO_BACKTRACE"] = "1"
 # A 64-bit type named outside the int48 scope is a bug, never a silent int32.

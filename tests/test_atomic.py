@@ -1,4 +1,4 @@
-"""Whole files: nothing of a failure is seen, whoever else writes the same path."""
+"""Whole files: a failure leaves nothing behind, whoever else writes the same path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tosajax import atomic
 from tosajax.atomic import replacing
 
-# Each is a process of its own, which imports nothing but the module.
+# Scripts of processes that import only the module.
 _BEGINNING = f"""
 import importlib.util, os, signal, sys
 spec = importlib.util.spec_from_file_location("atomic", {atomic.__file__!r})
@@ -85,7 +85,7 @@ def test_threads_that_write_the_same_path(tmp_path):
 
 @needs_locks
 def test_the_draft_of_a_killed_process_is_removed(tmp_path):
-    """And no other: not one in use, nor a file of another name."""
+    """Drafts in use and files of other names stay."""
     path, other = tmp_path / "a", tmp_path / ".tosajax-notes"
     other.write_text("mine")
     path.write_text("old")

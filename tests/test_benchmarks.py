@@ -1,4 +1,4 @@
-"""The benchmarks measure the same work, notice wrong outputs, and report what they found."""
+"""The benchmarks measure the same work, notice wrong outputs, and report their findings."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ TINY = ("resnet8", "mobilenet", "residual", "transformer")
 
 
 def all_values(work: Work) -> Work:
-    """The work with every int8 tensor as an output too."""
+    """The work with every int8 tensor as an output."""
     tensors = work.graph.tensors
     names = [
         name
@@ -156,7 +156,7 @@ def test_multiplier(scale):
 
 
 def test_plain_operators_agree():
-    """Of each kernel that no network has."""
+    """Each kernel that no network uses."""
     nearest, bilinear = ResizeMode
     int16 = tosajax.DType.INT16
     shape = (2, 6, 5, 3)
@@ -483,7 +483,7 @@ def test_program(tmp_path):
     done = subprocess.run(
         [*command, "--only", "matmul-m1"], capture_output=True, text=True, cwd=ROOT, check=False
     )
-    assert done.returncode == 2, done.stderr  # nothing that targets are about was measured
+    assert done.returncode == 2, done.stderr  # no target was measured
     results = json.loads((tmp_path / "r.json").read_text())
     assert results["works"]["matmul-m1"]["contenders"]["plain"]["agreement"] == "same bits"
     assert (tmp_path / "p.md").read_text() == report.page(results)

@@ -1,4 +1,4 @@
-"""Every snippet and command of the README and of docs/ does what the text says."""
+"""Every snippet and command of the README and of docs/ works as its text claims."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _hifi_guide(names: dict[str, Any], printed: str) -> None:
     assert names["row"].dtype == np.int16
 
 
-# What is left of the snippets of a page, and what they printed.
+# The names that the snippets of a page leave, and their output.
 CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {
     "README.md": _readme,
     "docs/comparing.md": _comparing,
@@ -135,7 +135,7 @@ def test_commands_run(command, tmp_path, monkeypatch, capsys):
 
 
 def test_ci_finds_its_commands():
-    """.ci/run takes these two blocks by their markers."""
+    """.ci/run finds these two blocks by their markers."""
     for marker, word in (("main job", "examples/run_int8_network.py"), ("tests", "pytest")):
         text = (ROOT / "README.md").read_text()
         found = re.search(rf"^<!-- ci: {marker} -->\n```sh\n(.*?)^```$", text, re.S | re.M)

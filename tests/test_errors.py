@@ -1,4 +1,4 @@
-"""Exceptions: each one survives pickling, as it has to on its way out of another process."""
+"""Exceptions: each survives pickling, which brings it out of another process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tosajax.hifi.bench._options import BenchError
 from tosajax.hifi.errors import ErrorCode, Fault, NNLibConfigError, NNLibParamError
 from tosajax.sweep.evaluate import ReadError
 
-# The worker reads its standard input as it is imported, and the command line ends the process.
+# Importing the worker reads standard input; importing the command line ends the process.
 SCRIPTS = ("tosajax.__main__", "tosajax.reference_model._worker")
 
 

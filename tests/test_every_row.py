@@ -1,8 +1,8 @@
 """Every operator and type row: jit is eager, and vmap over any operands is a loop, bit for bit.
 
 The rows of an operator share two programs, so that few are compiled: one of the operator alone,
-one of all its vmaps. Of rows of one kind, floats take turns with operands batched alone, and the
-first is run without `jit`, where every operation is a program.
+one of all its vmaps. Of the float rows of one kind, each batches another operand alone. Only the
+first row of a kind runs without `jit`, where every operation is a program.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tosajax import DType, Graph, lower, spec
 # Data of the graph: nothing is computed.
 COMPUTING = [operator for operator in OPERATORS if operator.inputs]
 
-# XLA fuses a product into a sum, which eager execution rounds by itself.
+# XLA fuses a product into a sum; eager execution rounds the product.
 FUSED = {"DEPTHWISE_CONV2D", "RESIZE"}
-# XLA adds up float products in another order where one of their operands is batched alone.
+# XLA adds float products in another order if one operand alone is batched.
 REORDERED = {"MATMUL": ("a", "b"), "CONV2D": ("weight",), "CONV3D": ("weight",)}
 
 Operands = dict[str, jax.Array]
@@ -42,7 +42,7 @@ def test_operators_that_are_left_out():
 
 
 def _function(graph: Graph) -> Callable[[Operands], tuple[jax.Array, ...]]:
-    """The graph as a function of all operands, constants too."""
+    """The graph as a function of all operands, constants included."""
     fn, params = lower(graph)
     return lambda operands: fn(
         {name: operands[name] for name in params}, *(operands[name] for name in graph.inputs)
@@ -62,12 +62,12 @@ def _kind(graph: Graph) -> tuple[str, str]:
 
 
 def _firsts(kinds: list[tuple[str, str]]) -> list[int]:
-    """Where each kind is first."""
+    """The first row of each kind."""
     return [i for i, kind in enumerate(kinds) if kind not in kinds[:i]]
 
 
 def _batchings(stacked: dict[str, np.ndarray], turn: int, turns: int) -> list[Axes]:
-    """Each operand of this turn that may differ batched alone, and all together."""
+    """The operands to batch alone in this turn, and all together."""
     differ = [name for name, values in stacked.items() if np.any(values[0] != values[-1])]
     alone: list[Axes] = [{n: 0 if n == name else None for n in stacked} for name in differ]
     together: Axes = dict.fromkeys(stacked, 0)
@@ -75,7 +75,7 @@ def _batchings(stacked: dict[str, np.ndarray], turn: int, turns: int) -> list[Ax
 
 
 def _all_batchings(graphs: list[Graph], data: list[dict[str, np.ndarray]]) -> list[list[Axes]]:
-    """Of each row."""
+    """The batchings of each row."""
     kinds = [_kind(graph) for graph in graphs]
     found = []
     for i, (kind, stacked) in enumerate(zip(kinds, data, strict=True)):
@@ -86,7 +86,7 @@ def _all_batchings(graphs: list[Graph], data: list[dict[str, np.ndarray]]) -> li
 
 
 def _pick(stacked: dict[str, np.ndarray], axes: Axes, example: int) -> Operands:
-    """The operands of one example; what is not batched is that of example 0."""
+    """The operands of one example; operands that are not batched come from example 0."""
     return {
         name: to_device(values[0 if axes[name] is None else example])
         for name, values in stacked.items()

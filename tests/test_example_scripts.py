@@ -1,4 +1,4 @@
-"""Every example keeps what it promises, in its quick setting."""
+"""Every example keeps its promises, in its quick setting."""
 
 from __future__ import annotations
 

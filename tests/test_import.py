@@ -14,9 +14,9 @@ import pytest
 
 import tosajax
 
-LIMIT = 0.3  # seconds of processor time beyond importing JAX, whatever else the machine does
+LIMIT = 0.3  # seconds of processor time beyond importing JAX
 RUNS = 3
-# What importing the dependencies brings along is theirs.
+# Modules that the dependencies import belong to them.
 SCRIPT = """
 import json, sys, time
 import jax
@@ -107,7 +107,7 @@ def test_choices_of_help_are_those_of_what_it_does_not_import():
 
 
 def test_public_names():
-    """Lazy names are all there."""
+    """Every lazy name is there."""
     tree = ast.parse(Path(tosajax.__file__).read_text())
     (typed,) = (n for n in tree.body if isinstance(n, ast.If))
     imported = {a.name for n in ast.walk(typed) if isinstance(n, ast.ImportFrom) for a in n.names}

@@ -1,14 +1,12 @@
 """Dependencies point one way, and 64-bit types stay where int48 is.
 
-Read from the source, imports inside functions included, so that nothing hides behind an import
-that happens to run late.
+The tests read the source, imports inside functions included, so no late import can hide.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import inspect
 import re
 import sys
@@ -24,7 +22,7 @@ import tosajax
 PACKAGE = Path(tosajax.__file__).parent
 FILES = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text()) for p in PACKAGE.rglob("*.py")}
 
-# What a part may import of tosajax, itself aside; lowest first.
+# The other parts of tosajax that a part may import; lowest first.
 LAYERS: dict[str, set[str]] = {
     "atomic": set(),
     "dtypes": set(),
@@ -81,14 +79,14 @@ LAYERS: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 
-# What a module or package may import beyond what its part may. No other of its part may import it.
+# Imports of a module or package beyond those of its part. The rest of the part may not import it.
 ON_TOP: dict[str, set[str]] = {
     "hifi.custom": {"builder", "graph"},
     "hifi.to_tosa": {"builder", "graph", "report", "spec"},
     "hifi.training": {"grad"},
 }
 
-# What a distribution is imported as, where not by its own name.
+# The import names of distributions, where the two differ.
 IMPORT_NAMES = {"tosa-tools": "tosa_reference_model", "ai-edge-litert": "ai_edge_litert"}
 
 WIDE = {"int64", "uint64", "float64", "complex128"}
@@ -111,7 +109,7 @@ def _is_in(module: str, package: str) -> bool:
 
 
 def _imports(path: str) -> set[str]:
-    """The modules that a file imports of the package, "tosajax." left out, but for itself."""
+    """The modules of the package that a file imports, without the "tosajax."."""
     found: set[str] = set()
     for node in ast.walk(FILES[path]):
         if isinstance(node, ast.Import):
@@ -218,7 +216,7 @@ def test_no_module_is_hidden():
 
 
 def test_the_map_of_parts():
-    """CONTRIBUTING names every part, and nothing that is not there."""
+    """CONTRIBUTING names every part, and only paths that exist."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `tosajax/")]
     named = {name for row in rows for name in re.findall(r"`tosajax/([^`]*)`", row)}
@@ -228,7 +226,7 @@ def test_the_map_of_parts():
 
 @pytest.mark.parametrize("path", sorted(FILES))
 def test_third_parties(path: str):
-    """Importing needs the dependencies only; functions may import those of extras, but tests'."""
+    """Importing needs the dependencies only; functions may also import extras, except tests'."""
     assert _third_party(_when_imported(FILES[path])) <= _requirements(optional=False)
     assert _third_party(ast.walk(FILES[path])) <= _requirements(optional=True)
 
@@ -251,19 +249,3 @@ def test_only_x64_enables_64_bit_types(path: str):
     texts = {n.value for n in ast.walk(FILES[path]) if isinstance(n, ast.Constant)}
     assert "enable_x64" not in names
     assert "jax_enable_x64" not in texts
-
-
-def test_mutants_are_of_what_is_there():
-    """`tools/mutants.py` changes text that is found once."""
-    spec = importlib.util.spec_from_file_location("mutant_list", ROOT / "tools" / "mutant_list.py")
-    assert spec is not None
-    assert spec.loader is not None
-    listed = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(listed)
-    stale = [
-        (path, old)
-        for path, mutants in listed.MUTANTS.items()
-        for old, _ in mutants
-        if (PACKAGE / path).read_text().count(old) != 1
-    ]
-    assert stale == []

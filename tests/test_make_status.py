@@ -1,31 +1,18 @@
-"""The status page counts what the results hold, and reads routes from graphs."""
+"""The status page counts the results, and reads routes from graphs."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from typing import Any
 
+import make_status
 import numpy as np
 import pytest
-from paths import ROOT
 
 import tosajax
 from tosajax.dtypes import DType
 from tosajax.grad import gradient_rules
-
-TOOL = ROOT / "tools" / "make_status.py"
-
-
-@pytest.fixture(scope="module")
-def tool():
-    spec = importlib.util.spec_from_file_location("make_status", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def graph(
@@ -58,18 +45,18 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize("route", list(GRAPHS))
-def test_route(tool, route):
-    assert tool.route(GRAPHS[route]) == route
+def test_route(route):
+    assert make_status.route(GRAPHS[route]) == route
 
 
-def test_route_names_the_scope_of_64_bit_types(tool):
-    wide = tool.route(graph("MATMUL", INT16, *zeros(INT16), inputs=2, to=INT48))
-    narrow = tool.route(graph("MATMUL", INT8, *zeros(INT8), inputs=2, to=DType.INT32))
+def test_route_names_the_scope_of_64_bit_types():
+    wide = make_status.route(graph("MATMUL", INT16, *zeros(INT16), inputs=2, to=INT48))
+    narrow = make_status.route(graph("MATMUL", INT8, *zeros(INT8), inputs=2, to=DType.INT32))
     assert wide.endswith(", int64")
     assert "int64" not in narrow
 
 
-def test_page(tool, tmp_path, monkeypatch):
+def test_page(tmp_path, monkeypatch):
     tosajax.save(GRAPHS["gather"], tmp_path / "table.tosa")
     tosajax.save(GRAPHS["elementwise"], tmp_path / "add.tosa")
 
@@ -103,7 +90,7 @@ def test_page(tool, tmp_path, monkeypatch):
     monkeypatch.setattr(
         sys, "argv", ["make_status", str(tmp_path / "results.json"), "-o", str(page)]
     )
-    tool.main()
+    make_status.main()
     text = page.read_text()
     assert [line for line in text.splitlines() if line.startswith("| ")][1:] == [
         "| ADD | FP32 -> FP32 | 1/1 |  | Linear | elementwise |",

@@ -1,4 +1,4 @@
-"""Whole networks against Arm's reference model: ours always, the corpus where it is."""
+"""Whole networks against Arm's reference model: ours always, the corpus where it is at hand."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_operators_of_tosa_1_1_are_refused_by_name():
 
 @ours
 def test_figures(name):
-    """The multiply-accumulates that the exporter's statistics give."""
+    """Multiply-accumulates equal the exporter's statistics."""
     meta = json.loads((DATA / name / "meta.json").read_text())
     graph = tosajax.load(OURS[name].model)
     figures = summarize(graph)

@@ -1,7 +1,7 @@
 """Contents of wheel and source distribution, and the versions of JAX that tosajax accepts.
 
-JAX and XLA promise little about some of what tosajax uses: tests here fail where a new version
-lacks it.
+JAX and XLA promise little about some names that tosajax uses: tests here fail where a new version
+lacks one.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _small_loop(x: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 4, lambda _, y: jnp.sin(y), x)
 
 
-# What each pass does to a program, unless it is disabled.
+# The effect of each pass on a program, unless it is disabled.
 PASSES = {
     "cse_barrier_expander": (_barrier, lambda text: "opt-barrier" not in text),
     "small-while-loop-hoisting": (_small_loop, lambda text: "xla_cpu_small_call" in text),
@@ -229,7 +229,7 @@ PASSES = {
 
 @pytest.mark.parametrize("name", PASSES)
 def test_xla_passes_that_are_disabled_exist(name):
-    """XLA ignores the name of a pass that it lacks, and would give other bits."""
+    """XLA ignores the name of a pass that it lacks, and then gives other bits."""
     program, has_run = PASSES[name]
     options: dict[str, str | bool] = {**(compiler_options("cpu") or {})}
     disabled = str(options["xla_disable_hlo_passes"]).split(",")

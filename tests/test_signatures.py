@@ -1,4 +1,4 @@
-"""Each operator is a function with the signature that the table gives."""
+"""Each operator is a function with the signature of its row."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from tosajax import ops
 from tosajax.spec import OPERATORS, REQUIRED, Operator
 
-# Data and state of the graph, and functions of the user; not computations of ours.
+# Data and state of the graph, and functions of the user: we compute nothing.
 NOT_FUNCTIONS = {
     *("CONST", "CONST_SHAPE", "CUSTOM"),
     *("VARIABLE", "VARIABLE_WRITE", "VARIABLE_READ"),
 }
-# Their type is that of the data.
+# These have the type of the data.
 NEVER_TOLD_OUT_TYPE = {"CONST", "VARIABLE_READ"}
 
 FUNCTIONS = [o for o in OPERATORS.values() if o.name not in NOT_FUNCTIONS]

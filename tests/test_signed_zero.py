@@ -1,4 +1,4 @@
-"""Signs of zeros, subnormals, overflow and ties: what the conformance suite does not look at."""
+"""Signs of zeros, subnormals, overflow and ties, which the conformance suite does not check."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tosajax.spec import NanMode
 INF, NAN = np.inf, np.nan
 SIGNED = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, INF, -INF, NAN]
 
-# At -infinity, infinity, -0 and 0; None is a zero of either sign.
+# At -infinity, infinity, -0 and 0; None stands for a zero of either sign.
 AT_LIMITS = {
     "ABS": [INF, INF, 0.0, 0.0],
     "CEIL": [-INF, INF, -0.0, 0.0],
@@ -86,7 +86,7 @@ ARITHMETIC = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply}
 
 @pytest.mark.parametrize(("name", "types"), float_rows(*ARITHMETIC))
 def test_arithmetic_is_of_ieee(name, types):
-    """Every pair of zeros, ones, limits and infinities: exact bits, signs of zeros too."""
+    """Every pair of zeros, ones, limits and infinities: exact bits, signs of zeros included."""
     dtype = _storage(types)
     values = boundaries(dtype)
     values = values[flush(values) == values]
@@ -106,7 +106,7 @@ def test_arithmetic_is_of_ieee(name, types):
 @pytest.mark.parametrize("mode", NanMode)
 @pytest.mark.parametrize(("name", "types"), float_rows("MAXIMUM", "MINIMUM"))
 def test_maximum_and_minimum(name, types, mode):
-    """Zeros are equal, so that either may be the result; of NaN the mode decides."""
+    """Zeros are equal, so either may be the result; for NaN the mode decides."""
     dtype = _storage(types)
     pairs = np.array(list(itertools.product(SIGNED, SIGNED)))
     result = _run(name, *pairs.T.astype(dtype), nan_mode=mode)
@@ -176,7 +176,7 @@ def _order(x: jax.Array) -> jax.Array:
 
 
 def _values(dtype) -> np.ndarray:
-    """Every value of a narrow type; of float32 boundaries and many patterns. NaN left out."""
+    """Every value of a narrow type; boundaries and many patterns of float32; no NaN."""
     if np.dtype(dtype).itemsize < 4:
         values = every_value(dtype)
     else:
@@ -191,7 +191,7 @@ MOVED = rows(*DATA_LAYOUT, where=lambda types: types["in_out_t"].is_float)
 
 @pytest.mark.parametrize(("name", "types"), MOVED)
 def test_moved_values_keep_their_bits(name, types):
-    """Subnormals too: nothing is computed."""
+    """Also subnormals: nothing is computed."""
     values = _values(types["in_out_t"].storage)
     result = jax.jit(DATA_LAYOUT[name])(jnp.asarray(values))
     np.testing.assert_array_equal(bits(result), bits(values))
@@ -203,7 +203,7 @@ def test_signs_of_subnormals(name, types):
     values = _values(dtype)
     result = _run(name, values, *_zeros_of_points(name, dtype))
     expected = np.abs(values) if name == "ABS" else -values
-    # Kept, or flushed to zeros of the result's sign.
+    # Kept, or flushed to zeros with the sign of the result.
     assert_identical(np.where(result == 0, flush(expected), expected), result)
 
 
@@ -212,7 +212,7 @@ FLOAT_CASTS = rows("CAST", where=lambda types: types["in_t"].is_float and types[
 
 @pytest.mark.parametrize(("name", "types"), FLOAT_CASTS)
 def test_casts_round_to_nearest_even(name, types):
-    """Each value of the target, the middles between neighbours, and what is beside a middle."""
+    """Each value of the target, the middles between neighbours, and the floats next to a middle."""
     source, target = types["in_t"].storage, types["out_t"].storage
     step = 2.0 ** -fraction_bits(target)
     finite = _values(target)
@@ -258,7 +258,7 @@ def test_subnormals_of_fp8_are_kept(target):
 
 @pytest.mark.parametrize("dtype", [DType.FP32, DType.FP16, DType.BF16])
 def test_sums_of_signed_zeros(dtype):
-    """A convolution, product of matrices or pool of zeros is zero."""
+    """A convolution, matrix product or pool of zeros is zero."""
     storage = dtype.storage
     zero, point = np.full((1, 2, 2, 1), -0.0, storage), np.zeros(1, storage)
     conv = _run(

@@ -1,7 +1,7 @@
 """Families of integer operators x compositions of transforms, with the user's x64 off and on.
 
-`transform_worker.py` computes the cells, in a process for each setting: here a third of the cases
-of each and, with x64 off, all of int48; everything where the worker runs by itself.
+`transform_worker.py` computes the cells, in a process for each setting. These tests run a third of
+the cases of each and, with x64 off, all of int48; the worker alone runs all of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CELLS = {
     for composition in transform_worker.COMPOSITIONS
 }
 
-# What `fixedpoint/_x64.py` allows on 64-bit types.
+# Operations on 64-bit types that `fixedpoint/_x64.py` allows.
 ARITHMETIC = {
     *("convert_element_type", "add", "sub", "mul", "clamp", "reduce_sum"),
     *("shift_left", "shift_right_arithmetic", "and", "or", "xor", "not"),
@@ -43,9 +43,9 @@ ARITHMETIC = {
 SHAPING = {
     *("broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "split", "concatenate"),
     *("pad", "gather", "copy", "optimization_barrier"),
-    "stop_gradient",  # which jax makes of a cond whose condition is batched
+    "stop_gradient",  # JAX turns a cond with a batched condition into it
 }
-# What holds other programs, each of which is looked at.
+# Primitives that hold other programs, which are searched.
 CALLS = {"jit", "scan", "while", "cond"}
 
 
@@ -61,7 +61,7 @@ def compiled(tmp_path_factory) -> dict[str, str]:
         **os.environ,
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        # Other tests run what LLVM optimizes; here XLA's own passes are enough.
+        # Other tests run LLVM's optimizations; here XLA's own passes are enough.
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }

@@ -1,14 +1,14 @@
 """Runs exactness checks as on a CPU with AVX2 and without AVX-512, under QEMU's emulation.
 
-XLA and its int8 kernels choose their instructions by what the CPU reports, so that a newer machine
-never runs those of an older one.
+XLA and its int8 kernels choose their instructions by the features of the CPU, so a newer machine
+never runs those for an older one.
 
     python tools/check_haswell.py                        # some of the matrix: jit, vmap; minutes
     python tools/check_haswell.py tests/support/transform_worker.py --x64 on       # all of it
     python tools/check_haswell.py -m pytest tests/ops/test_exact_conv.py   # or anything in Python
 
-Needs qemu-x86_64 of version 7.2, the first that knows AVX2, or newer (Debian: qemu-user); the
-environment variable QEMU names it where it is not on the path.
+Needs qemu-x86_64 7.2, the first with AVX2, or newer (Debian: qemu-user); the environment variable
+QEMU names it if it is not on the path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT = [
     "--composition",
     "jit_of_vmap",
 ]
-# What the emulated interpreter finds, so that nobody believes in an emulation that is none.
+# Fails unless the interpreter is really emulated.
 FEATURES = """
 from numpy._core._multiarray_umath import __cpu_features__ as found
 assert found["AVX2"] and not found["AVX512F"], found
@@ -39,7 +39,7 @@ def emulator() -> str:
     names = [os.environ.get("QEMU"), "qemu-x86_64", "qemu-x86_64-static"]
     found = next((path for name in names if name and (path := shutil.which(name))), None)
     if found is None:
-        raise SystemExit("no qemu-x86_64: install qemu-user, or set QEMU to where it is")
+        raise SystemExit("no qemu-x86_64: install qemu-user, or set QEMU to its path")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Prints the polynomials of fixed-point sigmoid, tanh and softmax, and how well they fit.
+"""Prints the polynomials of fixed-point sigmoid, tanh and softmax, and their errors.
 
 The integers are those of `FIXED` in tosajax/hifi/kernels/activations.py. Needs NumPy only:
 
@@ -18,7 +18,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 
 class Fit(NamedTuple):
-    """A polynomial, highest power first, and the most that it is off; integers are Q31."""
+    """A polynomial, highest power first, and its largest error; integers are Q31."""
 
     coefficients: np.ndarray
     error: float
@@ -47,7 +47,7 @@ def exponential(terms: int = 3) -> Fit:
 
 
 def reciprocal(terms: int = 3) -> Fit:
-    """1 / (1 + t) for t in [0, 1]; the error is relative, as Newton's method squares that one."""
+    """1 / (1 + t) for t in [0, 1]; the error is relative, as Newton's method squares it."""
     basis = [np.concatenate([np.zeros(k), [1.0, 1.0]]) for k in range(terms)]
     inner, error = _minimax(np.ones_like, basis)
 
@@ -93,7 +93,7 @@ def _minimax(target: Function, basis: list[np.ndarray]) -> tuple[np.ndarray, flo
 
 
 def _extremes(error: np.ndarray, points: int) -> np.ndarray:
-    """Where `error` is largest between changes of its sign, the `points` that alternate."""
+    """The places of the largest `error` between changes of its sign: `points` that alternate."""
     runs = np.split(np.arange(error.size), np.flatnonzero(np.diff(np.signbit(error))) + 1)
     found = [run[np.argmax(np.abs(error[run]))] for run in runs]
     while len(found) > points:

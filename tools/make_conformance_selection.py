@@ -2,8 +2,9 @@
 
     python tools/make_conformance_selection.py SUITE
 
-SUITE is what `python tests/conformance/run.py --all` has generated below ~/.cache/tosajax, with
-the official seed. Needed when the version of tosa-tools, or what makes a stratum, changes.
+SUITE is the folder that `python tests/conformance/run.py --all` generates below ~/.cache/tosajax,
+with the official seed. Run it when the version of tosa-tools, or the definition of a stratum,
+changes.
 """
 
 from __future__ import annotations

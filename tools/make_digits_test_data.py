@@ -1,8 +1,8 @@
 """Writes tests/data/digits_test: the 540 held-out digits, quantized for et_digits_cnn_a8w8, with
 the outputs of Arm's reference model.
 
-Needs scikit-learn and tosa-tools; run it from the root of the repository. The split is the one
-the network was trained with: a stratified 30 % of the 1,797 images, random_state=0.
+Needs scikit-learn and tosa-tools; run it from the root of the repository. The split is that of the
+network's training: a stratified 30 % of the 1,797 images, random_state=0.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Writes docs/status.md: what passes, by operator and type, and what XLA is given to compute.
+"""Writes docs/status.md: passed tests and XLA's routes, by operator and type.
 
     python tests/conformance/run.py --all --json results.json
     python tools/make_status.py results.json
 
 Nothing in the table is written by hand: conformance is counted from the results, and the route is
-read from the lowered graphs of the tests themselves, so the suite must still be there.
+read from the lowered graphs of the tests, so the suite must still exist.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Row = tuple[str, str]  # operator, element types
 
 # Tests of a row whose graphs are read: kernels may choose by size.
 _GRAPHS_READ = 3
-# Operations of StableHLO that a route is named after, with the name.
+# Operations of StableHLO that name a route, with the name.
 _NAMED = {
     "dot_general": "dot",
     "convolution": "convolution",
@@ -69,12 +69,12 @@ tosajax {tosajax}, jax {jax}, tosa-tools {tosa_tools}; conformance suite of TOSA
 {which}, seed {seed}: {passed} of {count} tests pass.
 
 - **types**: of the first two inputs, shapes aside, then of the outputs; each type once.
-- **positive**, **ERROR_IF**: legal graphs that pass of those in the suite, and illegal graphs that
-  are rejected. An illegal graph may have types or a number of inputs that no legal one has.
-- **gradient**: what `tosajax.differentiable` takes for the derivative; a shadow is the float that
-  an integer was rounded from, and of a float itself.
-- **route**: what XLA is given to compute, read from the StableHLO of tests' graphs. Routes that
-  depend on shapes are separated by a semicolon. "int64" is the scope that int48 needs.
+- **positive**: of the suite's legal graphs, those that pass. **ERROR_IF**: of its illegal graphs,
+  those that are rejected; they may have types or a number of inputs that no legal graph has.
+- **gradient**: the derivative in `tosajax.differentiable`. The shadow of an integer is the float
+  before rounding; the shadow of a float is the float itself.
+- **route**: the operations that XLA gets, read from the StableHLO of tests' graphs. A semicolon
+  separates routes that depend on shapes. "int64" is the scope that int48 needs.
 
 | operator | types | positive | ERROR_IF | gradient | route |
 |---|---|---|---|---|---|
@@ -85,7 +85,7 @@ _GRADIENTS = grad.gradient_rules()
 def main() -> None:
     """Reads the results, writes the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("results", type=Path, help="what tests/conformance/run.py --json wrote")
+    parser.add_argument("results", type=Path, help="from tests/conformance/run.py --json")
     parser.add_argument("-o", "--output", type=Path, default=Path("docs/status.md"))
     options = parser.parse_args()
     text = page(json.loads(options.results.read_text()))
@@ -110,7 +110,7 @@ def types(test: dict[str, Any]) -> str:
 
 
 def route(graph: tosajax.Graph) -> str:
-    """What XLA is given to compute for a graph, most telling first."""
+    """The operations that XLA gets for a graph, the heaviest first."""
     fn, params = tosajax.lower(graph)
     lowered = jax.jit(fn).lower(params, *map(_zeros, graph.input_tensors))
     operations = list(_operations([lowered.compiler_ir("stablehlo").operation]))
@@ -160,7 +160,7 @@ def _share(tests: Sequence[dict[str, Any]]) -> str:
 
 
 def _spread(tests: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    """A few tests from all over a row, those that pass."""
+    """A few passing tests, spread over a row."""
     passing = [test for test in tests if test["status"] == "pass"]
     return passing[:: max(1, -(-len(passing) // _GRAPHS_READ))]
 
@@ -175,7 +175,7 @@ def _zeros(tensor: tosajax.Tensor) -> jax.Array | np.ndarray:
 
 
 def _operations(operations: Iterable[Any]) -> Iterator[Any]:
-    """MLIR operations with all that are inside them."""
+    """MLIR operations, and those inside them."""
     for operation in operations:
         yield operation
         for region in operation.regions:
@@ -184,7 +184,7 @@ def _operations(operations: Iterable[Any]) -> Iterator[Any]:
 
 
 def _title(operation: Any) -> str:
-    """What an operation is called in a route, as "s8 dot"; nothing where it has no name there."""
+    """The name of an operation in a route, as "s8 dot"; "" if it has none."""
     name = _NAMED.get(operation.name.removeprefix("stablehlo."), "")
     if name not in _MULTIPLY:
         return name

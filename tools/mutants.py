@@ -1,80 +1,31 @@
 """Breaks the code on purpose, one small change at a time, and sees whether the tests notice.
 
-python tools/mutants.py [-j 2] [--files checks/conv.py ...]
+python tools/mutants.py [-j 2] [--files checks/conv.py ...] [--sample 20 --seed 7]
 
-Each mutant of `mutant_list.py` is a copy of the package in which one piece of one file is
-replaced. It is killed when the tests of that file fail, which pass without the change. Prints a
-table by file, and the mutants that survive; exits 1 where there is one.
+A mutant is a copy of the package with one change of one function (`mutation/`). Its tests, which
+pass without the change, kill it when they fail. Prints a table by file and the mutants that
+survive; exits 1 if one does.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mutant_list import MUTANTS
+from mutation.listed import MUTANTS
+from mutation.listing import PACKAGE, Mutant, sample, unchanged
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "tosajax"
-SECONDS = 900  # a mutant that loops for ever is noticed, too
+SECONDS = 900  # an endless loop counts as noticed
 
-_EVERY = "tests/checks/test_every_operator.py"
-_ACCUMULATORS = "tests/checks/test_require_accumulators.py"
-_ELEMENTWISE = "tests/checks/test_require_elementwise.py"
-_VALUES = "tests/checks/test_require_values.py"
-# Which tests notice the mutants of a file, beside those that are called like it; "-k" keeps the
-# slow ones to what they are about.
-TESTS = {
-    "runtime/batching.py": ["tests/runtime/test_saved.py"],
-    "checks/__init__.py": [
-        _EVERY,
-        "tests/lowering/test_variables.py",
-        "tests/lowering/test_unpredictable.py",
-    ],
-    "checks/_common.py": [_EVERY, "tests/checks", "-k", "not require"],
-    "checks/call.py": [
-        _EVERY,
-        "tests/lowering/test_control_flow.py",
-        "tests/lowering/test_variables.py",
-    ],
-    "checks/custom.py": ["tests/lowering/test_custom_ops.py"],
-    "checks/data_layout.py": [_EVERY],
-    "checks/fft.py": [_EVERY],
-    "checks/image.py": [_EVERY],
-    "checks/require/_common.py": [
-        *(_ELEMENTWISE, _ACCUMULATORS, "-k"),
-        "arithmetic or (mul_int32 and not many) or digits or rules or matmul or transpose_conv2d",
-    ],
-    "checks/require/activation.py": [_ELEMENTWISE, "-k", "activation or clamp"],
-    "checks/require/conv.py": [_ACCUMULATORS, "-k", "conv or products"],
-    "checks/require/elementwise_binary.py": [
-        _ELEMENTWISE,
-        "-k",
-        "not clamp and not abs and not negate",
-    ],
-    "checks/require/elementwise_unary.py": [_ELEMENTWISE, "-k", "unary or abs or negate"],
-    "checks/require/products.py": [_ACCUMULATORS, "-k", "matmul"],
-    "checks/require/pool.py": [_ACCUMULATORS, "-k", "pool"],
-    "checks/require/reduction.py": [_ACCUMULATORS, "-k", "reduc"],
-    "checks/require/scatter_gather.py": [_VALUES, "-k", "scatter or gather"],
-    "checks/require/type_conversion.py": [_VALUES, "-k", "conversion or cast or rescale"],
-    "checks/variable.py": ["tests/lowering/test_variables.py"],
-    "fixedpoint/saturation.py": ["tests/fixedpoint/test_scale.py", "-k", "saturate"],
-    "fixedpoint/table.py": ["tests/fixedpoint/test_scale.py", "-k", "lookup"],
-    "ops/_platform.py": ["tests/ops/test_platforms.py", "tests/ops/test_onednn.py"],
-}
-
-
-# For the processes that tests start: Python runs it there before anything else.
+# Python runs this first in each process that a test starts.
 _FIND_COPY = """
 import importlib.util, pathlib, sys
 
@@ -89,62 +40,52 @@ sys.meta_path.insert(0, Finder)
 """
 
 
-class Mutant(NamedTuple):
-    """One change: `old` in the file, found once, becomes `new`. By default there is none."""
+class Run(NamedTuple):
+    """Tests on a copy of the package in which some files have another text.
 
-    file: str
-    old: str = ""
-    new: str = ""
+    Args:
+      tests: arguments of pytest.
+      files: their new texts.
+      mutant: the change, if there is one.
+    """
 
-    @property
-    def text(self) -> str:
-        source = (PACKAGE / self.file).read_text()
-        found = source.count(self.old)
-        if self.old and found != 1:
-            raise ValueError(f"{self.file} has {self.old!r} {found} times, expected once")
-        return source.replace(self.old, self.new)
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.old!r} -> {self.new!r}"
+    tests: tuple[str, ...]
+    files: Mapping[str, str]
+    mutant: Mutant | None = None
 
 
 class Outcome(NamedTuple):
-    mutant: Mutant
-    killed: bool
+    """How the tests of a run ended: did one fail, and after how many seconds of CPU."""
+
+    run: Run
+    failed: bool
     seconds: float
 
 
-def tests_of(file: str) -> list[str]:
-    """What pytest is to run for a file: the tests that are called like it come first."""
-    *part, name = file.split("/")
-    test = f"test_{name.removesuffix('.py').strip('_')}.py"
-    own = dict.fromkeys(["/".join(["tests", *part, test]), f"tests/{test}"])
-    return [*(path for path in own if (ROOT / path).exists()), *TESTS.get(file, ())]
-
-
-def run(mutants: Sequence[Mutant], jobs: int) -> Iterator[Outcome]:
-    """Runs the tests of each mutant in a process of its own, several at a time."""
-    running: dict[int, tuple[Mutant, Path, float]] = {}
-    pending = list(reversed(mutants))
+def outcomes(runs: Sequence[Run], jobs: int) -> Iterator[Outcome]:
+    """Does each run in its own process, several at a time; gives them as they end."""
+    running: dict[int, tuple[Run, Path]] = {}
+    pending = list(reversed(runs))
     with tempfile.TemporaryDirectory() as scratch:
         while pending or running:
             while pending and len(running) < jobs:
-                mutant, folder = pending.pop(), Path(scratch) / str(len(pending))
-                running[_start(mutant, folder)] = mutant, folder, time.monotonic()
-            child, status = os.wait()
-            mutant, folder, start = running.pop(child)
+                run, folder = pending.pop(), Path(scratch) / str(len(pending))
+                running[_start(run, folder)] = run, folder
+            child, status, used = os.wait4(-1, 0)
+            run, folder = running.pop(child)
             shutil.rmtree(folder)
-            yield Outcome(mutant, status != 0, time.monotonic() - start)
+            yield Outcome(run, status != 0, used.ru_utime + used.ru_stime)
 
 
-def _start(mutant: Mutant, folder: Path) -> int:
-    """Starts a process that ends with the status of the tests, on a copy with the change."""
-    shutil.copytree(PACKAGE, folder / "tosajax")
-    (folder / "tosajax" / mutant.file).write_text(mutant.text)
+def _start(run: Run, folder: Path) -> int:
+    """Starts a process that exits with the status of the tests."""
+    shutil.copytree(PACKAGE, folder / "tosajax", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in run.files.items():
+        (folder / "tosajax" / name).write_text(text)
     child = os.fork()
     if child == 0:
         try:
-            os._exit(_test(folder, tests_of(mutant.file)))
+            os._exit(_test(folder, run.tests))
         finally:
             os._exit(1)
     return child
@@ -155,12 +96,11 @@ def _test(folder: Path, tests: Sequence[str]) -> int:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)
-    os.chdir(ROOT)
+    os.chdir(PACKAGE.parent)
     sys.path.insert(0, str(folder))
     (folder / "sitecustomize.py").write_text(_FIND_COPY)
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     sys.dont_write_bytecode = True
     import pytest
 
@@ -169,51 +109,70 @@ def _test(folder: Path, tests: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the mutants that the command line names, and prints the table."""
     parser = argparse.ArgumentParser(
         description="Breaks the code on purpose, and sees whether the tests notice."
     )
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--files", nargs="+", default=list(MUTANTS), help="checks/conv.py ...")
+    parser.add_argument("--files", nargs="+", metavar="FILE", help="checks/conv.py ...")
+    parser.add_argument("--sample", type=int, metavar="N", help="N other changes, at random")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
     options = parser.parse_args(arguments)
-    mutants = [Mutant(file, *change) for file in options.files for change in MUTANTS[file]]
-    for mutant in mutants:
-        compile(mutant.text, mutant.file, "exec")
+    files = {mutant.file for mutant in MUTANTS}
+    if unknown := set(options.files or ()) - files:
+        parser.error(f"no mutants of {', '.join(sorted(unknown))}")
+    chosen = [mutant for mutant in MUTANTS if mutant.file in (options.files or files)]
+    if options.sample:
+        chosen = sample(chosen, options.sample, options.seed)
+    runs = [Run(mutant.tests, {mutant.file: mutant.text}, mutant) for mutant in chosen]
     _import_once()
-    for outcome in run([Mutant(file) for file in options.files], options.jobs):
-        if outcome.killed:
-            command = " ".join(["pytest", *map(repr, tests_of(outcome.mutant.file))])
+    _expect_to_pass(chosen, options.jobs)
+    return _report(runs, options.jobs)
+
+
+def _expect_to_pass(mutants: Sequence[Mutant], jobs: int) -> None:
+    """Runs the tests on the files as mutants write them, but without a change."""
+    files: dict[tuple[str, ...], dict[str, str]] = {}
+    for mutant in mutants:
+        files.setdefault(mutant.tests, {})[mutant.file] = unchanged(mutant.file)
+    for outcome in outcomes([Run(tests, files[tests]) for tests in files], jobs):
+        if outcome.failed:
+            command = " ".join(["pytest", *map(repr, outcome.run.tests)])
             raise SystemExit(f"fails without any change: {command}")
-    start, survivors = time.monotonic(), []
-    killed = dict.fromkeys(options.files, 0)
-    for number, (mutant, dead, seconds) in enumerate(run(mutants, options.jobs), 1):
-        killed[mutant.file] += dead
-        survivors += [] if dead else [mutant]
-        word = "killed" if dead else "SURVIVES"
-        print(f"{number}/{len(mutants)} {word} in {seconds:.0f} s: {mutant}", flush=True)
-    _print_table(killed, time.monotonic() - start)
+
+
+def _report(runs: Sequence[Run], jobs: int) -> int:
+    survivors, killed, total = [], Counter[str](), 0.0
+    for number, (run, failed, seconds) in enumerate(outcomes(runs, jobs), 1):
+        assert run.mutant is not None
+        total += seconds
+        if failed:
+            killed[run.mutant.file] += 1
+        else:
+            survivors.append(run.mutant)
+        word = "killed" if failed else "SURVIVES"
+        print(f"{number}/{len(runs)} {word} in {seconds:.0f} s: {run.mutant}", flush=True)
+    _print_table(Counter(name for run in runs for name in run.files), killed)
+    print(f"{total:.0f} s of CPU")
     for mutant in survivors:
         print(f"survives: {mutant}")
     return 1 if survivors else 0
 
 
+def _print_table(mutants: Counter[str], killed: Counter[str]) -> None:
+    width = max(map(len, mutants), default=4)
+    print(f"\n{'file':{width}}  mutants  killed")
+    for file, count in mutants.items():
+        print(f"{file:{width}}  {count:7}  {killed[file]:6}")
+    print(f"{'all':{width}}  {mutants.total():7}  {killed.total():6}")
+
+
 def _import_once() -> None:
-    """Imports what every child needs, so that each starts with it; no JAX backend starts."""
+    """Imports for all children at once; no JAX backend starts."""
     import jax  # noqa: F401
     import ml_dtypes  # noqa: F401
     import numpy  # noqa: F401
     import pytest  # noqa: F401
-
-
-def _print_table(killed: dict[str, int], seconds: float) -> None:
-    width = max(map(len, killed))
-    print(f"\n{'file':{width}}  mutants  killed")
-    for file, count in killed.items():
-        print(f"{file:{width}}  {len(MUTANTS[file]):7}  {count:6}")
-    total = sum(len(MUTANTS[file]) for file in killed)
-    print(f"{'all':{width}}  {total:7}  {sum(killed.values()):6}")
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = used.ru_utime + used.ru_stime
-    print(f"{seconds:.0f} s, and {cpu:.0f} s of CPU with the runs without a change")
 
 
 if __name__ == "__main__":

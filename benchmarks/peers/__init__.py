@@ -1,1 +1,1 @@
-"""Other programs for the same work. Each is imported only when it is asked to do one."""
+"""Other programs for the same work. Each is imported at its first work."""

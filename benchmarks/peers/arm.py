@@ -1,6 +1,6 @@
 """Contender: Arm's reference model, by the Python binding of tosa-tools.
 
-The binding does many images in one call as quickly as the executable, and one image more quickly.
+The binding is as fast as the executable for many images in one call, and faster for one.
 """
 
 from __future__ import annotations

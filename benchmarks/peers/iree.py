@@ -1,6 +1,6 @@
-"""Contender: IREE on this processor, from the graph as MLIR text that tosa-tools writes."""
+"""Contender: IREE on this processor, from MLIR text that tosa-tools writes."""
 
-# What peers consist of need not be installed.
+# The packages of peers may be missing.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Its convolutions rescale in float32, so outputs may be some steps off those of TOSA.
 """
 
-# What peers consist of need not be installed.
+# The packages of peers may be missing.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.layers import (
 from benchmarks.peers.quiet import silent
 from benchmarks.work import DoesNotApply, Run, Work
 
-# The versions of operators that know int8, and scales by channel.
+# Versions of operators with int8, and with scales by channel.
 _VERSIONS = {
     "ADD": 2,
     "AVERAGE_POOL_2D": 2,
@@ -41,7 +41,7 @@ _VERSIONS = {
     "SOFTMAX": 2,
     "TRANSPOSE": 2,
 }
-_LAST_OF_A_BYTE = 127  # stands for all later operators where readers are old
+_LAST_OF_A_BYTE = 127  # old readers see it for all later operators
 
 
 def prepare(work: Work, *, threads: int) -> Run:

@@ -1,10 +1,10 @@
 """Contender: onnxruntime on this processor, on an ONNX model written from the layers, or MATMUL.
 
-Activations are uint8, 128 more than those of TOSA: with int8 it is several times slower on
+Activations are uint8, 128 more than those of TOSA: onnxruntime is several times slower with int8 on
 processors without AMX. QLinearConv rescales in float32, so outputs may be some steps off.
 """
 
-# What peers consist of need not be installed.
+# The packages of peers may be missing.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def network_model(network: Network, batch: int) -> Any:
 
 
 def _as_tosa(output: np.ndarray) -> np.ndarray:
-    """An output with channels last, int8 where it is uint8; int32 as it is."""
+    """An output with channels last; int8 for uint8, int32 unchanged."""
     if output.dtype != np.uint8:
         return output
     signed = (output ^ np.uint8(128)).view(np.int8)

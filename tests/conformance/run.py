@@ -1,4 +1,4 @@
-"""Runs Arm's conformance suite of TOSA on tosajax, and judges by Arm's own checker.
+"""Runs Arm's conformance suite of TOSA on tosajax; Arm's own checker judges.
 
     python tests/conformance/run.py                  # a stratified selection
     python tests/conformance/run.py --all            # the whole suite
@@ -60,7 +60,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--selection", action="store_true", help="the committed one; the default")
+    which.add_argument("--selection", action="store_true", help="the committed one (default)")
     which.add_argument("--all", action="store_true", help="the whole suite")
     add("--suite", type=Path, metavar="DIR", help="take the tests from this suite as it is")
     add("--seed", type=int, default=suite_generate.OFFICIAL_SEED, help="42 is the official one")
@@ -87,7 +87,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _tests(options: argparse.Namespace) -> list[SuiteTest]:
-    """The tests to run, generated where they are not yet."""
+    """The tests to run; generates those that are missing."""
     names = None if options.all else _of_type(suite_tests.selection(), options.test_type)
     suite = options.suite
     if suite is None:
@@ -110,7 +110,7 @@ def _of_type(names: Iterable[str], test_type: str) -> list[str]:
 
 
 def _fits(name: str, options: argparse.Namespace) -> bool:
-    """Whether a test is wanted, by its name: a whole suite takes long to read."""
+    """Whether a test is wanted, by its name, as reading a whole suite takes long."""
     return (
         (options.operators is None or suite_generate.owner(name).upper() in options.operators)
         and (options.filter is None or options.filter.search(name) is not None)
@@ -138,7 +138,7 @@ def _run(tests: Sequence[SuiteTest], options: argparse.Namespace) -> list[dict[s
 
 
 def record(test: SuiteTest, outcome: Outcome) -> dict[str, Any]:
-    """What the result file holds of a test."""
+    """The entry of a test in the result file."""
     return {
         "test": test.name,
         "operator": test.operator,
@@ -174,7 +174,7 @@ def print_table(records: Iterable[dict[str, Any]]) -> None:
 
 
 def print_failures(records: Iterable[dict[str, Any]]) -> None:
-    """The tests that did not pass, with the reason; not more than fit on a few screens."""
+    """Prints failed tests with the reason; no more than fit on a few screens."""
     failures = [r for r in records if r["status"] != "pass"]
     for r in failures[:_FAILURES_SHOWN]:
         print(f"\n{r['status']}: {r['test']}\n    {_short(r['message'])}")
@@ -211,7 +211,7 @@ def _result(
 
 
 def write_json(file: Path, content: dict[str, Any]) -> None:
-    """Writes a file that is whole, or not there."""
+    """Writes a whole file, or none."""
     part = file.with_name(f".{file.name}.{os.getpid()}")
     part.write_text(json.dumps(content, indent=1) + "\n")
     part.replace(file)

@@ -2,10 +2,10 @@
 
 The generator lists all tests of an operator, selects some by a configuration, and builds those;
 the data of a test comes from a hash of the seed and its own name. So a few tests, built alone,
-have the bits that they have in the whole suite, and cost only the listing beside.
+have the same bits as in the whole suite, and cost only the listing beside.
 
-A suite is a folder with one folder for each operator, moved there when complete, so that a run
-that was broken off goes on where it stopped.
+A suite is a folder with one folder for each operator, moved there when complete, so an interrupted
+run resumes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from typing import Any
 import suite_processes
 
 TOSA_VERSION = "1.0.2"
-# The only seed with ERROR_IF tests: the official selection has their names, which have shapes.
+# The only seed with ERROR_IF tests: the official selection lists their names, which contain shapes.
 OFFICIAL_SEED = 42
 TEST_TYPES = ("both", "positive", "negative")
 
 
 def cache_folder(seed: int, test_type: str, names: Collection[str] | None) -> Path:
-    """Where a suite is kept: below $TOSAJAX_CACHE, or ~/.cache/tosajax."""
+    """The folder of a suite, below $TOSAJAX_CACHE or ~/.cache/tosajax."""
     root = Path(os.environ.get("TOSAJAX_CACHE") or Path.home() / ".cache" / "tosajax")
     parts = [TOSA_VERSION, f"seed{seed}"]
     if test_type != "both":
@@ -55,7 +55,7 @@ def tools_folder() -> Path:
 
 @functools.cache
 def configuration() -> dict[str, dict[str, Any]]:
-    """What tosa-tools' configuration says of the tests of each operator of TOSA 1.0."""
+    """tosa-tools' configuration of the tests of each operator of TOSA 1.0."""
     content = json.loads((tools_folder() / "conformance" / "cts-config_v1.0.json").read_text())
     content.pop("$comment")
     return {name: entry for name, entry in content.items() if is_of_1_0(entry)}
@@ -71,7 +71,7 @@ def is_of_1_0(entry: dict[str, Any]) -> bool:
 
 
 def operators() -> list[str]:
-    """The operators that have tests, in lower case; the ones that take longest come first."""
+    """The operators that have tests, in lower case; the slowest first."""
     return sorted(configuration(), key=lambda name: ("conv" not in name, name))
 
 
@@ -111,7 +111,7 @@ def generate(
       progress: called with a line of text now and then.
 
     Raises:
-      RuntimeError: the generator failed, or does not make a test that `names` has.
+      RuntimeError: the generator failed, or did not make a test of `names`.
     """
     suite.mkdir(parents=True, exist_ok=True)
     missing = [
@@ -134,7 +134,7 @@ def _generate_operator(
 ) -> int:
     """Generates one operator, in a process of its own; returns the number of tests."""
     wanted = None if names is None else {name for name in names if owner(name) == operator}
-    # Imported here: these packages have names as common as `generator`, and set up logging.
+    # Imported here: these packages have common names such as `generator`, and set up logging.
     from conformance import tosa_verif_conformance_generator as official
 
     logging.disable(logging.WARNING)
@@ -179,7 +179,7 @@ def _command(operator: str, build: Path, output: Path, seed: int, test_type: str
 def _build(
     command: Sequence[str], names: Collection[str] | None
 ) -> tuple[Sequence[str], int, str, str]:
-    """What the official generator runs as a command for each batch, without a new interpreter."""
+    """Does the official generator's command for a batch, without a new interpreter."""
     from generator import tosa_test_gen, tosa_test_select
     from generator import tosa_verif_build_tests as build
 

@@ -1,7 +1,7 @@
 """Judges outputs as the official checker does: by its library, against its reference model.
 
-The reference model computes floats in float64 and, where the tolerance of an element depends on
-the size of the terms, the same once more on absolute values.
+The reference model computes floats in float64. Where the tolerance of an element depends on the
+size of its terms, it computes a second time, on absolute values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FLOAT64 = 99
 
 
 class JudgeError(Exception):
-    """No verdict: the reference model failed, or gave something unexpected."""
+    """No verdict: the reference model failed, or had an unexpected output."""
 
 
 class Judge:
@@ -56,7 +56,7 @@ class Judge:
         self._verify.restype = ctypes.c_bool
 
     def objections(self, test: SuiteTest, outputs: Sequence[np.ndarray]) -> list[str]:
-        """What is wrong with the outputs of a legal graph; nothing when the test passes.
+        """The faults of the outputs of a legal graph; none when the test passes.
 
         Raises:
           JudgeError: there is no verdict.
@@ -89,7 +89,7 @@ class Judge:
             capture_output=True,
             text=True,
             check=False,
-            # Else it starts a debugger on itself where a graph is illegal.
+            # Otherwise it starts a debugger on itself for an illegal graph.
             env={**os.environ, "TOSA_MODEL_NO_BACKTRACE": "1"},
         )
         if done.returncode != 0:
@@ -136,7 +136,7 @@ def _tensor(name: str, array: np.ndarray, code: int) -> _CTensor:
 
 
 def _form(test: SuiteTest, name: str, output: np.ndarray) -> list[str]:
-    """What is wrong with the type or the shape of an output."""
+    """The fault of an output's type or shape."""
     wanted = test.compliance["tensors"][name]
     storage = DType[wanted["data_type"]].storage
     if output.dtype != storage:
@@ -157,7 +157,7 @@ def _load(file: Path, dtype: DType) -> np.ndarray:
 
 
 def _furthest(output: np.ndarray, reference: np.ndarray) -> str:
-    """How many elements differ from the reference, and the one that differs most."""
+    """The number of elements that differ from the reference, and the one that differs most."""
     got, want = (np.atleast_1d(a).astype(np.float64) for a in (output, reference))
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.where((got == want) | (np.isnan(got) & np.isnan(want)), 0, np.abs(got - want))
@@ -169,5 +169,5 @@ def _furthest(output: np.ndarray, reference: np.ndarray) -> str:
 
 
 def _memory() -> str | None:
-    """A folder in memory for the reference's outputs, where there is one."""
+    """A folder in memory for the reference's outputs, if the machine has one."""
     return "/dev/shm" if os.path.isdir("/dev/shm") else None

@@ -1,4 +1,4 @@
-"""Applies a function to tasks in processes, so that a crash or a hang ends nothing but itself."""
+"""Applies a function to tasks in processes: a crash or a hang ends only its own."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import Generic, TypeVar
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# A process that has used more makes room for a new one: XLA keeps all that it has compiled.
+# A process that has used more is replaced: XLA keeps all that it has compiled.
 _MEMORY_LIMIT_KIB = 3 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Lost:
-    """What comes of a task whose process died, or was killed at the time limit."""
+    """The result of a task whose process died, or was killed at the time limit."""
 
     reason: str  # "crash" or "timeout"
     message: str
@@ -111,8 +111,8 @@ class _Worker(Generic[Task, Result]):
 
 
 def _serve(connection: Connection, function: Callable[[Task], Result], log: str) -> None:
-    """The life of a worker: says that it is ready, then answers tasks with results."""
-    # What libraries write: the last words of a process that crashes.
+    """A worker: sends that it is ready, then answers tasks with results."""
+    # Output of libraries: the last words of a process that crashes.
     words = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(words, 1)
     os.dup2(words, 2)

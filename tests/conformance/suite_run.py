@@ -1,4 +1,4 @@
-"""Runs tests: an implementation gives outputs or raises, the judge says what that is worth."""
+"""Runs tests: an implementation gives outputs or raises, and the judge decides."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATUSES = (
     "crash",  # the process ended
     "wrongly_accepted",  # an illegal graph ran
     "unsupported",  # tosajax.UnsupportedError
-    "internal",  # there is no verdict: a fault of the runner or of the reference
+    "internal",  # no verdict: a fault of the runner or of the reference
 )
 
 Implementation = Callable[[SuiteTest], Sequence[np.ndarray]]
@@ -34,12 +34,12 @@ Implementation = Callable[[SuiteTest], Sequence[np.ndarray]]
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of a test.
+    """The outcome of a test.
 
     Args:
       status: one of STATUSES.
       message: why it did not pass, or how an illegal graph was rejected.
-      seconds: what the implementation took, where it came to an end.
+      seconds: of the implementation, if it ended.
     """
 
     status: str
@@ -68,7 +68,7 @@ def run_all(
     jobs: int = 1,
     limit: float = 300.0,
 ) -> Iterator[tuple[SuiteTest, Outcome]]:
-    """Runs tests, those with most work first, so that none is left at the end.
+    """Runs tests; those with most work first, so that none runs alone at the end.
 
     Args:
       tests: any order.
@@ -76,7 +76,7 @@ def run_all(
       jobs: number of processes.
       limit: seconds for one test, its reference included.
     """
-    # One thread a process: the processes are the parallelism. XLA reads it when it starts.
+    # One thread for each process, as many processes run. XLA reads this when it starts.
     os.environ["NPROC"] = "1"
     ordered = sorted(tests, key=lambda test: -test.work)
     work = functools.partial(run, implementation=implementation)
@@ -109,7 +109,7 @@ def run(test: SuiteTest, implementation: Implementation) -> Outcome:
 
 
 def _of_exception(test: SuiteTest, error: Exception, seconds: float) -> Outcome:
-    """Only a TosaError rejects a graph; any other exception is a fault, on illegal graphs too."""
+    """Only a TosaError rejects a graph; other exceptions are faults, even on an illegal graph."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     message = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
     if isinstance(error, tosajax.UnsupportedError):

@@ -1,4 +1,4 @@
-"""Generated conformance tests: where they lie, and what each is about."""
+"""Generated conformance tests: their files and their subjects."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import numpy as np
 from tosajax.dtypes import DType
 
 _SELECTION = Path(__file__).with_name("selection.txt")
-# Parts of a test's name that say how an operator works, not on what: NaN and resize modes,
-# rounding, RESCALE's scale32, per_channel, input_unsigned and output_unsigned, the branch taken.
+# Parts of a test's name for the operator's mode, not its operands: NaN and resize modes, rounding,
+# RESCALE's scale32, per_channel, input_unsigned and output_unsigned, the branch taken.
 _VARIANT = re.compile("mode[A-Z]|rm[A-Z]|round(True|False)|(sc|pc|iu|ou|cond)[01]")
 # Elements of the inputs times elements of the outputs: enough to see faults, little enough to run.
 _WELL_SIZED = 10_000**2
@@ -103,14 +103,14 @@ class SuiteTest:
 
     @property
     def stratum(self) -> tuple[object, ...]:
-        """What legal tests have in common of which the selection holds one."""
+        """Common to legal tests of which the selection holds one."""
         variant = tuple(part for part in self.folder.name.split("_") if _VARIANT.fullmatch(part))
         dynamic = "tosa-ext-dynamic" in self.extensions
         types = self.input_types[:2], self.output_types, self.accumulators
         return self.operator, *types, self.modes, self.generators, variant, dynamic
 
     def inputs(self, types: Sequence[DType]) -> list[np.ndarray]:
-        """The inputs in the storage types of these element types; files hold some as raw bytes."""
+        """The inputs in the storage of these element types; files hold some as raw bytes."""
         files = self.description["ifm_file"]
         return [
             np.load(self.folder / file, allow_pickle=False).view(dtype.storage)
@@ -124,7 +124,7 @@ class SuiteTest:
 
 
 def find(suite: Path, names: Collection[str] | None = None) -> list[SuiteTest]:
-    """The tests of a suite, of whole ones made by the official generator too, by name.
+    """The tests of a suite by name; also of whole suites of the official generator.
 
     Raises:
       FileNotFoundError: the suite lacks one of `names`.
@@ -136,7 +136,7 @@ def find(suite: Path, names: Collection[str] | None = None) -> list[SuiteTest]:
 
 
 def select(tests: Iterable[SuiteTest]) -> list[SuiteTest]:
-    """All ERROR_IF tests, and of each stratum of the others the test whose size suits best."""
+    """All ERROR_IF tests, and from each stratum of the others the test of the best size."""
     strata: dict[tuple[object, ...], list[SuiteTest]] = {}
     chosen = []
     for test in tests:

@@ -1,4 +1,4 @@
-"""The conformance runner can fail, and its selection is what it says."""
+"""The conformance runner can fail, and its selection is as documented."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import wrong_implementations as wrong
 
 # Whole operators, quick to generate: one with floats and modes, one of integers.
 OPERATORS = ("clamp", "clz")
-# Operators that no graph of one operator can use in a wrong way.
+# Operators for which no graph of one operator is illegal.
 WITHOUT_RULES = {"const", "identity"}
-# The types that configuration and test names speak of.
+# Types in configurations and test names.
 SHORT_NAMES = {
     "bool": "b",
     "int4": "i4",
@@ -119,7 +119,7 @@ def test_processes_that_end_or_hang_are_replaced(tests):
 
 
 def test_one_test_that_does_not_pass_fails_the_run(suite, tmp_path):
-    """All pass but one, a legal graph that is said to break a rule."""
+    """All pass but one: a legal graph, labelled as breaking a rule."""
     copy = shutil.copytree(suite, tmp_path / "suite")
     chosen = [t for t in suite_tests.find(copy) if t.operator == "CLZ"]
     file = next(t for t in chosen if t.error_if is None).folder / "desc.json"
@@ -181,7 +181,7 @@ def test_selection_is_stratified(tests):
 
 @pytest.mark.parametrize("operator", suite_generate.operators())
 def test_selection_has_every_type_and_kind(operator):
-    """By the configuration of the generator, which the strata are not made from."""
+    """By the configuration of the generator, from which the strata do not come."""
     names = [n for n in suite_tests.selection() if suite_generate.owner(n) == operator]
     types = {word for name in names for part in name.split("_") for word in part.split("x")}
     kinds = {suite_generate.type_of(name) for name in names}

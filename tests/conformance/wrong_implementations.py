@@ -1,4 +1,4 @@
-"""Implementations that are wrong, each in one way, to see that the runner notices."""
+"""Implementations with one fault each, which the runner has to notice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def one_element_off(test: SuiteTest) -> list[np.ndarray]:
 
 
 def accepts_all(test: SuiteTest) -> list[np.ndarray]:
-    """Zeros of the right types and shapes, for illegal graphs too."""
+    """Zeros of the right types and shapes, even for illegal graphs."""
     details = test.description["test_details"]
     return [
         np.zeros([max(size, 0) for size in shape], DType[dtype].storage)
@@ -51,7 +51,7 @@ def no_output(test: SuiteTest) -> list[np.ndarray]:
 
 
 def raises_value_error(test: SuiteTest) -> list[np.ndarray]:
-    """What a fault in a shape computation looks like; TosaError is a ValueError as well."""
+    """Raises as a fault in a shape computation does; TosaError is also a ValueError."""
     raise ValueError("shapes do not fit")
 
 

@@ -1,7 +1,7 @@
-"""What is attacked: by each kind, how a case is made of randomness, and what is done with it.
+"""The kinds of attacks: how each makes a case at random, and runs it.
 
-`make_<kind>` gives files by name; `run_<kind>` reads them from a folder, and ends or raises one of
-REFUSALS. Whatever else comes is a finding.
+`make_<kind>` gives files by name; `run_<kind>` reads them from a folder, and returns or raises one
+of REFUSALS. Everything else is a finding.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Finding(Exception):
 
 
 class Refused(Exception):
-    """Something said what is wrong, other than by an exception of ours."""
+    """A refusal that is not one of our exceptions."""
 
 
 def check_graph(graph: Graph) -> None:
@@ -104,7 +104,7 @@ def _with_scales() -> Graph:
 
 
 def run_scales(folder: Path) -> None:
-    """Scales of another content are left out with a warning."""
+    """Scales for other content are left out with a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         graph = tosajax.load(folder / "x.tosa")
@@ -120,7 +120,7 @@ def make_edit(random: Random) -> Files:
     case = growth.grow(random)
     for _ in range(random.choice([1, 2, 3])):
         _, case = edits.apply(random, case)
-    # What no file can hold is refused by the writer, or by the rules.
+    # The writer or the rules refuse a graph that no file can hold.
     try:
         return {"x.tosa": files.to_bytes(case.graph)}
     except (ValueError, OverflowError):
@@ -156,7 +156,7 @@ def make_tjx(random: Random) -> Files:
 
 
 def run_tjx(folder: Path) -> None:
-    """What is read has to run, or to refuse its inputs."""
+    """A program that loads has to run, or to refuse its inputs."""
     saved = tosajax.load_executable(folder / "x.tjx")
     inputs = [np.zeros(t.shape or (), t.dtype.storage) for t in saved.inputs]
     saved(*inputs)
@@ -180,7 +180,7 @@ def make_store(random: Random) -> Files:
 
 
 def run_store(folder: Path) -> None:
-    """A store that is not one may say so by any ValueError that names the file."""
+    """A broken store may raise any ValueError that names the file."""
     path = folder / "x.jsonl"
     try:
         rows = Store(path).read()
@@ -245,7 +245,7 @@ run_model = run_array
 
 def _command(argv: list[str]) -> None:
     """A command ends with a status and at most one line of error."""
-    # Commands import it at their first call.
+    # Commands import this at their first call.
     from tosajax import cli
 
     out, err = io.StringIO(), io.StringIO()

@@ -89,13 +89,13 @@ def of_json(random: Random, content: bytes) -> bytes:
         document = _changed(random, document)
     text = json.dumps(document)
     if random.random() < 0.05:
-        # Deeper than any reader that calls itself goes.
+        # Deeper than recursive readers can go.
         text = text.replace("1", "[" * 100_000 + "]" * 100_000, 1)
     return text.encode(errors="surrogatepass")
 
 
 def _changed(random: Random, value: Any) -> Any:
-    """A copy that is changed at one place below."""
+    """A copy, changed at one place below."""
     if isinstance(value, dict) and value and random.random() < 0.93:
         key = random.choice(sorted(value))
         rest = {k: v for k, v in value.items() if k != key}
@@ -151,7 +151,7 @@ def of_zip(random: Random, content: bytes) -> bytes:
             _add_bomb(archive, name)
     result = packed.getvalue()
     if kind >= 0.95:
-        # The lowest bit of the flags, in the directory at the end and at the member: encrypted.
+        # The lowest bit of the flags, in the directory and at the member: encrypted.
         for start, at in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
             place = result.find(start) + at
             result = result[:place] + bytes([result[place] | 1]) + result[place + 1 :]
@@ -159,7 +159,7 @@ def of_zip(random: Random, content: bytes) -> bytes:
 
 
 def _add_bomb(archive: zipfile.ZipFile, name: str) -> None:
-    """A second member of the name, the one that readers see, of very many zeros."""
+    """A second member of the name, which readers prefer, of very many zeros."""
     info = zipfile.ZipInfo(name)
     info.compress_type = zipfile.ZIP_DEFLATED
     with warnings.catch_warnings(action="ignore"), archive.open(info, "w") as member:

@@ -3,10 +3,10 @@
     python tests/fuzz/run.py --seconds 60 --seed 7 -j 2 --out /tmp/findings
     python tests/fuzz/run.py --seed 7 --only json --index 1234   # one case again
 
-Every case has to be read, or refused by an error that says why (FormatError, TosaError,
-UnsupportedError, or one line and an exit status of a command), within 2 s of processor time (6 s
-where XLA compiles) and 500 MB. Prints each kind of finding once, with the line that repeats it;
-`--out` keeps the files of every one. Exits 1 when there is a finding.
+Every case has to be read, or refused with a reason (FormatError, TosaError, UnsupportedError, or
+one line and an exit status of a command), within 2 s of processor time (6 s if XLA compiles) and
+500 MB. Prints each kind of finding once, with the command that repeats it; `--out` keeps the files
+of all findings. Exits 1 if there is one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fuzz.worker import KINDS, Result, Worker
 
 
 class Tally:
-    """What came of all cases so far; shared by threads."""
+    """The results of all cases so far; shared by threads."""
 
     def __init__(self, seed: int, out: Path | None) -> None:
         self._seed, self._out, self._lock = seed, out, threading.Lock()
@@ -38,7 +38,7 @@ class Tally:
         self.places: Counter[str] = Counter()
 
     def add(self, kind: str, index: int, result: Result) -> None:
-        """Counts a result; prints a finding of a kind that is new."""
+        """Counts a result; prints the first finding of a kind."""
         with self._lock:
             self.outcomes[kind, result.outcome] += 1
             if result.outcome != "finding":
@@ -60,7 +60,7 @@ def _keep(folder: Path, result: Result) -> None:
 
 
 def attack(cases: Iterator[tuple[str, int]], seed: int, jobs: int, tally: Tally) -> None:
-    """Tries cases until there are none left."""
+    """Tries cases until none is left."""
     lock = threading.Lock()
 
     def work() -> None:
@@ -85,7 +85,7 @@ def attack(cases: Iterator[tuple[str, int]], seed: int, jobs: int, tally: Tally)
 def cases(
     kinds: Iterable[str], start: int, count: int, seconds: float
 ) -> Iterator[tuple[str, int]]:
-    """The kinds in turn, with the index of each case, for so long and so many of each."""
+    """The kinds in turn, with the index of each case, up to a time and a count of each."""
     end = time.monotonic() + seconds
     for index in range(start, start + count):
         for kind in kinds:
@@ -119,8 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=60.0, help="stop after that (60)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=sys.maxsize, help="cases of each kind")
-    parser.add_argument("--only", choices=KINDS, nargs="+", help="these kinds alone")
-    parser.add_argument("--index", type=int, help="this case alone")
+    parser.add_argument("--only", choices=KINDS, nargs="+", help="only these kinds")
+    parser.add_argument("--index", type=int, help="only this case")
     parser.add_argument("-j", "--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=None, help="folder for the files of findings")
     return parser

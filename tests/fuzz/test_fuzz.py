@@ -1,4 +1,4 @@
-"""A few of the attacks that `run.py` has many of, and that the fuzzer notices what is wrong."""
+"""A few attacks, of which `run.py` runs many; and the fuzzer notices faults."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A process that tries cases one after another, within bounds of time and memory.
 
-The bounds stand for what a case adds: processor time, and memory beyond that of the process when
-the case began. Address space is bounded more widely, as each thread that XLA starts takes some. Of
-a process that dies or never answers, its owner says so.
+The bounds are for one case: its processor time, and the memory it adds to the process. Address
+space has a wider bound, as each thread of XLA takes some. The owner of a process that dies or never
+answers reports the finding.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# What is attacked, and for how many seconds of processor time at most; more where XLA may compile.
+# The kinds, with the most seconds of processor time; more if XLA may compile.
 KINDS = {"tosa": 2, "json": 2, "scales": 2, "edit": 2, "tjx": 6, "store": 2, "array": 6, "model": 2}
 _BYTES = 500 << 20
 _ADDRESSES = 4 << 30
-_SILENCE = 90.0  # seconds after which a worker that does not answer is ended
-_FAREWELL = 10.0  # seconds after which one that is no longer asked is ended
+_SILENCE = 90.0  # seconds after which a silent worker is ended
+_FAREWELL = 10.0  # seconds that a worker has to end
 _CASES = 500  # of one process
 
 
 class Result(NamedTuple):
-    """What came of a case: "read", "refused", or "finding", with where it came from."""
+    """The result of a case: "read", "refused", or "finding", with its place."""
 
     outcome: str
     why: str = ""
@@ -41,7 +41,7 @@ class Result(NamedTuple):
 
 
 class Worker:
-    """Tries cases in a process of its own, which is made anew where one dies."""
+    """Tries cases in a process of its own, and replaces one that dies."""
 
     def __init__(self) -> None:
         self._left = 0
@@ -49,7 +49,7 @@ class Worker:
         self._pipe: Any = None
 
     def attack(self, kind: str, seed: int, index: int) -> Result:
-        """The result of a case; findings include that the process died of it."""
+        """The result of a case; the death of the process is a finding."""
         if not self._left:
             self.close()
             self._start()
@@ -68,7 +68,7 @@ class Worker:
         return Result("finding", why, f"{kind}: {why}")
 
     def close(self) -> None:
-        """Ends the process, which ends by itself when nobody asks any more."""
+        """Ends the process: without its pipe it ends by itself."""
         if self._process is not None:
             self._pipe.close()
             self._process.join(_FAREWELL)
@@ -86,12 +86,12 @@ class Worker:
 
 
 class _TooLong(BaseException):
-    """No reader takes it for one of its own errors."""
+    """A limit; no reader takes it for one of its own errors."""
 
 
 def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(EOFError, BrokenPipeError):  # nobody asks any more
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the owner closed the pipe
         while True:
             pipe.send(tuple(attack(*pipe.recv())))
 
@@ -99,7 +99,7 @@ def _serve(pipe: Connection) -> None:
 def attack(kind: str, seed: int, index: int) -> Result:
     """Makes a case and tries it, in this process."""
     seconds = KINDS[kind]
-    # Late: the parent, which has KINDS from here, needs no XLA.
+    # Imported late: the parent imports KINDS from here, and needs no XLA.
     from fuzz import attacks
 
     make, run = (getattr(attacks, f"{verb}_{kind}") for verb in ("make", "run"))
@@ -113,7 +113,7 @@ def attack(kind: str, seed: int, index: int) -> Result:
             for file, content in files.items():
                 (folder / file).write_bytes(content)
             began, before = time.process_time(), _resident("VmRSS")
-            Path("/proc/self/clear_refs").write_text("5")  # the peak is from here on
+            Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
             with _bounded(seconds):
                 run(folder)
             outcome = Result("read")
@@ -131,7 +131,7 @@ def attack(kind: str, seed: int, index: int) -> Result:
 
 
 def _refusal(kind: str, error: Exception) -> Result:
-    """An error of ours is right where it says something, in a line that can be read."""
+    """An error of ours must have a message in one readable line."""
     text = str(error)
     if not text.strip() or len(text) > 20_000:
         why = f"{type(error).__name__} of {len(text)} characters"
@@ -173,7 +173,7 @@ def _why(error: BaseException) -> str:
 
 
 def _place(kind: str, error: BaseException) -> str:
-    """The kind of error and the innermost function of tosajax that it came through."""
+    """The kind of error and the innermost function of tosajax in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [f for f in frames if "/tosajax/" in f.filename and "/tests/" not in f.filename]
     last = ours[-1] if ours else frames[-1]

@@ -1,8 +1,8 @@
 """Arm's reference model as an oracle, by its executable.
 
-The executable takes some milliseconds, knows every element type, computes floats in float64, and
-gives the sum of magnitudes that error bounds are relative to; its Python binding does none of the
-last three, and takes the whole process with it when it crashes.
+The executable takes some milliseconds, has every element type, computes floats in float64, and
+gives the sum of magnitudes for error bounds. The Python binding lacks the types, the float64 and
+the sums, and a crash of it ends the whole process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REQUIREMENTS = {"test_requirements": {"bounds_file_required": True}}
 
 
 class Status(enum.IntEnum):
-    """What the model says of a graph, by its exit status."""
+    """The model's verdict on a graph, by its exit status."""
 
     VALID = 0
     UNPREDICTABLE = 1
@@ -37,7 +37,7 @@ class Status(enum.IntEnum):
 
 
 class Outcome(NamedTuple):
-    """What the model made of a graph; arrays by tensor name, none unless the graph is valid."""
+    """The model's result for a graph; arrays by tensor name, none unless the graph is valid."""
 
     status: Status
     outputs: dict[str, np.ndarray]
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
 
 
 def is_installed() -> bool:
-    """Whether tosa-tools is there."""
+    """Whether tosa-tools is installed."""
     try:
         return bool(importlib.metadata.files("tosa-tools"))
     except importlib.metadata.PackageNotFoundError:
@@ -57,7 +57,7 @@ def run(graph: Graph, inputs: Mapping[str, np.ndarray], *, precise: bool = False
     """Runs a graph at level 8K.
 
     Args:
-      graph: legal or not, of a form that a file can hold.
+      graph: legal or not, in a form that a file can hold.
       inputs: by tensor name, in the element type's storage.
       precise: computes in float64, gives float64 outputs, and bounds.
 
@@ -76,7 +76,7 @@ def run(graph: Graph, inputs: Mapping[str, np.ndarray], *, precise: bool = False
         try:
             outputs = _read(graph, folder, "out")
         except FileNotFoundError:
-            # A graph whose nodes wait for each other ends without an error and without a result.
+            # With a cycle in the graph the model ends without an error and without a result.
             return Outcome(Status.CRASH, {}, {}, f"no outputs: {message}")
         return Outcome(status, outputs, _read(graph, folder, "bounds_out") if precise else {}, "")
 
@@ -113,13 +113,13 @@ def _execute(folder: Path, precise: bool) -> tuple[Status, str]:
     if done.returncode == Status.UNPREDICTABLE and "ERROR_IF() fails" in done.stderr:
         return Status.ERROR, message  # the status is that of the first check that failed
     if done.returncode < 0 and "REQUIRE() fails" in message:
-        return Status.UNPREDICTABLE, message  # some operators abort where others go on
+        return Status.UNPREDICTABLE, message  # some operators abort, others continue
     known = done.returncode in tuple(Status)[:3]
     return Status(done.returncode) if known else Status.CRASH, message
 
 
 def _shorten(text: str) -> str:
-    """Messages without the notes on file versions that every run starts with."""
+    """Messages without the notes on file versions at the start of every run."""
     lines = text.strip().splitlines()
     return "\n".join(x for x in lines if x and "serializer version" not in x and "SerLib" not in x)
 

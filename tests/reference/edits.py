@@ -24,12 +24,12 @@ _OPERATORS = [o for o in spec.OPERATORS.values() if o.inputs and o.chapter != "c
 
 
 def apply(random: Random, case: Case) -> tuple[str, Case]:
-    """A random edit of the graph: its name, and the case with inputs that fit what it declares."""
+    """A random edit of the graph: its name, and the case with inputs that fit the edited graph."""
     while True:
         edit = random.choice(EDITS)
         try:
             graph = edit(random, case.graph)
-        except IndexError:  # earlier edits left nothing that it could choose from
+        except IndexError:  # earlier edits left it no choice
             continue
         if graph is not None and graph != case.graph:
             rng = np.random.default_rng(random.getrandbits(32))
@@ -38,7 +38,7 @@ def apply(random: Random, case: Case) -> tuple[str, Case]:
 
 
 def _input(rng: np.random.Generator, tensor: Tensor, case: Case) -> np.ndarray:
-    """Elements for an input: those it had, as an input or a constant, where they still fit."""
+    """Elements for an input: the former ones, of an input or a constant, if they still fit."""
     shape = tensor.shape or ()
     old = case.inputs.get(tensor.name, case.graph.tensors[tensor.name].values)
     if old is not None and old.shape == shape and old.dtype == tensor.dtype.storage:
@@ -100,7 +100,7 @@ def change_constant_length(random: Random, graph: Graph) -> Graph | None:
 
 
 def make_input(random: Random, graph: Graph) -> Graph | None:
-    """A constant becomes an input of the graph, which EXT-DYNAMIC allows, but not for shapes."""
+    """A constant becomes an input of the graph: EXT-DYNAMIC allows that, except for shapes."""
     found = [n for n in graph.nodes if n.op in spec.CONSTANT_OPERATORS]
     if not found:
         return None
@@ -169,7 +169,7 @@ def swap_operands(random: Random, graph: Graph) -> Graph | None:
 
 
 def replace_operand(random: Random, graph: Graph) -> Graph | None:
-    """Reads another tensor, perhaps one that comes later, or the node's own output."""
+    """The node reads another tensor, perhaps a later one or its own output."""
     other = random.choice(sorted(graph.tensors))
     return _with_operands(random, graph, lambda names, at: [*names[:at], other, *names[at + 1 :]])
 

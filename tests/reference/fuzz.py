@@ -2,10 +2,10 @@
 
     python tests/reference/fuzz.py --graphs 2000 --seed 7 -j 2 --out /tmp/differences
 
-Every graph is judged as it is and after some random edits (`--edits`, 2 by default). Prints what
-was covered and every disagreement that `known.py` does not explain, each of which is also written
-to the folder of `--out`: the graph, or the one node, as a `.tosa` file with its inputs. Exits 1
-when there is one.
+Every graph is judged unchanged and after some random edits (`--edits`, 2 by default). Prints the
+coverage and every disagreement that `known.py` does not explain. The folder of `--out` gets the
+graph, or the one node, of each disagreement as a `.tosa` file with its inputs. Exits 1 if there is
+one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEPT = 50  # graphs whose compiled programs stay in memory
 
 
 class Result(NamedTuple):
-    """What one graph and its edits came to."""
+    """The result of one graph and its edits."""
 
     operators: Counter[str]
     types: Counter[str]
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after that")
     parser.add_argument("--edits", type=int, default=2, help="edits of each graph")
     parser.add_argument("-j", "--jobs", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=None, help="folder for what differs")
+    parser.add_argument("--out", type=Path, default=None, help="folder for graphs that differ")
     return parser
 
 

@@ -1,8 +1,8 @@
 """Random legal graphs, grown operator by operator, predictable by construction.
 
-A growing graph knows a range for every integer tensor, and for floats that are finite for sure, so
-that operands can be chosen that no REQUIRE of the specification forbids: sums that fit, divisors
-other than 0, indices in range.
+A growing graph keeps a range for every integer tensor, and for floats that are certainly finite.
+The ranges serve to choose operands that meet every REQUIRE of the specification: sums that fit,
+divisors other than 0, indices in range.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Grow = Callable[["Growth", Operator, TypeRow, "Value"], None]
 
 
 def _grower(operator: Operator) -> Grow | None:
-    """How a graph grows by an operator: a function of its name, or of its chapter."""
+    """The function that grows a graph by an operator: of its name, or of its chapter."""
     own, common = (f"grow_{name}" for name in (operator.name.lower(), operator.chapter))
     return getattr(operators, own, None) or getattr(operators, common, None)
 
 
-# Constants come as operands of others; subgraphs, variables and custom operators do not grow.
+# Constants grow as operands of others; subgraphs, variables and custom operators do not.
 OPERATORS = tuple(
     op
     for op in spec.OPERATORS.values()
@@ -96,7 +96,7 @@ def grow(random: Random) -> Case:
 
 
 def _without_unread(graph: Graph, inputs: dict[str, np.ndarray]) -> Case:
-    """Leaves out constants and inputs that no node reads, which neither of the two looks at."""
+    """Leaves out constants and inputs that no node reads, as neither program reads them."""
     used = {name for node in graph.nodes for name in node.inputs} | {*graph.outputs}
     graph = dataclasses.replace(
         graph,
@@ -133,7 +133,7 @@ def _subject(operator: Operator) -> str:
 
 
 def _accepting(dtype: DType) -> Iterator[tuple[Operator, list[TypeRow]]]:
-    """Operators with those of their rows that take this type; conversions several times."""
+    """Operators with their rows that take this type; conversions several times."""
     for operator in OPERATORS:
         rows = [r for r in operator.types if r.types[_subject(operator)] is dtype]
         times = _CONVERSIONS if operator.chapter == "type_conversion" else 1
@@ -185,7 +185,7 @@ class Growth:
             dims[dims.index(max(dims))] -= 1
         return tuple(dims)
 
-    # Tensors that are there.
+    # Tensors of the graph.
 
     def recent(self) -> Value:
         """A tensor, likelier a late one."""
@@ -265,7 +265,7 @@ class Growth:
         return self.values[-len(outputs)]
 
     def finite(self, value: Value, low: float, high: float) -> Value:
-        """The float tensor, by way of a CLAMP unless it is within these bounds and no NaN."""
+        """The float tensor, through a CLAMP unless it has these bounds and no NaN."""
         if value.low is not None and low <= value.least and value.most <= high:
             return value
         number = value.dtype.storage.type

@@ -1,8 +1,8 @@
-"""Compares what tosajax and Arm's model make of one graph.
+"""Compares the results of tosajax and of Arm's model for one graph.
 
-Tensors that integers alone lead to must be equal in the whole graph. The error of floats would add
-up along it, so every other node is judged by itself: Arm's model computes it in float64 on the
-operands that tosajax had there, and the result must be within the bound of its operator.
+Tensors computed from integers alone must be equal in the whole graph. Errors of floats would add up
+along the graph, so every other node is judged by itself: Arm's model computes it in float64 on the
+operands of tosajax, and the result must be within the bound of its operator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tosajax.spec import ResizeMode, RoundingMode
 
 Arrays = dict[str, np.ndarray]
 
-# Errors that are allowed, by operator; operators that are not here are exact.
+# Allowed errors by operator; other operators are exact.
 _BOUNDS: dict[str, Callable[..., np.ndarray]] = {
     "ADD": elementwise.units(0.5),
     "CAST": elementwise.units(0.5),
@@ -45,13 +45,13 @@ _BOUNDS: dict[str, Callable[..., np.ndarray]] = {
     "SUB": elementwise.units(0.5),
     "TANH": elementwise.tanh_bound,
 }
-# Operators that move elements keep every bit, of subnormals and signed zeros too.
+# Operators that move elements keep every bit, also of subnormals and signed zeros.
 _MOVING = ("data_layout", "data_nodes", "scatter_gather", "elementwise_ternary")
 _DOT_PRODUCTS = ("conv", "fft", "products")
 
 
 class Kind(enum.Enum):
-    """What the two disagree on."""
+    """The subject of a disagreement."""
 
     RESULT = "results differ"
     ONLY_TOSAJAX = "only tosajax rejects"
@@ -60,7 +60,7 @@ class Kind(enum.Enum):
 
 
 class Difference(NamedTuple):
-    """One disagreement: what is wrong, and the node, None for the graph as a whole."""
+    """One disagreement: its text, and the node, None for the whole graph."""
 
     kind: Kind
     why: str
@@ -68,7 +68,7 @@ class Difference(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came of a case; a graph that is not valid for Arm's model has nothing to compare."""
+    """The result of a case; a graph that Arm's model rejects has nothing to compare."""
 
     status: arm.Status
     differences: list[Difference]
@@ -84,9 +84,9 @@ def judge(case: Case) -> Verdict:
 
 
 def judge_ends(case: Case) -> list[Difference]:
-    """Compares a graph that gives only what no node reads with one that gives every tensor.
+    """Compares a graph whose outputs no node reads with one that outputs every tensor.
 
-    The fewer tensors a program has to give, the more XLA joins what computes them.
+    The fewer outputs a program has, the more XLA fuses.
     """
     read = {name for node in case.graph.nodes for name in node.inputs}
     ends = tuple(name for name in case.graph.outputs if name not in read)
@@ -97,12 +97,12 @@ def judge_ends(case: Case) -> list[Difference]:
 
 
 def judge_edited(case: Case) -> Verdict:
-    """Compares a graph that may be illegal: both reject it, or both accept it and agree on it."""
+    """Compares a graph that may be illegal: both must reject it, or accept it and agree."""
     values, findings = _try(case)
     try:
         theirs = arm.run(case.graph, case.inputs)
     except (ValueError, OverflowError) as error:
-        # No file holds such a graph; it stays to see that tosajax rejects it.
+        # No file can hold this graph; tosajax must reject it.
         rejected = Difference(Kind.ONLY_ARM, f"no file holds the graph: {error}")
         return Verdict(arm.Status.ERROR, [rejected] if values is not None else _failures(findings))
     if values is not None:
@@ -112,24 +112,24 @@ def judge_edited(case: Case) -> Verdict:
 
 
 def _try(case: Case) -> tuple[Arrays | None, list[Difference]]:
-    """Every tensor of a case, or else why there is none."""
+    """Every tensor of a case, or the reason why there is none."""
     try:
         return run(case), []
     except tosajax.TosaError as error:
         found = (f"{f.label}: {f.message}" for f in error.report.errors)
         return None, [Difference(Kind.ONLY_TOSAJAX, why) for why in dict.fromkeys(found)]
     except Exception as error:
-        # What a rule should have caught before.
+        # A rule should have caught this before.
         return None, [Difference(Kind.FAILURE, f"{type(error).__name__}: {error}")]
 
 
 def _failures(found: list[Difference]) -> list[Difference]:
-    """What is wrong even where both reject a graph."""
+    """Faults that count even if both reject a graph."""
     return [d for d in found if d.kind is Kind.FAILURE]
 
 
 def _disagreements(graph: Graph, values: Arrays, theirs: arm.Outcome) -> list[Difference]:
-    """How results differ where Arm's model has some, none where it calls them unpredictable."""
+    """Differences from results of Arm's model; none if it calls them unpredictable."""
     if theirs.status is arm.Status.UNPREDICTABLE:
         return []
     if theirs.status is not arm.Status.VALID:
@@ -143,7 +143,7 @@ def _disagreements(graph: Graph, values: Arrays, theirs: arm.Outcome) -> list[Di
 
 
 def _has_open_zero_point(graph: Graph) -> bool:
-    """Whether the number of a zero point is known only when the graph runs."""
+    """Whether the value of a zero point is known only when the graph runs."""
     return any(
         argument.name.endswith("_zp") and graph.tensors[name].values is None
         for node in graph.nodes
@@ -161,7 +161,7 @@ def run(case: Case) -> Arrays:
 
 
 def exact_tensors(graph: Graph) -> set[str]:
-    """The tensors that have one right value in the whole graph: no float led to them."""
+    """The tensors that have one right value: none is computed from a float."""
     exact = set(graph.inputs)
     for node in graph.ordered_nodes():
         kinds = {graph.tensors[name].dtype.is_float for name in (*node.inputs, *node.outputs)}
@@ -173,7 +173,7 @@ def exact_tensors(graph: Graph) -> set[str]:
 
 
 def only(graph: Graph, node: Node, values: Mapping[str, np.ndarray]) -> Case:
-    """A graph of one node with the operands that it has in another: constants stay constants."""
+    """A graph of one node, with its operands in another graph; constants stay constants."""
     names = dict.fromkeys(node.inputs)
     inputs = tuple(n for n in names if graph.tensors[n].values is None)
     constants = [n for n in graph.nodes if n.op in spec.CONSTANT_OPERATORS]
@@ -183,7 +183,7 @@ def only(graph: Graph, node: Node, values: Mapping[str, np.ndarray]) -> Case:
 
 
 def _unequal(graph: Graph, exact: set[str], ours: Arrays, theirs: Arrays) -> Iterator[Difference]:
-    """The first node of every chain that goes wrong in the whole graph."""
+    """The first wrong node of every chain in the whole graph."""
     wrong: set[str] = set()
     for node in graph.ordered_nodes():
         if node.op in spec.CONSTANT_OPERATORS:
@@ -196,7 +196,7 @@ def _unequal(graph: Graph, exact: set[str], ours: Arrays, theirs: Arrays) -> Ite
 
 
 def _has_negative_shift(node: Node, values: Arrays) -> bool:
-    """Whether a MUL is unpredictable for a reason that Arm's model does not look at."""
+    """Whether a MUL is unpredictable for a reason that Arm's model does not check."""
     return node.op == "MUL" and bool((values[node.inputs[-1]] < 0).any())
 
 
@@ -211,7 +211,7 @@ def _is_equal(ours: np.ndarray, theirs: np.ndarray) -> bool:
 def _describe(
     name: str, ours: np.ndarray, theirs: np.ndarray, wrong: np.ndarray | None = None
 ) -> str:
-    """Which elements are wrong, by default those that are not equal."""
+    """The wrong elements in words; by default those that are not equal."""
     if ours.shape != theirs.shape:
         return f"{name} has shape {ours.shape}, expected {theirs.shape}"
     places = np.argwhere(ours != theirs if wrong is None else wrong)
@@ -233,7 +233,7 @@ def _out_of_bounds(graph: Graph, exact: set[str], values: Arrays) -> Iterator[Di
         and not exact.issuperset(node.outputs)
         and not _is_unchecked(Call(node, graph.tensors), values)
     ]
-    # Arm's model computes bounds for floats, and does not know every integer operator there.
+    # In this mode Arm's model computes bounds for floats, and lacks some integer operators.
     for bounded in (False, True):
         chosen = [node for node in nodes if _has_bounds(graph, node) is bounded]
         if chosen:
@@ -241,7 +241,7 @@ def _out_of_bounds(graph: Graph, exact: set[str], values: Arrays) -> Iterator[Di
 
 
 def _is_unchecked(call: Call, values: Arrays) -> bool:
-    """Whether an INEXACT_ROUND is unpredictable, which Arm's model notices in other modes only."""
+    """Whether an INEXACT_ROUND is unpredictable; Arm's model checks that in other modes only."""
     if call.node.attributes.get("rounding_mode") is not RoundingMode.INEXACT_ROUND:
         return False
     operands = (call.input, call.multiplier, call.shift, call.input_zp)
@@ -282,7 +282,7 @@ def _wrong_nodes(
 
 
 class Reference(NamedTuple):
-    """What Arm's model computes in float64, from operands as they are or with subnormals as 0."""
+    """Arm's results in float64, from unchanged operands or with subnormals as 0."""
 
     expected: np.ndarray
     magnitude: np.ndarray  # the result for the magnitudes of the operands
@@ -297,7 +297,7 @@ def _reference(
 
 
 def side_by_side(cases: list[Case]) -> Case:
-    """One graph of several that share no tensor, the names of each behind its number."""
+    """One graph of several that share no tensor; each number precedes the names of its graph."""
     inputs: dict[str, np.ndarray] = {}
     outputs: list[str] = []
     tensors: dict[str, Tensor] = {}
@@ -342,7 +342,7 @@ def _operands(node: Node, values: Arrays) -> list[list[np.ndarray]]:
 
 
 def _wrong(call: Call, name: str, result: np.ndarray, references: list[Reference]) -> str | None:
-    """What is wrong with a result, if anything; it may fit either reference."""
+    """The fault of a result, if any; a result may fit either reference."""
     if _is_dot_product(call, result):
         return _wrong_dot_product(call, name, result, references)
     expected = references[0].expected
@@ -383,7 +383,7 @@ def _numbers(bits: np.ndarray, dtype: DType, unsigned: bool) -> np.ndarray:
 
 
 def _is_open(call: Call, reference: Reference) -> np.ndarray | bool:
-    """Where a product leaves the type's range on the way: the order of factors is not given."""
+    """Where a partial product may leave the type's range: the order of factors is open."""
     if call.node.op != "REDUCE_PRODUCT":
         return False
     factors = np.abs(float_bounds.widen(reference.operands[0]))
@@ -404,7 +404,7 @@ def _bound(call: Call, dtype: np.dtype, reference: Reference) -> np.ndarray | fl
         least = float_bounds.normal_min(dtype)
         return np.maximum(np.abs(reference.expected), least) * growth
     if op == "RESIZE" and call.mode is ResizeMode.BILINEAR:
-        # Far stricter than the 0.6% of the specification: two interpolations and a rounding.
+        # Two interpolations and a rounding: far stricter than the specification's 0.6%.
         largest = np.max(np.abs(wide[0]), where=np.isfinite(wide[0]), initial=0.0)
         return float_bounds.absolute_bound(dtype, largest, 1.0)
     return _BOUNDS[op](dtype, reference.expected, *wide) if op in _BOUNDS else 0.0
@@ -442,7 +442,7 @@ def _wrong_dot_product(
 
 
 def _settled(call: Call, result: np.ndarray, reference: Reference) -> np.ndarray:
-    """The result, but the reference itself where that says nothing about it."""
+    """The result, replaced by the reference where the reference leaves it open."""
     if call.operator.chapter == "fft":
         settled = _is_angle_error(result, reference)
     elif call.node.op == "AVG_POOL2D":
@@ -456,10 +456,10 @@ def _settled(call: Call, result: np.ndarray, reference: Reference) -> np.ndarray
 
 
 def _is_angle_error(result: np.ndarray, reference: Reference) -> np.ndarray:
-    """Where a reference is off by as much as its own sines are.
+    """Where a reference has the error of its own sines.
 
-    In float64 the sine of a multiple of pi is not 0, so that products that should vanish stay as
-    1e-16 of the largest input, in the reference and in its bound.
+    In float64 the sine of a multiple of pi is not 0, so products that should vanish leave 1e-16 of
+    the largest input, in the reference and in its bound.
     """
     wide = np.stack([float_bounds.widen(x) for x in reference.operands])
     with np.errstate(all="ignore"):
@@ -470,7 +470,7 @@ def _is_angle_error(result: np.ndarray, reference: Reference) -> np.ndarray:
 def _accumulator(call: Call, out: DType) -> DType:
     if "acc_type" in call.node.attributes:
         return call.acc_type
-    # Only REDUCE_SUM adds up in another type than that of its result, and has no attribute.
+    # Only REDUCE_SUM adds in another type than that of its result without an attribute.
     rows = (r.types for r in call.operator.types if r.types.get("in_out_t") is out)
     found = next(rows, {}).get("acc_t", out)
     assert isinstance(found, DType)
@@ -478,7 +478,7 @@ def _accumulator(call: Call, out: DType) -> DType:
 
 
 def _length(call: Call) -> int:
-    """How many products each element adds up ("Floating-Point Operator Test Data")."""
+    """The number of products in each element ("Floating-Point Operator Test Data")."""
     match call.node.op:
         case "CONV2D" | "CONV3D" | "TRANSPOSE_CONV2D":
             return math.prod(call.weight.shape[1:])

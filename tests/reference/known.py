@@ -1,7 +1,7 @@
-"""Differences that are known: why tosajax and Arm's model may disagree on a graph.
+"""Known differences: why tosajax and Arm's model may disagree on a graph.
 
-Each rule is as narrow as the difference it explains; what no rule explains is a defect of one of
-the two. Sections are those of the specification, TOSA 1.0.1.
+Each rule is as narrow as its difference; a difference without a rule is a defect of one of the two.
+Sections are those of the specification, TOSA 1.0.1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from reference.judge import Difference, Kind
 
 
 class Rule(NamedTuple):
-    """Explains the differences of a kind whose text matches from its start."""
+    """Explains the differences of a kind whose text matches the start of its pattern."""
 
     kind: Kind
     pattern: str
@@ -63,7 +63,7 @@ _RULES = (
         r"scatter\.shape: values_out ",
         "Arm's model does not compare the shapes of SCATTER's values_in and values_out",
     ),
-    # Type rows that 1.0 does not have; Arm's model does not ask a file for its version.
+    # Type rows that 1.0 lacks; Arm's model does not check the version of a file.
     Rule(
         Kind.ONLY_TOSAJAX,
         r"cast\.types: types are input (FP32, output BOOL|BOOL, output FP32),",
@@ -84,13 +84,13 @@ _RULES = (
         r"reduce_\w+\.arguments: output has shape ",
         "Arm's model checks a reduction's output along the axis only",
     ),
-    # EXT-DYNAMIC makes zero points inputs, whose numbers no rule can see before the graph runs.
+    # EXT-DYNAMIC makes zero points inputs, whose values no rule can check before the graph runs.
     Rule(
         Kind.ONLY_ARM,
         r"with a run-time zero point, ERROR: ERROR_IF\(\) fails.*[Zz]ero ?point (must be |not 0)",
         "Arm's model rejects a zero point by its number when the graph runs",
     ),
-    # Nothing says in which order the operators of a graph are listed.
+    # The specification leaves the order of a graph's operators open.
     Rule(
         Kind.ONLY_ARM,
         r"CRASH: .*unique_ptr.*get\(\) != pointer",
@@ -105,7 +105,7 @@ _RULES = (
 
 
 def reason(difference: Difference) -> str | None:
-    """Why the two disagree, or None where that is not known."""
+    """Why the two disagree; None if unknown."""
     for rule in _RULES:
         if rule.kind is difference.kind and re.match(rule.pattern, difference.why, re.DOTALL):
             return rule.reason

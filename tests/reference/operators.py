@@ -1,7 +1,7 @@
-"""How a graph grows by each operator: by `grow_` and its name, or else its chapter.
+"""Growing a graph by each operator: `grow_` and its name, or else its chapter.
 
-Each takes the growing graph, the operator, the type row, and the tensor to grow from, and chooses
-the other operands and the attributes so that the graph stays legal and predictable.
+Each function takes the growing graph, the operator, the type row, and the tensor to grow from. It
+chooses the other operands and the attributes so that the graph stays legal and predictable.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _largest(value: Value, zero_point: int = 0) -> int:
 
 
 def _zero_point(g: Growth, dtype: DType) -> tuple[Value, int]:
-    """A zero point, 0 but for int8, and its number."""
+    """A zero point, 0 except for int8, and its value."""
     number = g.random.choice([0, -128, 127, 1, g.random.randint(-128, 127)])
     number = number if dtype is DType.INT8 else 0
     return g.hold([number], dtype), number
@@ -86,7 +86,7 @@ def _pool_window(g: Growth, x: Value) -> dict[str, Any]:
 
 
 def _divisor(g: Growth, span: int) -> int:
-    """A stride that takes a window exactly over a span."""
+    """A stride whose last window ends exactly at the end of a span."""
     return g.random.choice([n for n in range(1, max(span, 3) + 1) if span % n == 0])
 
 
@@ -293,7 +293,7 @@ def grow_mul(g: Growth, operator: Operator, row: TypeRow, x: Value) -> None:
     shift, low, high = 0, None, None
     if x.dtype is _INT32:
         shift = g.random.choice([0, 0, 1, 2, 30, 31, 32, 33, 62, 63, g.random.randint(0, 63)])
-        # Without a shift the low bits of the product count, whatever the others are.
+        # Without a shift only the low bits of the product count.
         most = (_INT32.maximum << shift) // max(_largest(x), 1)
         low, high = (
             (-min(most, -_INT32.minimum), min(most, _INT32.maximum)) if shift else (None,) * 2
@@ -309,7 +309,7 @@ def grow_mul(g: Growth, operator: Operator, row: TypeRow, x: Value) -> None:
 
 
 def grow_pow(g: Growth, operator: Operator, row: TypeRow, x: Value) -> None:
-    """Of a base of at least 0, and an exponent above 0 where the base may be 0."""
+    """A base of at least 0, and an exponent above 0 if the base may be 0."""
     base = g.random.choice([0.0, 2.0**-3, 1.0])
     wide = float_bounds.normal_max(x.dtype.storage)
     x = g.finite(x, base, g.random.choice([1.0, 16.0, wide]))
@@ -351,7 +351,7 @@ def grow_negate(g: Growth, operator: Operator, row: TypeRow, x: Value) -> None:
 
 
 def _above_minimum(g: Growth, x: Value) -> Value:
-    """int32 without the number whose negative does not fit."""
+    """int32 without the minimum, whose negative does not fit."""
     if x.least > _INT32.minimum:
         return x
     least = g.hold(np.full((1,) * len(x.shape), _INT32.minimum + 1), _INT32)
@@ -482,7 +482,7 @@ def grow_gather(g: Growth, operator: Operator, row: TypeRow, x: Value) -> None:
 
 
 def _indices(g: Growth, shape: tuple[int, ...], count: int) -> Value:
-    """Numbers below `count`: a leaf, or what two operators make of any int32."""
+    """Numbers below `count`: a leaf, or the result of two operators for any int32."""
     if g.random.random() < 0.6:
         return g.leaf(_INT32, shape, 0, count - 1)
     found = [v for v in g.values if v.dtype is _INT32 and v.shape == shape]
@@ -527,7 +527,7 @@ def grow_image(g: Growth, operator: Operator, row: TypeRow, x: Value) -> None:
 
 
 def _resize_axis(g: Growth, size: int, others: int) -> tuple[int, int, int, int, int]:
-    """Numerator, denominator, offset and border of one axis, and the size that they lead to."""
+    """Numerator, denominator, offset and border of one axis, and the resulting size."""
     for _ in range(20):
         numerator = g.random.choice([1, 2, 3, 4, 6, 10, 16, 2048])
         denominator = g.random.randint(1, min(16 * numerator - 1, 8))
@@ -587,7 +587,7 @@ def grow_rescale(g: Growth, operator: Operator, row: TypeRow, x: Value) -> None:
 
 
 def _scaled_zero_point(g: Growth, dtype: DType, unsigned: bool) -> tuple[Value, int]:
-    """A zero point as its bits, and the number that they stand for."""
+    """A zero point as its bits, and its value."""
     number = 0
     if dtype is DType.INT8:
         low = 0 if unsigned else -128

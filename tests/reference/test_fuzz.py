@@ -1,4 +1,4 @@
-"""Random graphs on tosajax and on Arm's reference model: a few of what `fuzz.py` has many of."""
+"""Random graphs on tosajax and on Arm's reference model: a few; `fuzz.py` runs many."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ few = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-# Hypothesis chooses the seed alone: what it would choose of a graph is too often the simplest.
+# Hypothesis chooses only the seed: it would too often choose the simplest graph.
 randoms = st.integers(0, 2**64 - 1).map(python_random.Random)
 graphs = randoms.map(grow)
 
@@ -129,7 +129,7 @@ def test_the_model_tells_what_is_unpredictable():
 
 
 def test_an_error_outweighs_a_broken_level():
-    """Arm's model ends with the status of what it checks first."""
+    """Arm's model ends with the status of its first failed check."""
     b = Builder()
     x = b.input("x", DType.INT8, (1, 2, 2, 1))
     shapes = [b.const_shape(v) for v in ((2048, 1, 1, 1), (0, 0), (0, 0))]

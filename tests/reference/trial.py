@@ -1,4 +1,4 @@
-"""One trial: a random graph judged as it is, and again after each of some random edits."""
+"""One trial: a random graph, judged unchanged and after each of some random edits."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from reference.growth import OPERATORS, Case, grow
 from tosajax import Graph, Node, spec
 from tosajax.graph import arguments
 
-_ENDS = 4  # every such graph is compiled again, for its ends alone
+_ENDS = 4  # one graph in so many is compiled again, with its ends as outputs
 
 
 class Trial(NamedTuple):
-    """What was judged, and the disagreements that no known difference explains."""
+    """A judged case, and the disagreements that no known difference explains."""
 
     title: str  # "seed/index", and the edit
     case: Case
@@ -56,12 +56,12 @@ def operators(case: Case) -> Counter[str]:
 
 
 def rows(case: Case) -> Counter[str]:
-    """How often each line of the operators' tables of types occurs."""
+    """How often each type row occurs."""
     return Counter(row for node in case.graph.nodes for row in _row(node, case.graph))
 
 
 def every_row() -> set[str]:
-    """All lines of the tables of types of the operators that grow."""
+    """All type rows of the operators that grow."""
     return {f"{op.name} {row.mode}" for op in OPERATORS for row in op.types}
 
 
@@ -86,12 +86,12 @@ def types(case: Case) -> Counter[str]:
 
 
 def never_grown(found: Counter[str]) -> list[str]:
-    """Operators of the table that do not occur."""
+    """Operators that do not occur."""
     return [name for name in spec.OPERATORS if not found[name]]
 
 
 def save(trial: Trial, folder: Path) -> Path:
-    """Writes what it takes to see the first disagreement again: one node alone where it is one's.
+    """Writes the files that repeat the first disagreement; of one node alone, if it has one.
 
     Returns:
       The `.tosa` file; beside it lie the inputs, `.npz`, and the disagreements, `.txt`.
@@ -117,6 +117,6 @@ def save(trial: Trial, folder: Path) -> Path:
 
 
 def _plain(values: np.ndarray) -> np.ndarray:
-    """Elements as types of NumPy's own: the bits of narrow floats."""
+    """Elements in NumPy's own types; narrow floats as their bits."""
     known = values.dtype.kind in "biuf" and values.dtype.isbuiltin == 1
     return values if known else values.view(f"u{values.dtype.itemsize}")

@@ -1,4 +1,4 @@
-"""Elements for tensors: boundaries in each, random ones beside them."""
+"""Elements for tensors: boundaries in each, and random ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def draw(
     low: Limit = None,
     high: Limit = None,
 ) -> np.ndarray:
-    """Elements within [low, high], which may differ from element to element; NaN only without."""
+    """Elements within [low, high], scalars or arrays; NaN only without bounds."""
     if dtype is DType.BOOL:
         return rng.integers(0, 2, shape).astype(bool)
     if dtype is DType.SHAPE:
@@ -55,7 +55,7 @@ def _integers(
 
 
 def _floats(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """Half the tensors hold anything; the other half nothing that one sum would be lost in."""
+    """Half the tensors hold any float; the other half no float that would swamp a sum."""
     edges = float_bounds.boundaries(dtype)
     if rng.random() < 0.5:
         edges = edges[np.abs(float_bounds.widen(edges)) <= 2.5]

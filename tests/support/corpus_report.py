@@ -2,14 +2,14 @@
 
     python tests/support/corpus_report.py [FOLDER ...]
 
-Without folders: tests/data, and the corpus of third-party networks where it lies beside the
+Without folders: tests/data, and the corpus of third-party networks, if it lies beside the
 repository. Columns:
 
 - integer outputs must equal the reference; floats show their largest error in units of the last
-  place (ulp) of the largest output, and the largest error of any single operator as a share of
-  the bound that the specification sets it.
-- batch: 1, 7 and 64 examples in one call must have the same bits as the examples run one by one,
-  floats too.
+  place (ulp) of the largest output, and the largest error of a single operator as a share of its
+  bound in the specification.
+- batch: 1, 7 and 64 examples in one call must have the bits of examples run one by one, integers
+  and floats.
 
 Exits 1 when a network fails.
 """

@@ -1,7 +1,7 @@
-"""The accuracy of every float operator of a network, on the tensors that the network has there.
+"""The accuracy of every float operator of a network, on the tensors of the network.
 
 The specification bounds the error of single operators; a sequence of operators is compliant when
-each of them is. So each node runs on the values that ours computed before it, and its result is
+each of them is. So each node runs on values that our nodes before it computed, and its result is
 compared with float64 by the rule of its operator. Operators that only move, select or compare
 values are exact and have their own tests.
 """
@@ -35,7 +35,7 @@ _BINARY = {"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply}
 
 
 def worst(graph: Graph, inputs: list[np.ndarray]) -> tuple[float, str]:
-    """The largest error of any float operator as a share of its bound, and the node it is at."""
+    """The largest error of a float operator as a share of its bound, and its node."""
     shares = [(0.0, "")]
     for node, values in _trace(graph, inputs):
         share = _share(Call(node, graph.tensors), values)
@@ -47,8 +47,8 @@ def worst(graph: Graph, inputs: list[np.ndarray]) -> tuple[float, str]:
 def _trace(graph: Graph, inputs: list[np.ndarray]) -> Iterator[tuple[Node, dict[str, np.ndarray]]]:
     """Every float node with the values of all tensors so far.
 
-    Each node is compiled by itself: in one program XLA keeps the precision of a product that a sum
-    follows, which the specification allows, but which belongs to no single operator.
+    Each node is compiled by itself: within one program XLA keeps the extra precision of a product
+    for the sum that follows. The specification allows that, but it belongs to no single operator.
     """
     values = dict(zip(graph.inputs, inputs, strict=True))
     for node in graph.ordered_nodes():
@@ -118,7 +118,7 @@ def _dot_bound(
 def _dot_product(
     call: Call, values: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, int, bool] | None:
-    """Result and sum of magnitudes in float64, products in each element, and if there is a bias."""
+    """Result and sum of magnitudes in float64, products in each element, and: is there a bias?"""
     names = {t.name: float_bounds.widen(values[t.name]) for t in _float_inputs(call)}
     match call.node.op:
         case "CONV2D" | "DEPTHWISE_CONV2D" | "TRANSPOSE_CONV2D":

@@ -1,4 +1,4 @@
-"""Networks with their inputs and Arm's outputs, and how ours compare with them."""
+"""Networks with their inputs and Arm's outputs, and the comparison with ours."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import tosajax
 from tosajax import Graph
 from tosajax.dtypes import DType
 
-# In units of the last place of the largest output: a network adds up the rounding of all its
-# layers, ours and the reference's. Single operators are held to their own bounds.
+# In units of the last place of the largest output. Both networks add up the rounding of all their
+# layers; single operators have bounds of their own.
 FLOAT_LIMIT = 64.0
 
 
@@ -53,7 +53,7 @@ def run_each(network: Network, graph: Graph) -> list[np.ndarray]:
 
 
 def run_batch(network: Network, graph: Graph, batch: int) -> list[np.ndarray]:
-    """The outputs of `batch` examples in one call, those of the network over and over."""
+    """The outputs of `batch` examples in one call; the network's examples repeat."""
     pick = np.arange(batch) % network.count
     inputs = [
         a[pick].reshape(batch, *t.shape[1:]) if t.shape and t.shape[0] == 1 else a[0]

@@ -1,4 +1,4 @@
-"""Where the files of tests lie."""
+"""Folders that tests read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
 DATA = TESTS / "data"
-# Files of others, which are not committed: beside the repository, where they are at hand.
+# Third-party files, which are not committed; they may lie beside the repository.
 CORPUS = ROOT.parent / "shared" / "corpus"
 SAMPLES = ROOT.parent / "shared" / "formats" / "samples"

@@ -54,7 +54,7 @@ def doubled(name: str = "doubled") -> Graph:
 
 
 def loop(condition: Graph, body: Graph, name: str = "main") -> Graph:
-    """(i, x) -> what is left when the condition does not hold."""
+    """(i, x) -> their values when the condition no longer holds."""
     b = Builder(name)
     inputs = [b.input(t.name, t.dtype, t.shape or ()) for t in body.input_tensors]
     names: dict[str, Any] = {"cond_graph": b.subgraph(condition), "body_graph": b.subgraph(body)}
@@ -62,7 +62,7 @@ def loop(condition: Graph, body: Graph, name: str = "main") -> Graph:
 
 
 def nested(depth: int) -> Graph:
-    """A graph with `depth` COND_IF around each other, taken as long as x has a positive element."""
+    """A graph of `depth` nested COND_IFs, each taken while x has a positive element."""
     inner = plus(1, "innermost")
     for level in range(depth):
         b = Builder("main" if level == depth - 1 else f"level_{level}")

@@ -1,4 +1,4 @@
-"""Networks of a few nodes that compile in a moment, with places in the user's words."""
+"""Networks of a few nodes that compile in a moment, with source locations."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def two_layers(
     batch: int = 1,
     weights: int = 0,
 ) -> Graph:
-    """Two convolutions on int8, of which the first has a CLAMP.
+    """Two convolutions on int8, the first with a CLAMP.
 
     Args:
       rounding: of both RESCALEs.
       names: of the five tensors.
       batch: first dimension of the input; -1 leaves it open.
-      weights: the seed they are drawn by.
+      weights: the seed of the weights.
     """
     generator = np.random.default_rng(weights)
     b = Builder()
@@ -84,7 +84,7 @@ def rescale(
     scale32: bool = True,
     location: str | None = None,
 ) -> Tensor:
-    """RESCALE, per channel where there is more than one multiplier."""
+    """RESCALE, per channel if there are several multipliers."""
     return b.op(
         "RESCALE", x, b.const(multipliers, DType.INT32 if scale32 else DType.INT16),
         b.const(shifts, DType.INT8), b.const([input_zp], x.dtype), b.const([output_zp], dtype),

@@ -1,7 +1,7 @@
 """Families of integer operators: functions of one example, with examples and exact results.
 
-All examples have boundary values: the first is at the minimum throughout, the second at the
-maximum, and half of each other one are boundaries. Results come from the oracles.
+All examples have boundary values: the first is all minimum, the second all maximum, and half of
+each other example are boundaries. Results come from the oracles.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Case(NamedTuple):
 def case(
     name: str, function: Function, definition: Function, *inputs: np.ndarray, out: DType
 ) -> Case:
-    """A case whose results are those of `definition`, on int64, for each example."""
+    """A case with the results of `definition`, on int64, for each example."""
     wide = [x.astype(np.int64) for x in inputs]
     exact = np.stack([np.asarray(definition(*(x[i] for x in wide))) for i in range(EXAMPLES)])
     expected = exact.astype(out.storage)
-    np.testing.assert_array_equal(expected, exact)  # else the result would not be defined
+    np.testing.assert_array_equal(expected, exact)  # otherwise the result is undefined
     return Case(name, function, inputs, expected)
 
 
@@ -157,7 +157,7 @@ def _convolution(
         inputs = x, weight, bias, zp, weight_zp
         return case(title, function, functools.partial(definition, **attributes), *inputs, out=acc)
     weight = _extreme(draw(rng, INT8, w_shape), channel)
-    # One constant zero point that int8 weights less it still fit, one that is none.
+    # Constant zero points of int8 weights: one keeps differences in int8, the other does not.
     weight_zp = constant(-1 if route == "patches" else 0)
     weight = np.minimum(weight, 127 + weight_zp).astype(np.int8)
 
@@ -179,7 +179,7 @@ def _extreme(weight: np.ndarray, channel: int) -> np.ndarray:
 def _forced(function: Function, route: str) -> Function:
     """The function with one route for its convolution."""
     if route not in forced.ROUTES:
-        return function  # one tap is a dot by itself, and a depthwise convolution slices
+        return function  # a single tap is a dot; a depthwise convolution slices
 
     def call(*inputs: Any) -> Any:
         with forced.route(route):
@@ -229,7 +229,7 @@ def pools() -> list[Case]:
 
 def resize() -> list[Case]:
     rng = np.random.default_rng(6)
-    # Scales so large that results of int16 take more than 32 bits.
+    # Scales that give int16 results of more than 32 bits.
     grid = ((2048, 1024, 512, 256), (-1024, 0), (1024, 256))
     found = []
     for dtype, out in ((INT8, INT32), (INT16, INT48), (INT8, INT8), (INT16, INT16)):
@@ -357,7 +357,7 @@ def products() -> list[Case]:
     shift = points(INT8, 33, 62, 63, 0)
     wide = shift.astype(np.int64)[:, None]
     product = np.abs(a.astype(np.int64) * b.astype(np.int64))
-    # The result fits 32 bits, and the product with half a unit 64.
+    # The result fits 32 bits; the product plus half a unit needs 64.
     limit = np.where(wide < 63, 1 << np.minimum(wide + 30, 62), (1 << 62) - 1)
     x = np.where((product <= limit) | (wide == 0), a, a % 3 - 1).astype(np.int32)
     found.append(_elements("mul", elementwise.mul, x, b, shift, out=INT32))
@@ -501,7 +501,7 @@ def data_layout() -> list[Case]:
     ]
 
 
-# Whole graphs, in which int48 goes from operator to operator, and through control flow.
+# Whole graphs that pass int48 from operator to operator and through control flow.
 
 
 def graphs() -> list[Case]:
@@ -531,7 +531,7 @@ def graphs() -> list[Case]:
 
 
 def _graph(weight: np.ndarray, bias: np.ndarray, attributes: dict[str, Any]) -> tosajax.Graph:
-    """CONV2D of x and of ~x to int48, COND_IF that takes one of them, then RESCALE."""
+    """CONV2D of x and of ~x to int48, COND_IF that takes one of the two, then RESCALE."""
     b = Builder()
     x, flag = b.input("x", INT16, (1, 2, 3, 3)), b.input("flag", BOOL, (1,))
     zero16, zero8, kernel = b.const([0], INT16), b.const([0], INT8), b.const(weight, INT8)

@@ -1,6 +1,6 @@
 """Runs every family of integer operators under every composition of transforms, in one process.
 
-JAX takes the number of CPU devices and the use of 64-bit types as a process starts, so that
+JAX reads the number of CPU devices and the use of 64-bit types when a process starts, so
 `test_transform_matrix.py` starts one process for each setting, with a share of the cases. The whole
 matrix takes minutes:
 
@@ -47,7 +47,7 @@ def pairs(stacked: Any) -> Any:
 
 
 def each(function: Function, stacked: Any) -> Any:
-    """Calls a function with example after example."""
+    """Calls a function with one example after the other."""
     count = len(jax.tree.leaves(stacked)[0])
     results = [jax.tree.map(np.asarray, function(one(stacked, i))) for i in range(count)]
     return jax.tree.map(lambda *parts: np.stack(parts), *results)
@@ -59,7 +59,7 @@ def joined(results: Any) -> Any:
 
 
 def _device(x: np.ndarray) -> jax.Array:
-    # As a user of int48 has to, whatever tosajax does inside.
+    # Users of int48 have to do that themselves.
     with jax.enable_x64(x.dtype == np.int64):
         return jnp.asarray(x)
 
@@ -102,7 +102,7 @@ def map(function: Function, stacked: Any) -> Any:
 
 
 def while_loop(function: Function, stacked: Any) -> Any:
-    """The results of the last turn, of which there are as many as the example has predecessors."""
+    """The results of the last turn; example n takes n turns."""
     xs = many(stacked)
     nothing = _zeros(function, stacked)
 
@@ -119,7 +119,7 @@ def while_loop(function: Function, stacked: Any) -> Any:
 
 
 def cond(function: Function, stacked: Any) -> Any:
-    """One branch computes, the other does not; batched, so that both are made a select."""
+    """One branch computes, the other does not; batched, both become a select."""
     nothing = _zeros(function, stacked)
 
     def choose(condition: jax.Array, x: Any) -> Any:
@@ -143,8 +143,8 @@ def jit_of_scan_of_vmap(function: Function, stacked: Any) -> Any:
 
 
 def exported(function: Function, stacked: Any) -> Any:
-    """Lowered for every platform, and called where it is for this one."""
-    # Arrays, as a jax.ShapeDtypeStruct of 64 bits is narrowed where the user has x64 off.
+    """Lowered for every platform, and called on this one."""
+    # Arrays: with x64 off, JAX narrows a jax.ShapeDtypeStruct of 64 bits.
     arrays = one(stacked, 0)
     export.export(jax.jit(function), platforms=["cuda", "tpu"])(arrays)
     here = export.export(jax.jit(function), platforms=["cpu"])(arrays)
@@ -162,7 +162,7 @@ def shard_map(function: Function, stacked: Any) -> Any:
 
 
 def sharded(function: Function, stacked: Any) -> Any:
-    """Devices by the sharding of the examples alone."""
+    """Several devices, chosen by the sharding of the examples alone."""
     where = NamedSharding(_mesh(), PartitionSpec("examples"))
     return jax.jit(jax.vmap(function))(jax.device_put(many(stacked), where))
 
@@ -184,7 +184,7 @@ COMPOSITIONS: list[Callable[[Function, Any], Any]] = [
 
 
 def failures(cases: Sequence[Any], composition: Callable[[Function, Any], Any]) -> list[str]:
-    """The cases whose results differ, or what went wrong."""
+    """The cases whose results differ, or the error."""
 
     def together(inputs: list[tuple[Any, ...]]) -> list[Any]:
         return [case.function(*x) for case, x in zip(cases, inputs, strict=True)]
@@ -204,9 +204,9 @@ def failures(cases: Sequence[Any], composition: Callable[[Function, Any], Any]) 
 
 
 def chosen(cases: Sequence[Any], at: int, options: argparse.Namespace) -> list[Any]:
-    """A share of the cases, others for each composition and setting.
+    """A share of the cases, another one for each composition and setting.
 
-    Cases of int48 are never left out where x64 is off: one composition alone may narrow them.
+    With x64 off all cases of int48 stay: a single composition may narrow them.
     """
     share = min(options.share, len(cases))
     first = (at + (options.x64 == "on")) % share
@@ -249,11 +249,11 @@ def main() -> int:
         "--share",
         type=int,
         default=1,
-        help="one in so many cases of each cell; and those of int48, with --x64 off",
+        help="runs one in so many cases of each cell; with --x64 off, and all of int48",
     )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    warnings.simplefilter("error")  # such as of a 64-bit type that was narrowed
+    warnings.simplefilter("error")  # for example of a 64-bit type that was narrowed
     jax.config.update("jax_num_cpu_devices", DEVICES)
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_x64", options.x64 == "on")

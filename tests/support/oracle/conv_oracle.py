@@ -18,7 +18,7 @@ def _out_length(length, size, pad, stride, dilation):
 
 
 def conv(x, weight, bias, x_zp=0, w_zp=0, *, pad, stride, dilation, extra=False):
-    """CONV2D and CONV3D: [N, ..., IC] by [OC, ..., IC]; `extra` multiplies padding too."""
+    """CONV2D and CONV3D: [N, ..., IC] by [OC, ..., IC]; `extra` also multiplies padding."""
     space, kernel = x.shape[1:-1], weight.shape[1:-1]
     rank = len(space)
     pads = [pad[2 * i : 2 * i + 2] for i in range(rank)]

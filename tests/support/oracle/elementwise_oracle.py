@@ -35,7 +35,7 @@ def intdiv(a: int, b: int) -> int:
 
 
 def mul(a: int, b: int, shift: int) -> int:
-    """The exact result, which may exceed int32, where the shift is not 0."""
+    """The exact result, which may exceed int32 unless the shift is 0."""
     if shift == 0:
         return wrap(a * b, 32)
     return (a * b + (1 << (shift - 1))) >> shift

@@ -6,13 +6,13 @@ import numpy as np
 
 
 def coefficients(height: int, width: int, *, inverse: bool = False) -> np.ndarray:
-    """Complex [OH, OW, H, W]: what each input element counts in each output element."""
-    # Whole turns drop out first, so that the angles are as exact as they can be.
+    """Complex [OH, OW, H, W]: the weight of each input element in each output element."""
+    # Whole turns drop out first, which keeps the angles as exact as possible.
     y = np.outer(np.arange(height), np.arange(height)) % height / height
     x = np.outer(np.arange(width), np.arange(width)) % width / width
     turns = y[:, None, :, None] + x[None, :, None, :]
     cosine, sine = np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)
-    # Quarter turns, of which pi is not exact.
+    # Quarter turns: pi is not exact.
     cosine, sine = (np.where(np.abs(part) < 1e-12, 0.0, part) for part in (cosine, sine))
     return cosine + 1j * sine if inverse else cosine - 1j * sine
 

@@ -81,7 +81,7 @@ def within(result: np.ndarray, reference, bound) -> np.ndarray:
     negative = reference < 0
     value, expected = np.where(negative, -value, value), np.abs(reference)
     with np.errstate(invalid="ignore"):
-        # An infinite value has no neighbours, whatever a relative bound makes of it.
+        # An infinite value has no neighbours, even with a relative bound.
         bound = np.where(np.isinf(expected), 0.0, bound)
         high, low = expected + bound, expected - bound
     high = np.where(high > normal_max(dtype), np.inf, high)
@@ -132,7 +132,7 @@ def round_to(values, dtype) -> np.ndarray:
     with np.errstate(all="ignore"):
         rounded = np.rint(values / step) * step
         rounded = np.where(np.abs(rounded) > normal_max(dtype), outside, np.abs(rounded))
-        # Copies the sign to zeros and infinities too; NaN stays NaN.
+        # Zeros and infinities also get the sign; NaN stays NaN.
         return np.copysign(rounded, values).astype(dtype)
 
 

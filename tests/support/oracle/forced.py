@@ -1,4 +1,4 @@
-"""Integer convolutions by one route, whatever their shapes would choose."""
+"""Integer convolutions by one route, whatever their shapes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ def route(name: str) -> Iterator[None]:
     """Has all integer convolutions traced inside take a route.
 
     Args:
-      name: "onednn", which multiplies matrices too, however small; "convolution" or "patches", for
-        constant weights; "traced", patches of weights that are not known; or "loop", over blocks
-        of taps. Kernels of many taps always loop, and the depthwise ones only know slices and the
-        loop.
+      name: "onednn", which also multiplies matrices of any size; "convolution" or "patches", for
+        constant weights; "traced", patches for other weights; or "loop", over blocks of taps.
+        Kernels of many taps always loop; depthwise ones have only slices and the loop.
     """
     platform = Platform("cpu", onednn=True) if name == "onednn" else ANY
     with contextlib.ExitStack() as changed:

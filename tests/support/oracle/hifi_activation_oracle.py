@@ -54,7 +54,7 @@ def in_float64(name, x):
     real = np.asarray(x, np.float64) / 2**25
     if name == "tanh":
         return np.tanh(real)
-    # Powers of what is at most 0 do not overflow.
+    # Powers of numbers up to 0 do not overflow.
     power = np.exp(-np.abs(real))
     return np.where(real < 0, power, 1) / (1 + power)
 

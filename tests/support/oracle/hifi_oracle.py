@@ -80,7 +80,7 @@ def dot(matrix, vector, matrix_zero_bias=0, vector_zero_bias=0):
 
 
 def _windows(inp, kernel, strides, padding, out_size):
-    """Where each output reads: its position, a tap and a pixel, those of padding left out."""
+    """The reads of each output: its position, a tap and a pixel, padding left out."""
     height, width = inp.shape[:2]
     for at in product(*map(range, out_size)):
         for tap in product(*map(range, kernel)):
@@ -121,7 +121,7 @@ def draw(rng, dtype, shape):
 def draw_quant(rng, dtype, channels=()):
     """Zero biases of input and weight, multiplier, shift and zero point of the output; ends often.
 
-    Scales are such that most results are within the range of an output.
+    Scales put most results within the range of an output.
     """
     info = np.iinfo(dtype)
     low, high = (-127, 128) if dtype is np.int8 else (-255, 0)

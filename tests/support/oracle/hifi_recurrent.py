@@ -114,7 +114,7 @@ def draw_weights(rng, layer, in_feats, out_feats, dtype):
 def cancelling(rng, rows, dtype):
     """A matrix, and an input of 64 elements: large products that add up to little.
 
-    What is left of 40 products is taken away by others, with inputs of 2**15 - 1, 128 and 1.
+    Products with inputs of 2**15 - 1, 128 and 1 cancel the rest of 40 others.
     """
     x = np.concatenate([draw(rng, np.int16, (40,)), [ONE] * 20, [128] * 3, [1]]).astype(np.int16)
     matrix = np.zeros((rows, 64), np.int64)
@@ -123,7 +123,7 @@ def cancelling(rng, rows, dtype):
     for part, factor in ((slice(40, 60), ONE), (slice(60, 63), 128)):
         count = part.stop - part.start
         total = (2 * left + factor) // (2 * factor)
-        # As evenly as integers can.
+        # As evenly as integers allow.
         matrix[:, part] = (total[:, None] + np.arange(count)) // count
         left = left - total * factor
     matrix[:, 63] = left + rng.integers(-60, 60, rows)

@@ -1,4 +1,4 @@
-"""Products of int8 in NumPy, and the operands that are hardest to add up."""
+"""Products of int8 in NumPy, and the operands with the largest sums."""
 
 from __future__ import annotations
 

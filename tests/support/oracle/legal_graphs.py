@@ -17,7 +17,7 @@ from tosajax.spec import ResizeMode
 
 Arguments = Mapping[str, Any]
 
-# What these need beside arguments (subgraphs, state, an implementation) has tests of its own.
+# These need more than arguments (subgraphs, state, an implementation), and have tests of their own.
 NOT_HERE = {"CUSTOM", "COND_IF", "WHILE_LOOP", "VARIABLE", "VARIABLE_READ", "VARIABLE_WRITE"}
 OPERATORS = [op for op in spec.OPERATORS.values() if op.name not in NOT_HERE]
 ROWS = [(op, row) for op in OPERATORS for row in op.types]
@@ -36,7 +36,7 @@ def legal_graph(operator: spec.Operator, row: spec.TypeRow, **changes: Any) -> G
     """A small legal graph of one node of these types, some arguments changed."""
     if operator.name == "CONST_SHAPE":
         b = Builder()
-        b.const_shape([1, 2])  # which no graph may put out
+        b.const_shape([1, 2])  # no graph may output it
         return b.graph(outputs=[])
     if operator.name == "CONST":
         b = Builder()
@@ -45,7 +45,7 @@ def legal_graph(operator: spec.Operator, row: spec.TypeRow, **changes: Any) -> G
 
 
 def of_row(operator: spec.Operator, row: spec.TypeRow) -> dict[str, Any]:
-    """What else changes with the types of a legal graph."""
+    """Arguments that depend on the types of a legal graph."""
     types: dict[str, Any] = {"types": row.mode}
     if operator.name == "CLAMP":
         storage = DType(row.types["in_out_t"]).storage.type
@@ -66,7 +66,7 @@ def graph_of(op: str, arguments: Arguments) -> Graph:
     A tensor is a tuple, its shape, for an input of the graph or an array for a constant; a
     shape_t input is a list; a tensor list is a list of tuples. "types" names a type row by its
     mode and stands for acc_type too; without it the first row is taken. Without an output shape
-    the graph is good for deriving one.
+    the graph serves to derive one.
     """
     operator = spec.OPERATORS[op]
     row = _row(operator, arguments)

@@ -46,7 +46,7 @@ def draw_bias(rng, dtype, shape):
 
 
 def zero_points(dtype):
-    """The zero points to try: only int8 has any."""
+    """The zero points to try: only int8 has other ones than 0."""
     return (0, -128, 127, 3) if dtype is DType.INT8 else (0,)
 
 
@@ -94,7 +94,7 @@ def check_dot_product(actual, reference, bound, *, size, out, acc, bias=True):
     np.testing.assert_array_equal(np.isnan(actual[np.isnan(reference)]), True)
     counts = ~np.isnan(reference) & ~np.isnan(bound) & ~overflows
     assert np.isfinite(actual[counts]).all()
-    if out is DType.FP8E4M3:  # has no infinity: overflow is NaN
+    if out is DType.FP8E4M3:  # no infinity: overflow is NaN
         counts &= ~np.isnan(bound.astype(out.storage).astype(np.float64))
     error = (actual[counts] - reference[counts]) / np.maximum(bound[counts] * unit, normal_min(out))
     assert np.abs(error).max(initial=0) <= 2 * steps

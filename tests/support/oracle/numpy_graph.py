@@ -60,13 +60,13 @@ def _typed(graph: Graph, name: str, value: np.ndarray) -> np.ndarray:
 
 
 def _same(x: np.ndarray) -> np.ndarray:
-    """An operand that is the same for all examples."""
+    """An operand that all examples share."""
     (one,) = x
     return one
 
 
 def _number(x: np.ndarray) -> int:
-    """The value of such an operand of one element."""
+    """The value of a shared operand of one element."""
     return int(_same(x).reshape(()))
 
 
@@ -170,7 +170,7 @@ def mul(x, y, shift, **_):
     product, bits = x * y, _number(shift)
     if bits == 0:
         return (product + 2**31) % 2**32 - 2**31  # the low 32 bits
-    # Ties up, by the last bit that is lost: a sum with half might need 65 bits.
+    # Ties go up: adds the highest lost bit, as the sum with one half might need 65 bits.
     return (product >> bits) + (product >> (bits - 1) & 1)
 
 
@@ -257,7 +257,7 @@ def rescale(x, multiplier, shift, input_zp, output_zp, *, scale32, rounding_mode
     assert not more["output_unsigned"], "signed only"
     assert rounding_mode is not RoundingMode.INEXACT_ROUND, "it has no single result"
     value = x - _number(input_zp)
-    # One of the tensor, or one of each channel, which is the last axis.
+    # One value, or one for each channel, the last axis.
     multiplier, shift = _same(multiplier), _same(shift)
     half = 1 << (shift - 1)
     if scale32:

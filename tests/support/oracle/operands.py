@@ -66,7 +66,7 @@ def _draw(operator: str, name: str, tensor: Tensor, rng: np.random.Generator) ->
         return np.broadcast_to(order, shape).astype(np.int32)
     if name == "input2" and "SHIFT" in operator:
         return rng.integers(0, 8, shape).astype(dtype.storage)
-    if operator == "INTDIV":  # never 0, nor the least by -1
+    if operator == "INTDIV":  # never 0; and not the minimum by -1
         return rng.integers(1, 100, shape).astype(dtype.storage)
     if tensor.values is not None:
         free = (dtype is DType.INT8 and name.endswith("_zp")) or name in ("multiplier", "pad_const")
@@ -86,8 +86,8 @@ def _floats(operator: str, dtype: DType, shape: tuple, rng: np.random.Generator)
     values = rng.uniform(-4, 4, shape)
     edges = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5]
     values = np.where(rng.random(shape) < 0.3, rng.choice(edges, shape), values)
-    # One would spoil all of a transform, and a product with a zero between the inputs of
-    # TRANSPOSE_CONV2D may be left out.
+    # One NaN or infinity would spoil a whole transform; TRANSPOSE_CONV2D may leave out its product
+    # with a zero between the inputs.
     if operator not in ("FFT2D", "RFFT2D", "TRANSPOSE_CONV2D"):
         special = [np.inf, -np.inf, np.nan]
         values = np.where(rng.random(shape) < 0.05, rng.choice(special, shape), values)
@@ -96,7 +96,7 @@ def _floats(operator: str, dtype: DType, shape: tuple, rng: np.random.Generator)
 
 
 def _integers(dtype: DType, shape: tuple, rng: np.random.Generator, *, small: bool) -> np.ndarray:
-    if small and dtype in (DType.INT32, DType.INT48):  # whose sums would overflow
+    if small and dtype in (DType.INT32, DType.INT48):  # their sums would overflow
         return rng.integers(-1000, 1000, shape).astype(dtype.storage)
     edges = np.clip(boundaries(dtype.storage), dtype.minimum, dtype.maximum)
     values = rng.integers(dtype.minimum, dtype.maximum, shape, dtype=np.int64, endpoint=True)

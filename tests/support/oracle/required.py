@@ -1,4 +1,4 @@
-"""What the run-time rules share with no code of `tosajax`, and how their flags are compared."""
+"""Python integers for the rules on values, sharing no code with `tosajax`, and a check of flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that a kernel means the same under jit and vmap, and is traced once."""
+"""Checks that a kernel has the same result under jit and vmap, and is traced once."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _variants(values: np.ndarray) -> list[np.ndarray]:
 
 
 def _close(result, expected) -> None:
-    """Few units of float32 apart, which may round to neighbours where the type is narrower."""
+    """A few units of float32 apart, which may round to neighbours in a narrower type."""
     result, expected = np.asarray(result), np.asarray(expected)
     assert result.dtype == expected.dtype
     unit = max(2.0**-20, 2.0 ** -float_bounds.fraction_bits(result.dtype))

@@ -1,10 +1,10 @@
-"""Where the lowered text of a program has 64-bit types."""
+"""Finds 64-bit types in the lowered text of a program."""
 
 from __future__ import annotations
 
 import re
 
-# What the high word of a product of two int32 takes.
+# Operations for the high word of a product of two int32.
 _PRODUCT = {"constant", "broadcast_in_dim", "convert", "multiply", "shift_right_arithmetic"}
 _WIDE = re.compile(r"tensor<(?:[0-9?]+x)*(?:i64|ui64|f64)>")
 _STEP = re.compile(r"(?:stablehlo|chlo|func)\.(\w+)")

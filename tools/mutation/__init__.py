@@ -1,0 +1,1 @@
+"""Mutants: `changes` is the vocabulary, `listed_*` name them, `sampled` draws others."""

@@ -1,0 +1,28 @@
+"""All listed mutants."""
+
+from __future__ import annotations
+
+from mutation import (
+    of_arithmetic,
+    of_checks,
+    of_graphs,
+    of_hifi,
+    of_quant,
+    of_require,
+    of_rules,
+    of_runtime,
+    of_sweep,
+)
+from mutation.listing import Mutant
+
+MUTANTS: list[Mutant] = [
+    *of_arithmetic.MUTANTS,
+    *of_checks.MUTANTS,
+    *of_rules.MUTANTS,
+    *of_require.MUTANTS,
+    *of_graphs.MUTANTS,
+    *of_runtime.MUTANTS,
+    *of_quant.MUTANTS,
+    *of_sweep.MUTANTS,
+    *of_hifi.MUTANTS,
+]

@@ -1,0 +1,171 @@
+"""Mutants of integer arithmetic, of routes to oneDNN, and of whole files."""
+
+from __future__ import annotations
+
+from mutation.changes import (
+    assign,
+    change,
+    condition,
+    exchange,
+    left,
+    result,
+    right,
+    skip,
+    swap,
+    unwrap,
+)
+from mutation.listing import mutants
+
+MUTANTS = [
+    *mutants(
+        "atomic.py",
+        "test_atomic.py",
+        {
+            "replacing": [change(".replace()", "os.rename(target, target)")],
+            "_open_draft": [condition("True", 1)],
+            "_remove_abandoned": [condition("True")],
+        },
+    ),
+    *mutants(
+        "fixedpoint/_x64.py",
+        "fixedpoint/test_x64.py",
+        {
+            "scope": [change("True", "False"), change("True", "jax.config.jax_enable_x64")],
+            "widen": [
+                change("np.int64", "np.int32"),
+                change("np.int64", "np.uint32"),
+                change("value", "-value"),
+                unwrap("lax.convert_element_type"),
+            ],
+            "from_numpy": [
+                change("np.int64", "np.int32"),
+                change(".array()", "np.abs(_)"),
+                change(".array()", "1 + _"),
+                change("scope()", "jax.enable_x64(False)"),
+            ],
+            "scope_of": [change("==", ">")],
+        },
+    ),
+    *mutants(
+        "fixedpoint/saturation.py",
+        "fixedpoint/test_scale.py -k saturate",
+        {
+            "saturate": [
+                left("-"),
+                change("0", "1"),
+                change("0", "info.min"),
+                condition("not _", 0),
+                change("info.min", "-info.max", 1),
+                change("info.max", "info.max - 1", 1),
+                change(".type()", "None", 1),
+                change(".type()", "None", 0),
+                unwrap(".astype"),
+                unwrap("jnp.clip"),
+                change("info.max", "info.max + 1", 0),
+            ],
+        },
+    ),
+    *mutants(
+        "fixedpoint/table.py",
+        "fixedpoint/test_scale.py -k lookup",
+        {
+            "apply_lookup": [
+                change("32768", "32767"),
+                change("+", "-", 0),
+                change("7", "8", 0),
+                change("127", "63"),
+                unwrap(".astype", 1),
+                change("wide.at[index].get", "wide.at[index + 1].get"),
+                left("+", 1),
+                change("7", "6", 1),
+                swap("-"),
+                change("fraction", "fraction + 1"),
+                change("base", "following", 0),
+                left("&"),
+            ],
+        },
+    ),
+    *mutants(
+        "fixedpoint/scale.py",
+        "fixedpoint/test_scale.py",
+        {
+            "apply_scale_32": [
+                change("31", "30"),
+                change("31", "32"),
+                change("<", "<=", 0),
+                change("1073741824", "536870912"),
+                change("3221225472", "1073741824"),
+                change("<=", "<"),
+                change("shift.min", "shift.max"),
+                condition("shift.flat[0] > 32", 1),
+            ],
+            "apply_scale_16": [left("-"), left("+")],
+            "reciprocal_scale": [left("-"), left("+", 0), change("30", "31", 1)],
+            "_half": [change("<=", "<"), change("0", "1", 1), change("33", "32")],
+            "_add": [change("<", "<="), left("+", 2)],
+            "_shift_right": [
+                change("<", "<="),
+                change("32", "31"),
+                left("<<", 0),
+                unwrap("lax.bitcast_convert_type", 1),
+            ],
+            "_scale_wide": [
+                left("-"),
+                left("+", 0),
+                change("31", "30"),
+                change("31", "32"),
+                change("30", "29"),
+                change("<", ">"),
+                unwrap("jnp.where", argument=2),
+            ],
+            "_scale_high": [
+                change("32", "31"),
+                change("*", "+"),
+                change("30", "29"),
+                right("|"),
+                change("2", "1"),
+                left("-", 1),
+                left("+", 2),
+            ],
+            "_multiply": [change("*", "+")],
+        },
+    ),
+    *mutants(
+        "ops/_onednn.py",
+        "ops/test_onednn.py",
+        {
+            "_MAX_SUM": [change("24", "25")],
+            "_MAX_TERMS": [change("14", "13")],
+            "usable": [right("and", 0), left("and", 1)],
+            "pays": [result("True")],
+            "dot": [assign("at_once", "length")],
+            "parts_of": [
+                change("128", "64"),
+                change(
+                    "np.abs(b.astype(np.int32)).sum(axis=axis).max",
+                    "b.astype(np.int32).sum(axis=axis).max",
+                ),
+                change("_MAX_TERMS", "2 * _MAX_TERMS"),
+            ],
+            "convolution": [assign("unsigned", "x")],
+            "convolves": [change("255", "127"), change(".max()", "0"), change(".min()", "0")],
+            "pads": [right("and"), change("<", "<="), left("and")],
+            "_dot": [unwrap("jnp.moveaxis", 0), unwrap("jnp.moveaxis", 1), condition("True", 2)],
+            "_convolution": [condition("True", 1)],
+            "_convolution_config": [change("shape.dilation", "(1, 1)"), exchange("low", "_", 0)],
+            "_is_fast": [right("and", 0), left("and", 1), left("and", 0)],
+        },
+    ),
+    *mutants(
+        "ops/_platform.py",
+        "ops/test_platforms.py ops/test_onednn.py",
+        {
+            "at_hand": [left("and", 0), right("and", 1)],
+            "on_cpu": [
+                change("cpu", "other", 0),
+                result("lax.platform_dependent(*operands, cpu=other, default=cpu)", 1),
+            ],
+            "tracing_for": [change("platform", "ANY"), skip("_current.reset")],
+        },
+    ),
+]

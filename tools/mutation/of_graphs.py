@@ -1,0 +1,113 @@
+"""Mutants of what runs a graph: passes, lowering, costs and inputs."""
+
+from __future__ import annotations
+
+from mutation.changes import change, condition, left, right, skip, unsigned
+from mutation.listing import mutants
+
+MUTANTS = [
+    *mutants(
+        "lowering/build.py",
+        "lowering",
+        {
+            "scope_name": [change("200", "20"), change("97", "96")],
+            "_constants": [left("+"), condition("True", 0)],
+        },
+    ),
+    *mutants(
+        "lowering/control_flow.py",
+        "lowering/test_control_flow.py lowering/test_unpredictable.py",
+        {
+            "_either": [left("|", 0), right("|", 1)],
+            "_with_flags": [change("_either()", "flags")],
+            "while_loop_step": [change("_either()", "flags", 0), change("_either()", "flags", 1)],
+        },
+    ),
+    *mutants(
+        "lowering/operators.py",
+        "lowering",
+        {
+            "_static_shape": [skip("raise")],
+            "_with_fixed": [change("in", "not in"), left("+")],
+            "custom_step": [skip("_check_results")],
+            "_check_results": [change("!=", "==")],
+        },
+    ),
+    *mutants(
+        "lowering/variable_steps.py",
+        "lowering/test_variables.py",
+        {
+            "read_step": [condition("False"), unsigned("~")],
+            "write_step": [change("True", "False")],
+            "_checked_variable": [change("!=", "=="), skip("raise")],
+        },
+    ),
+    *mutants(
+        "passes/folding.py",
+        "passes/test_folding.py",
+        {
+            "fold": [change("not in", "in")],
+            "_is_kept": [left("and"), condition("False")],
+            "_is_exact": [condition("not _"), change("not in", "in"), unsigned("not")],
+            "_grows": [change(">", "<"), change("_LARGE", "0")],
+            "_live": [left("or"), unsigned("not"), skip("read.update")],
+        },
+    ),
+    *mutants(
+        "passes/binding.py",
+        "passes/test_binding.py",
+        {
+            "_bound_input": [left("and", 0), change("and", "or", 1), change("in", "not in", 2)],
+            "_settled": [left("or"), change("1", "0")],
+            "_reshape_shape": [change("!=", "=="), change("//", "*"), unsigned("-")],
+            "_slice_size": [left("-")],
+            "_filled": [change("==", "!=")],
+        },
+    ),
+    *mutants(
+        "passes/one_example.py",
+        "passes/test_one_example.py",
+        {
+            "one_example": [change("1", "0", 0), left("or", 0), condition("False", 0)],
+            "_grows": [left("and"), change("2", "1"), left(">")],
+            "_keeps_examples": [
+                left("or", 0),
+                left("and", 0),
+                change("!=", "==", 0),
+                change("==", "!=", 4),
+                left("and", 1),
+            ],
+            "_broadcasts": [change("1", "2", 1)],
+        },
+    ),
+    *mutants(
+        "runtime/cost.py",
+        "runtime/test_cost.py",
+        {
+            "peak_bytes": [
+                skip("left.update"),
+                change("max()", "peak"),
+                skip("left.subtract"),
+                change(">", ">="),
+            ],
+            "_bytes_of": [condition("False"), left("*")],
+            "_slow_kernels": [left("or", 1)],
+            "_scope_of": [change("max", "min")],
+        },
+    ),
+    *mutants(
+        "runtime/inputs.py",
+        "runtime/test_executable.py",
+        {
+            "accept": [condition("False")],
+            "_accepted": [
+                condition("False", 1),
+                condition("False", 2),
+                change("==", "!=", 1),
+                skip("_check_range"),
+            ],
+            "_hint": [left("and", 0), condition("False", 1)],
+            "_check_range": [change("<", "<="), left("or"), change(">", ">=")],
+        },
+    ),
+]

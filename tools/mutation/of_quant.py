@@ -1,0 +1,124 @@
+"""Mutants of quantization: where integers are derived, and where scales are chosen."""
+
+from __future__ import annotations
+
+from mutation.changes import change, condition, left, right, unsigned, unwrap
+from mutation.listing import mutants
+
+MUTANTS = [
+    *mutants(
+        "quant/qparams.py",
+        "quant/test_qparams.py",
+        {
+            "QParams.grid": [
+                change("2", "1"),
+                left("-", 1),
+                condition("not _", 1),
+            ],
+            "quantize": [
+                left("+", 0),
+                change("divide()", "x * qparams.scale"),
+                unwrap("jnp.clip"),
+                change("_HALF_EVEN", "lax.RoundingMethod.AWAY_FROM_ZERO"),
+                change("<", ">"),
+                left("+", 2),
+            ],
+            "_to_float8": [unwrap("jnp.clip"), change("reciprocal()", "qparams.scale")],
+            "dequantize": [change("-", "+"), left("*")],
+            "zero_point_integer": [
+                condition("False"),
+                change("jnp.clip()", "value"),
+                change("_HALF_EVEN", "lax.RoundingMethod.AWAY_FROM_ZERO"),
+            ],
+            "multiplier_and_shift": [
+                change("127", "126"),
+                left("|"),
+                change("7", "8"),
+                change("1", "0", 0),
+                left(">>", 4),
+                left(">>", 5),
+                left("+", 1),
+                change("31", "30"),
+                unwrap("jnp.minimum"),
+            ],
+        },
+    ),
+    *mutants(
+        "quant/observers.py",
+        "quant/test_observers.py",
+        {
+            "scale_and_zero_point": [
+                change("jnp.maximum", "jnp.minimum"),
+                unsigned("-", 0),
+                change("-", "+", 0),
+                condition("not _", 1),
+                change("1.0", "0.0", 0),
+                change("+", "-"),
+                change("-", "+", 2),
+                change("jnp.clip()", "grid.qmin", 2),
+            ],
+            "tail": [change("100", "99", 0)],
+            "_range_of": [
+                unwrap("_bounded"),
+                change("jnp.inf", "0.0", 0),
+                change("jnp.max", "jnp.min"),
+            ],
+            "_widen": [change("jnp.minimum", "jnp.maximum"), change("state.high", "seen.high")],
+            "_average": [change("1", "0"), change("&", "|"), change("either", "old")],
+            "_count": [
+                change("jnp.maximum", "jnp.minimum"),
+                left(">>", 0),
+                left(">>", 1),
+                left("&"),
+                left("+", 1),
+                change(">", "<"),
+            ],
+            "_fold": [change("31", "1"), left("+")],
+            "_exponent": [change("126", "127"), unwrap("jnp.maximum")],
+            "percentile_qparams": [
+                left("+"),
+                condition("not _"),
+                change("jnp.maximum()", "state.range.high"),
+            ],
+            "_end": [
+                left("-", 0),
+                change("<=", "<", 0),
+                change("0.5", "0.0"),
+                left("-", 3),
+                left("+", 1),
+                change("<=", "<", 1),
+            ],
+            "_least": [
+                change("jnp.min", "jnp.max"),
+                change("jnp.argmax", "jnp.argmin"),
+                change("jnp.minimum", "jnp.maximum", 0),
+                change("2", "0"),
+            ],
+            "_not_zero": [unsigned("-")],
+            "_squared_error": [
+                change("12", "6"),
+                change("3", "1", 0),
+                change("+", "-", 1),
+                left("*", 1),
+            ],
+            "_divergence": [
+                change("&", "|"),
+                change("jnp.inf", "0.0"),
+                right("-", 5),
+                left("/", 2),
+            ],
+            "_saturated": [left("-", 0), change("last", "first", 0)],
+            "_spread": [change("!=", "=="), left("/")],
+        },
+    ),
+    *mutants(
+        "quant/tune/bits.py",
+        "quant/tune/test_bits.py",
+        {
+            "check_bits": [change("2", "1", 0), change("<=", "<", 1)],
+            "_of_same_range": [change("-", "+"), condition("not _")],
+            "mean_bits": [change("&", "|"), left("*"), left("/")],
+            "allocate_bits": [change("min", "max"), change("<=", "<"), left("+", 0)],
+        },
+    ),
+]

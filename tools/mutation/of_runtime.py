@@ -1,0 +1,59 @@
+"""Mutants of compiled, saved and batched calls."""
+
+from __future__ import annotations
+
+from mutation.changes import assign, change, condition, left, result, right, skip, unwrap
+from mutation.listing import mutants
+
+MUTANTS = [
+    *mutants(
+        "runtime/batching.py",
+        "runtime/test_batching.py runtime/test_saved.py",
+        {
+            "in_calls": [assign("calls", "1"), change("calls", "1")],
+            "call_in_parts": [
+                assign("results", "_spread(part, count)", 1),
+                condition("size >= count - 1", 0),
+            ],
+            "part_of": [condition("parts.examples == parts.at_once", 0), condition("not _", 2)],
+            "_taken": [change("start", "0")],
+            "_put": [change("start", "0")],
+            "_over_devices": [change("everything", "examples", 1)],
+            "carries_batch": [change("1", "2")],
+            "_in_parts": [change("count", "-count", 1)],
+            "side_by_side": [change("count", "-count", 3)],
+        },
+    ),
+    *mutants(
+        "runtime/saved.py",
+        "runtime/test_saved.py",
+        {
+            "SavedExecutable._parts_of": [
+                unwrap("min", argument=1),
+                assign("limit", "examples"),
+                condition("False", 2),
+            ],
+            "SavedExecutable.__call__": [skip("assign", 4)],
+            "load_executable": [change("exported.platforms", "()", 0), condition("False", 2)],
+            "write": [change("part_state", "state", 1), condition("True")],
+            "_arrays": [condition("False")],
+        },
+    ),
+    *mutants(
+        "runtime/saved_file.py",
+        "",
+        {
+            "_parts": [left("and", 4), right("and", 3), left("and", 3), left("and", 2)],
+            "_read": [left("or"), condition("False", 3), condition("False", 5)],
+            "_member": [change("entry.file_size", "0", 0)],
+        },
+    ),
+    *mutants(
+        "runtime/exported.py",
+        "runtime/test_exported.py",
+        {
+            "_forbidden_name": [result("None", 0), result("None", 2), change("in", "not in", 1)],
+            "_layout": [skip("_expect", 2)],
+        },
+    ),
+]
