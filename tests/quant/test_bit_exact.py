@@ -238,7 +238,8 @@ class Unsteady:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_recipe_of_two_minds(case, program):
     recipes = {**case.model.recipes, "first/bias": Unsteady(case.model.recipes["first/bias"])}
-    model = dataclasses.replace(case.model, recipes=recipes)
+    plan = dataclasses.replace(case.model.plan, recipes=recipes)
+    model = dataclasses.replace(case.model, plan=plan)
     first = check_bit_exact(model, case.params, case.x, against=(program,)).first_divergence
     assert first == Comparison("first/acc", program, 60, 60, 1, (0, 0, 0, 0, 0))
 

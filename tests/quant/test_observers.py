@@ -28,7 +28,7 @@ from tosajax.quant.observers import (
     percentile,
     scale_and_zero_point,
 )
-from tosajax.quant.qparams import Grid
+from tosajax.quant.storages import Grid
 
 OBSERVERS = {
     "min_max": min_max(),

@@ -19,7 +19,7 @@ from compared import EQUAL, measured, row
 
 import tosajax
 import tosajax.compare
-import tosajax.quant
+import tosajax.quant.plan
 import tosajax.sweep
 from tosajax import Builder, DType, Finding, Report, Verdict
 from tosajax.compare import RoundingTable
@@ -58,8 +58,8 @@ DIFFERENT = tosajax.quant.Comparison(NAME, "frozen", 100, 3, 2.0, (0, 1))
 FINDING = Finding(Verdict.ERROR, "conv2d.e8", f"bias of {NAME}", f"CONV2D {NAME!r}")
 COST = Cost(tuple(NodeCost(f"{NAME}{k}", "INT8[1,2]", 9, 9, "", "", "slow") for k in range(300)), 9)
 QPARAMS = tosajax.quant.QParams(jnp.ones((1, 512)), jnp.float32(3), jnp.float32(8))
-SPECS = {f"{NAME}{k}": tosajax.quant.QSpec() for k in range(LAYERS)}
-MODEL = tosajax.quant.QModel(GRAPH, GRAPH, {}, specs=SPECS)
+SCALED = {f"{NAME}{k}": tosajax.quant.plan.Scaled(tosajax.quant.QSpec()) for k in range(LAYERS)}
+MODEL = tosajax.quant.QModel(GRAPH, GRAPH, tosajax.quant.plan.Plan(SCALED))
 ROWS = tuple({"bits": k, "name": NAME, "accuracy": 0.5, "error": None} for k in range(LAYERS))
 
 # Each public type that holds what was found, of so many layers.

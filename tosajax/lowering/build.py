@@ -78,7 +78,6 @@ def build(
     platform: Platform = ANY,
     kernels: Any = ops,
     traced: Traced | None = None,
-    amend: Amend | None = None,
 ) -> tuple[GraphFunction, Params]:
     """What `lower` does with a graph that is known to be legal, in one form for all.
 
@@ -90,23 +89,23 @@ def build(
       platform: the only one that the program is for, if that is known.
       kernels: holds a function for each operator, by its name in lower case.
       traced: attributes that come with the parameters.
-      amend: given (params, name, value) of each input and each output of a node, returns what
-        is read in its place.
 
     Returns:
-      program: (params, state, *inputs) -> (state, flags, outputs).
+      program: (params, state, *inputs, amend=None) -> (state, flags, outputs); `amend` is given
+        the name and the value of each input and of each output of a node, but those of subgraphs,
+        and returns what is read in its place.
       params: as from `lower`.
     """
     variables = declared_variables(graph)
     context = Context(
-        custom_ops or {}, report_unpredictable, prepare, kernels, traced or {}, amend, variables, {}
+        custom_ops or {}, report_unpredictable, prepare, kernels, traced or {}, variables, {}
     )
     block = _block(graph, "", context)
 
-    def program(params: Params, state: State, *inputs: jax.Array):
+    def program(params: Params, state: State, *inputs: jax.Array, amend: Amend | None = None):
         try:
             with tracing_for(platform):
-                return block(params, state, *inputs)
+                return block(params, state, *inputs, amend=amend)
         except RecursionError:
             limit = f"Python's recursion limit ({sys.getrecursionlimit()})"
             message = f"graph {graph.name!r} nests control flow too deeply for {limit}"
@@ -140,19 +139,17 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
     steps = [
         _fenced(_step(node, graph, blocks, context), node, graph.tensors, readers) for node in nodes
     ]
-    if context.amend is not None:
-        steps = [
-            _amended(step, node, context.amend) for step, node in zip(steps, nodes, strict=True)
-        ]
 
-    def run_graph(params: Params, state: State, *inputs: jax.Array):
+    def run_graph(params: Params, state: State, *inputs: jax.Array, amend: Amend | None = None):
         values = {name: params[key] for name, key in constants.items()}
         values.update(zip(graph.inputs, inputs, strict=True))
         run = Run(params, state, values, {})
-        if context.amend is not None:
-            run.values.update({n: context.amend(params, n, values[n]) for n in graph.inputs})
-        for step in steps:
+        if amend is not None:
+            run.values.update({name: amend(name, values[name]) for name in graph.inputs})
+        for step, node in zip(steps, nodes, strict=True):
             step(run)
+            if amend is not None:
+                run.values.update({name: amend(name, run.values[name]) for name in node.outputs})
         return run.state, run.flags, tuple(run.read(graph.outputs))
 
     return run_graph
@@ -189,15 +186,6 @@ def _fenced(
             step(run)
         for name in fenced:
             run.values[name] = lax.optimization_barrier(run.values[name])
-
-    return run_step
-
-
-def _amended(step: Step, node: Node, amend: Amend) -> Step:
-    def run_step(run: Run) -> None:
-        step(run)
-        for name in node.outputs:
-            run.values[name] = amend(run.params, name, run.values[name])
 
     return run_step
 

@@ -16,8 +16,9 @@ Flags = dict[tuple[str, str], jax.Array]
 CustomOps = Mapping[tuple[str, str], Callable[..., Any]]
 # For the output of a node, its attributes that come with the parameters, and their keys.
 Traced = Mapping[str, Mapping[str, str]]
-Amend = Callable[[Mapping[str, Any], str, Any], Any]
-# A graph, ready to run: (params, state, *inputs) -> (state, flags, outputs).
+# Given the name and the value of an input or of a node's output, what is read in its place.
+Amend = Callable[[str, Any], Any]
+# A graph, ready to run: (params, state, *inputs, amend=None) -> (state, flags, outputs).
 GraphFunction = Callable[..., tuple[State, Flags, tuple[jax.Array, ...]]]
 
 
@@ -29,7 +30,6 @@ class Context(NamedTuple):
     prepare: bool
     kernels: Any
     traced: Traced
-    amend: Amend | None
     variables: Mapping[str, Sequence[Tensor]]
     params: Params
 

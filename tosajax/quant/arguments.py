@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import ArrayLike
 
 from tosajax.arguments.nan import first_nan
 from tosajax.arguments.types import check_type, shown
@@ -17,6 +18,11 @@ from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Tensor
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
+
+# An input of a model: an array, a list of numbers, or integers with a shadow.
+Input = ArrayLike | Sequence[Any] | QTensor
+# What users calibrate with: the input of a model, or a tuple of its inputs.
+Batch = Input
 
 
 def check_batches(batches: Any) -> None:

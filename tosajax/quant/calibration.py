@@ -20,13 +20,15 @@ from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.progress import Progress
 from tosajax.quant.arguments import as_inputs, check_batches, check_finite, real_inputs
-from tosajax.quant.convert.converter import TABLE_SIZE
+from tosajax.quant.channels import along
+from tosajax.quant.convert.converter import table_size
 from tosajax.quant.model import QModel
 from tosajax.quant.observers import Histogram, check_percentile, percentile_qparams, tail
-from tosajax.quant.qparams import Grid, QParams, dequantize, float8_limit
+from tosajax.quant.qparams import QParams, dequantize
 from tosajax.quant.recipes import Params
 from tosajax.quant.regions import evaluate
 from tosajax.quant.spec import QSpec
+from tosajax.quant.storages import Grid
 
 Batch = Any
 
@@ -211,15 +213,10 @@ def weight_qparams(
       name: of the constant.
       values: float32.
       bits: other bits than those of the specification.
-
-    Raises:
-      ValueError: other bits of FP8.
     """
-    spec, axes = model.specs[name], model.channel_axes.get(name, ())
-    if spec.is_float8 and bits is not None:
-        raise ValueError(f"{name!r} is FP8, which has no bits to choose from")
+    spec, axes = model.specs[name], model.plan.scaled[name].channel_axes
     width = jnp.asarray(spec.bits, jnp.float32) if bits is None else bits
-    shape = [n if axis in axes else 1 for axis, n in enumerate(values.shape)]
+    shape = along(axes, values.shape)
     channels = jnp.moveaxis(values, axes, range(len(axes)))
     channels = channels.reshape(math.prod(shape), -1)
 
@@ -239,7 +236,7 @@ def _states(
     allow_nan: bool,
 ) -> dict[str, Any]:
     # Every tensor that is observed, and whose range that is for.
-    sources = [(s, n) for n in model.activations for s in (n, *model.observed.get(n, ()))]
+    sources = [(s, n) for n in model.activations for s in (n, *model.plan.scaled[n].observed)]
     observed = model.with_outputs(*(source for source, _ in sources))
     observers = {name: model.specs[name].observer for name in model.activations}
 
@@ -289,16 +286,11 @@ def _observed(spec: QSpec, bits: jax.Array, state: Any) -> tuple[jax.Array, jax.
 
 def _grid(spec: QSpec, bits: jax.Array) -> Grid:
     """What the ends of a range are divided by."""
-    assert isinstance(spec.dtype, DType)
-    if spec.is_float8:
-        limit = jnp.float32(float8_limit(spec.dtype))
-        return Grid(-limit, limit)
-    one = jnp.ones((), jnp.float32)
-    return _qparams(spec, bits, one, one).grid
+    return spec.storage.grid(bits, narrow_range=spec.narrow_range)
 
 
 def _qparams(spec: QSpec, bits: jax.Array, scale: jax.Array, zero_point: jax.Array) -> QParams:
-    assert isinstance(spec.dtype, DType)
+    assert not isinstance(spec.dtype, str)
     return QParams(
         scale,
         zero_point,
@@ -318,8 +310,8 @@ def sample_tables(model: QModel, params: Params) -> Params:
     tables = {}
     for name, function in model.tables.items():
         owner = model.owners[function.source]
-        dtype = params["qparams"][owner].dtype
-        count = TABLE_SIZE[dtype]
+        dtype = params["qparams"][owner].storage.dtype
+        count = table_size(dtype)
         step = 1 if dtype is DType.INT8 else 128
         grid = jnp.arange(count, dtype=jnp.int32) * step + dtype.minimum
         points = dequantize(QTensor.of(grid), params["qparams"][owner])

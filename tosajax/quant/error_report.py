@@ -16,7 +16,6 @@ from tosajax.graph import Graph, Node
 from tosajax.progress import Progress
 from tosajax.quant.arguments import check_finite, real_inputs
 from tosajax.quant.model import QModel
-from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
 
 
@@ -136,13 +135,11 @@ def report(
     if not allow_nan:
         check_finite(model.float_graph.input_tensors, inputs)
     inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
-    names = [n for n in model.activations if not _is_constant(model.float_graph, n)]
+    names = model.activations
     if not names:
         raise ValueError("the graph has no quantized tensor")
     accumulators = {n: acc for n in names if (acc := accumulator(model.graph, n)) is not None}
-    stored = dict(zip(names, names, strict=True))
-    if model.is_float8:  # which lies beside the tensor that is rounded to it
-        stored = {owner: n for n, owner in model.owners.items() if owner in stored}
+    stored = {name: model.plan.stored[name] for name in names}
     outputs = dict.fromkeys((*names, *stored.values(), *accumulators.values()))
     watched = model.with_outputs(*outputs)
     with Progress(3, progress, unit="program") as bar:
@@ -154,7 +151,8 @@ def report(
         floats = jax.jit(lambda p, *x: exact.apply(p, *x, mode="float"))(params, *inputs)
         bar.update()
         bar.step("compiling operators")
-        local = found if model.is_float8 else jax.jit(exact.local)(params, *inputs)
+        # In a graph of FP32, the tensor that is rounded is there as it was.
+        local = jax.jit(exact.local)(params, *inputs) if model.plan.is_integer else found
         bar.update()
     values = {n: found[stored[n]] for n in names}
     real = {n: np.asarray(model.real(params, stored[n], values[n])) for n in names}
@@ -203,7 +201,7 @@ def _row(
     acc: Any,
 ) -> Row:
     qparams = params["qparams"][name]
-    levels = _levels(qparams)
+    levels = qparams.storage.levels(qparams)
     low, high, half = levels[0], levels[-1], (levels[-1] - levels[-2]) / 2
     integers = np.asarray(payload(value)).astype(np.float64)
     channels = integers.reshape(-1, integers.shape[-1] if integers.ndim > 1 else 1)
@@ -215,7 +213,7 @@ def _row(
         tensor=name,
         op=node.op if node else "",
         location=node.location if node else None,
-        dtype=qparams.dtype.name,
+        dtype=qparams.storage.name,
         bits=round(float(qparams.bits)),
         sqnr=sqnr(wanted, real),
         local_sqnr=sqnr(own, real),
@@ -229,20 +227,7 @@ def _row(
     )
 
 
-def _levels(qparams: QParams) -> np.ndarray:
-    """The integers, or the FP8 values, of a range in order, float64."""
-    if not qparams.dtype.is_float:
-        low, high = (int(end) for end in qparams.grid)
-        return np.arange(low, high + 1).astype(np.float64)
-    every = np.arange(256).astype(np.uint8).view(qparams.dtype.storage).astype(np.float64)
-    return np.unique(every[np.isfinite(every)])
-
-
 def _beyond(wanted: Any, scale: float, low: float, high: float) -> float:
     """The share of real values that round to no integer of the range; low and high are ties."""
     steps = np.asarray(wanted, np.float64) / scale
     return float(np.mean((steps < low) | (steps > high)))
-
-
-def _is_constant(graph: Graph, name: str) -> bool:
-    return graph.tensors[name].values is not None

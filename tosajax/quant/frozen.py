@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
 from tosajax.graph import Graph, Node, Quantization
-from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams, zero_point_integer
-from tosajax.quant.recipes import Multiplier, Params, Scale
+from tosajax.quant.plan import Plan
+from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams
+from tosajax.quant.recipes import Factor, Multiplier, Params, Recipe, Scale
+from tosajax.quant.storages import zero_point_integer
 from tosajax.validation import validate
 
+# Of scales in FP32, so that neither they nor their reciprocals are subnormal.
+_SMALLEST, _LARGEST = 2.0**-126, 2.0**126
 
-def with_constants(graph: Graph, made: Mapping[str, np.ndarray], clamped: Collection[str]) -> Graph:
+
+def with_constants(
+    graph: Graph, made: Mapping[str, np.ndarray], bound_keys: Mapping[str, Mapping[str, str]]
+) -> Graph:
     """The graph with its constants and CLAMP bounds; CLAMPs that do nothing are left out.
 
     Args:
       graph: of integers.
-      made: values of constants by name; the bounds of the CLAMP of "y" are "y/min_val" and
-        "y/max_val".
-      clamped: the outputs of the CLAMPs whose bounds are in `made`.
+      made: values of constants by name, and of bounds by key.
+      bound_keys: for the outputs of CLAMPs, their attributes that are in `made` and their keys.
 
     Raises:
       TosaError: the graph is illegal.
@@ -32,7 +37,7 @@ def with_constants(graph: Graph, made: Mapping[str, np.ndarray], clamped: Collec
         else t
         for name, t in graph.tensors.items()
     }
-    bounded = [_bounded(node, made, clamped) for node in graph.nodes]
+    bounded = [_bounded(node, made, bound_keys) for node in graph.nodes]
     idle = {n.inputs[0]: n.outputs[0] for n in bounded if n.op == "CLAMP" and _is_idle(n, graph)}
     readers = [name for node in bounded for name in node.inputs] + list(graph.outputs)
     # The tensor before takes the name of the one after, which users know.
@@ -56,30 +61,26 @@ def with_constants(graph: Graph, made: Mapping[str, np.ndarray], clamped: Collec
 
 
 def quantizations(
-    owners: Mapping[str, str],
-    channel_axes: Mapping[str, tuple[int, ...]],
-    qparams: Mapping[str, QParams],
-    graph: Graph,
+    plan: Plan, qparams: Mapping[str, QParams], graph: Graph
 ) -> dict[str, Quantization]:
-    """What the integers of a model's tensors stand for, by name.
+    """Scales, zero points and ranges of a model's integers, by tensor name.
 
     Args:
-      owners: for each tensor, the one whose QParams it has.
-      channel_axes: for each constant with a scale per channel, the axes of the channels.
+      plan: of the model.
       qparams: by owner.
       graph: of integers.
     """
     found: dict[str, Quantization] = {}
-    for name, owner in owners.items():
+    for name, owner in plan.owners.items():
         tensor, known = graph.tensors.get(name), qparams[owner]
-        if tensor is None or known.dtype.is_float:
+        if tensor is None or not known.storage.is_integer:
             continue
         low, high = (int(end) for end in known.grid)
         is_whole = low <= tensor.dtype.minimum and high >= tensor.dtype.maximum
         found[name] = Quantization(
             scale=tuple(np.ravel(np.asarray(known.scale))),
             zero_point=(int(zero_point_integer(known).q),),
-            axes=channel_axes.get(owner, ()) if np.size(known.scale) > 1 else (),
+            axes=plan.scaled[owner].channel_axes if np.size(known.scale) > 1 else (),
             bounds=None if is_whole else (low, high),
         )
     return found
@@ -91,11 +92,12 @@ def at_ends(graph: Graph) -> dict[str, Quantization]:
     return {name: known for name, known in graph.quantization.items() if name in ends}
 
 
-def _bounded(node: Node, made: Mapping[str, np.ndarray], clamped: Collection[str]) -> Node:
-    if node.op != "CLAMP" or node.outputs[0] not in clamped:
-        return node
-    ends = {end: made[f"{node.outputs[0]}/{end}"][()] for end in ("min_val", "max_val")}
-    return dataclasses.replace(node, attributes={**node.attributes, **ends})
+def _bounded(
+    node: Node, made: Mapping[str, np.ndarray], bound_keys: Mapping[str, Mapping[str, str]]
+) -> Node:
+    keys = bound_keys.get(node.outputs[0], {}) if node.op == "CLAMP" else {}
+    ends = {end: made[key][()] for end, key in keys.items()}
+    return dataclasses.replace(node, attributes={**node.attributes, **ends}) if ends else node
 
 
 def _is_idle(node: Node, graph: Graph) -> bool:
@@ -106,8 +108,20 @@ def _is_idle(node: Node, graph: Graph) -> bool:
     return int(low) <= dtype.minimum and int(high) >= dtype.maximum
 
 
+def check_factors(made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe]) -> None:
+    """Raises ValueError where a MUL by a scale, or by its reciprocal, is none in float32."""
+    for name, recipe in recipes.items():
+        if isinstance(recipe, Factor):
+            factors = np.asarray(made[name])
+            if not ((factors >= _SMALLEST) & (factors <= _LARGEST)).all():
+                raise ValueError(
+                    f"{recipe.tensor!r}: a scale cannot be expressed, expected all in "
+                    "[2**-126, 2**126]"
+                )
+
+
 def check_rescales(
-    graph: Graph, made: Mapping[str, np.ndarray], recipes: Mapping[str, Any], params: Params
+    graph: Graph, made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe], params: Params
 ) -> None:
     """Raises ValueError where a RESCALE cannot express its scale, and says what that is made of."""
     for node in graph.nodes:

@@ -22,6 +22,7 @@ from tosajax.graph import Graph, Node, Tensor, arguments
 from tosajax.graph.edit import unused
 from tosajax.lowering.build import to_device
 from tosajax.quant.model import QModel
+from tosajax.quant.plan import Plan
 from tosajax.quant.qparams import multiplier_and_shift
 from tosajax.quant.recipes import Params, Recipe
 from tosajax.report import UnsupportedError
@@ -83,8 +84,7 @@ def lift(
         raise UnsupportedError(
             f"graph {graph.name!r} has no constant of {', '.join(trainable)} to train"
         )
-    model = QModel(graph, None, recipes, estimator=estimator, overrides=overrides or {})
-    return model, params
+    return QModel(graph, None, Plan(recipes=recipes), estimator, overrides or {}), params
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -24,7 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tosajax.quant.qparams import Grid, divide
+from tosajax.quant.division import divide
+from tosajax.quant.storages import Grid
 
 # What a range is widened by. A value exactly at its edge would else sit at the edge of what
 # `clipped_ste` lets pass, where one unit in the last place decides whether it has a gradient.
@@ -47,11 +48,13 @@ class Observer(NamedTuple):
       init: () -> state, of no values.
       update: (state, x) -> state; x is float32, of any shape.
       qparams: (state, grid, symmetric) -> (scale, zero_point), float32 scalars.
+      weighs_integers: `qparams` searches for the best integers, and takes no other grid.
     """
 
     init: Callable[[], Any]
     update: Callable[[Any, jax.Array], Any]
     qparams: Callable[[Any, Grid, bool], tuple[jax.Array, jax.Array]]
+    weighs_integers: bool = False
 
 
 class Range(NamedTuple):
@@ -204,7 +207,7 @@ _bound = functools.cache(functools.partial)
 def _searching(name: str, loss: Callable[..., jax.Array], candidates: int) -> Observer:
     if candidates < 1:
         raise ValueError(f"{name}: candidates is {candidates}, expected at least 1")
-    return Observer(_no_values, _count, _bound(_least, loss, candidates))
+    return Observer(_no_values, _count, _bound(_least, loss, candidates), weighs_integers=True)
 
 
 def _round(x: jax.Array) -> jax.Array:

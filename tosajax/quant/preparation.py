@@ -9,8 +9,8 @@ from tosajax import spec
 from tosajax.arguments.types import check_type
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph, Node
-from tosajax.quant.convert import float8
 from tosajax.quant.convert.converter import Converter
+from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
 from tosajax.quant.model import QModel
 from tosajax.quant.regions import covered, functions
 from tosajax.quant.simplify import simplify
@@ -60,11 +60,12 @@ def prepare(
     _check(graph, rules)
     simple = simplify(graph)
     check_rules(rules, graph, simple)
-    if float8.is_asked_for(simple, rules):
+    if operands := rounded_operands(simple, rules):
         if estimator is not clipped_ste or overrides:
-            raise ValueError("estimators are of integers, and the rules ask for FP8")
-        made = float8.to_float8(simple, rules)
-        return QModel(float_graph=simple, **made._asdict())
+            asked = next(iter(operands.values())).storage.name
+            raise ValueError(f"estimators are of integers, and the rules ask for {asked}")
+        graph, plan = with_rounded_operands(simple, operands)
+        return QModel(graph, simple, plan)
     found = functions(simple)
     inside = covered(simple, found)
     converter = Converter(simple, found, {*inside, *found}, rules, rounding_mode, own_pool_scales)
@@ -73,20 +74,8 @@ def prepare(
     for node in simple.ordered_nodes():
         if node.op not in spec.CONSTANT_OPERATORS and not inside.intersection(node.outputs):
             _convert(converter, node)
-    outputs = [converter.get(name) for name in simple.outputs]
-    return QModel(
-        graph=converter.builder.graph(outputs),
-        float_graph=simple,
-        recipes=converter.recipes,
-        bounds=converter.bounds,
-        specs=converter.specs,
-        owners=converter.owners,
-        channel_axes=converter.channel_axes,
-        tables=converter.tables,
-        observed=converter.observed,
-        estimator=estimator,
-        overrides=overrides or {},
-    )
+    graph, plan = converter.finished()
+    return QModel(graph, simple, plan, estimator, overrides or {})
 
 
 def _check(graph: Graph, rules: Sequence[Rule]) -> None:
@@ -114,11 +103,17 @@ def _convert(converter: Converter, node: Node) -> None:
 
 
 def _conversion(node: Node) -> Callable[[Converter, Node], None]:
-    """By chapter and by name."""
+    """By chapter and by name; of operators without one, by what they do to scales."""
+    operator = spec.OPERATORS[node.op]
     try:
-        chapter = spec.OPERATORS[node.op].chapter
-        module = importlib.import_module(f"tosajax.quant.convert.{chapter}")
-        return getattr(module, node.op.lower())
-    except (ModuleNotFoundError, AttributeError):
-        message = f"{node.title}: this operator of floats has no integer form"
-        raise UnsupportedError(message) from None
+        module = importlib.import_module(f"tosajax.quant.convert.{operator.chapter}")
+    except ModuleNotFoundError:
+        module = None
+    found = getattr(module, node.op.lower(), _move if operator.keeps_scale else None)
+    if found is None:
+        raise UnsupportedError(f"{node.title}: this operator of floats has no integer form")
+    return found
+
+
+def _move(converter: Converter, node: Node) -> None:
+    converter.move(node, node.inputs[0])

@@ -1,14 +1,13 @@
-"""Scales, zero points and bits: what a tensor's integers stand for.
+"""Scales, zero points and bits: what the stored values of a tensor stand for.
 
-Integers are derived here, in `quantize`, `multiplier_and_shift` and `zero_point_integer`, for
-training and for files alike. They use operations that IEEE 754 rounds correctly (*, /, rounding)
-and integers, so that no program gives others than the next.
+Stored values are derived in `tosajax.quant.storages`, multipliers and shifts here, for training
+and for files alike. Both use operations that IEEE 754 rounds correctly (*, /, rounding) and
+integers, so that all programs give the same.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,8 @@ from jax import core, lax
 
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
-from tosajax.grad.qtensor import QTensor, follow, tie
+from tosajax.grad.qtensor import QTensor
+from tosajax.quant.storages import Grid, Storage, storage_of
 
 # Shifts of RESCALE ("Scaling Helpers", TOSA 1.0.1).
 MIN_SHIFT, MAX_SHIFT = 2, 62
@@ -36,15 +36,15 @@ class QParams:
       scale: positive; broadcasts against the tensor, size 1 in all axes but that of channels.
       zero_point: a scalar, rounded where it is used.
       bits: a scalar, rounded where it is used; at most those of `dtype`.
-      dtype: INT4, INT8 or INT16, which holds the integers; or FP8E4M3 or FP8E5M2.
-      symmetric: the zero point is 0, whatever `zero_point` says.
+      dtype: INT4, INT8, INT16, FP8E4M3 or FP8E5M2, of the stored values; or a `Storage`.
+      symmetric: the zero point is 0, whatever `zero_point` holds.
       narrow_range: leaves out the lowest integer, so that the range is symmetric.
     """
 
     scale: jax.Array
     zero_point: jax.Array
     bits: jax.Array
-    dtype: DType = dataclasses.field(default=DType.INT8, metadata={"static": True})
+    dtype: DType | Storage = dataclasses.field(default=DType.INT8, metadata={"static": True})
     symmetric: bool = dataclasses.field(default=False, metadata={"static": True})
     narrow_range: bool = dataclasses.field(default=False, metadata={"static": True})
 
@@ -52,32 +52,23 @@ class QParams:
         arrays = {"scale": self.scale, "zero_point": self.zero_point, "bits": self.bits}
         known = ", ".join(f"{name}={_brief(x)}" for name, x in arrays.items())
         kinds = [k.replace("_", " ") for k in ("symmetric", "narrow_range") if getattr(self, k)]
-        return f"QParams({', '.join([self.dtype.name, known, *kinds])})"
+        return f"QParams({', '.join([self.storage.name, known, *kinds])})"
+
+    @property
+    def storage(self) -> Storage:
+        """How real values are stored."""
+        return storage_of(self.dtype)
 
     @property
     def grid(self) -> Grid:
         """The smallest and the largest integer, with their gradients by `bits`.
 
         Raises:
-          ValueError: FP8 has no integers.
+          ValueError: the stored values are not integers.
         """
-        if self.dtype.is_float:
-            raise ValueError(f"{self.dtype.name} has no bits and no integers to choose from")
-        bits = lax.stop_gradient(self.bits)
-        whole = jnp.clip(lax.round(bits, _HALF_EVEN), 2, self.dtype.bits).astype(jnp.int32)
-        highest = (jnp.left_shift(jnp.int32(1), whole - 1) - 1).astype(jnp.float32)
-        highest = follow(highest, jnp.exp2(self.bits - 1))
-        return Grid(-highest if self.narrow_range else -highest - 1, highest)
-
-
-class Grid(NamedTuple):
-    """The integers of a tensor: from qmin to qmax, as float32."""
-
-    qmin: jax.Array
-    qmax: jax.Array
-
-
-_HALF_EVEN = lax.RoundingMethod.TO_NEAREST_EVEN
+        if not self.storage.is_integer:
+            raise ValueError(f"{self.storage.name} has no bits and no integers to choose from")
+        return self.storage.grid(self.bits, narrow_range=self.narrow_range)
 
 
 def quantize(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste) -> QTensor:
@@ -93,70 +84,17 @@ def quantize(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste)
     Returns:
       A QTensor of the shape of x, in the storage of `qparams.dtype`.
     """
-    if qparams.dtype.is_float:
-        return _to_float8(x, qparams, estimator)
-    grid = qparams.grid
-    zero_point = tie(zero_point_integer(qparams))
-    scaled = divide(x, qparams.scale)
-    integers = jnp.clip(lax.round(scaled, _HALF_EVEN) + zero_point, *grid)
-    integers = lax.stop_gradient(integers).astype(qparams.dtype.storage)
-    # Saturated ones follow the end of the range, which bits may move.
-    value = scaled + zero_point
-    inside = estimator(value, lax.stop_gradient(grid.qmin), lax.stop_gradient(grid.qmax))
-    ends = jnp.where(value < grid.qmin, grid.qmin, jnp.where(value > grid.qmax, grid.qmax, 0.0))
-    return QTensor(integers, inside + (ends - lax.stop_gradient(ends)))
-
-
-def _to_float8(x: jax.Array, qparams: QParams, estimator: Estimator) -> QTensor:
-    limit = float8_limit(qparams.dtype)
-    # Without the barrier XLA fuses the product that computes x, and rounds differently.
-    value = lax.optimization_barrier(x) * reciprocal(qparams.scale)
-    rounded = lax.stop_gradient(jnp.clip(value, -limit, limit)).astype(qparams.dtype.storage)
-    # XLA may leave out a rounding that a wider type follows, but for the barrier.
-    return QTensor(lax.optimization_barrier(rounded), estimator(value, -limit, limit))
-
-
-def float8_limit(dtype: DType) -> float:
-    """The largest finite value."""
-    return float(jnp.finfo(dtype.storage).max)
-
-
-def reciprocal(scale: jax.Array) -> jax.Array:
-    """1 / scale, correctly rounded.
-
-    Where the scale is a quotient or a constant, XLA would join it to this one, or to a product.
-    """
-    scale = lax.optimization_barrier(scale)
-    return divide(jnp.ones_like(scale), scale)
+    return qparams.storage.quantize(x, qparams, estimator)
 
 
 def dequantize(x: QTensor, qparams: QParams) -> jax.Array:
-    """The real values of integers: (x - zero_point) * scale, float32."""
-    return (tie(x) - tie(zero_point_integer(qparams))) * qparams.scale
+    """The real values of integers: (x - zero_point) * scale, float32; or of FP8: x * scale."""
+    return qparams.storage.dequantize(x, qparams)
 
 
 def fake_quant(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste) -> jax.Array:
-    """`quantize` and `dequantize`: real values, of those that integers can stand for."""
+    """`quantize` and `dequantize`: the real values of what x is stored as."""
     return dequantize(quantize(x, qparams, estimator), qparams)
-
-
-def zero_point_integer(qparams: QParams) -> QTensor:
-    """The zero point, rounded (ties to even) and within the range: a scalar in the storage."""
-    if qparams.symmetric:
-        return QTensor.of(jnp.zeros((), qparams.dtype.storage))
-    grid = qparams.grid
-    value = lax.round(lax.stop_gradient(qparams.zero_point), _HALF_EVEN)
-    integer = jnp.clip(value, *lax.stop_gradient(grid)).astype(qparams.dtype.storage)
-    return QTensor(integer, clipped_ste(qparams.zero_point, *lax.stop_gradient(grid)))
-
-
-def divide(a: jax.Array, b: jax.Array) -> jax.Array:
-    """a / b, correctly rounded, in every program.
-
-    XLA divides by a constant, or by a scalar all elements of an array, in two roundings: it
-    multiplies by the reciprocal. It does not where each element chooses its divisor.
-    """
-    return a / jnp.where(jnp.isnan(a), a, b)
 
 
 def multiplier_and_shift(scale: jax.Array, *, scale32: bool = True) -> tuple[QTensor, jax.Array]:
@@ -191,7 +129,7 @@ def multiplier_and_shift(scale: jax.Array, *, scale32: bool = True) -> tuple[QTe
     )
 
 
-def _brief(x: Any) -> str:
+def _brief(x: object) -> str:
     """An array in a repr: a number, or the type and the shape of more."""
     if isinstance(x, np.ndarray | jax.Array):
         is_number = x.size == 1 and not isinstance(x, core.Tracer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,9 @@ from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor, follow
-from tosajax.quant.qparams import (
-    QParams,
-    dequantize,
-    divide,
-    multiplier_and_shift,
-    quantize,
-    zero_point_integer,
-)
+from tosajax.quant.division import divide, reciprocal
+from tosajax.quant.qparams import QParams, dequantize, multiplier_and_shift, quantize
+from tosajax.quant.storages import zero_point_integer
 
 # {"values": {tensor: float32}, "qparams": {tensor: QParams}, "tables": {tensor: float32}};
 # "corrections" of values where there are any, and "rounding" while it is learned; a lifted graph
@@ -40,9 +35,20 @@ _INT32_LIMIT = float(2**31 - 128)
 
 
 class Recipe(Protocol):
-    """Makes one constant of the integer graph of the parameters."""
+    """Makes one constant of the graph from the parameters."""
 
-    def __call__(self, params: Params) -> QTensor: ...
+    def __call__(self, params: Params) -> QTensor | jax.Array: ...
+
+
+@runtime_checkable
+class Lifted(Protocol):
+    """A recipe of `lift`: of the parameter `name` of a group."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +124,7 @@ def _rounded(values: jax.Array, rounding: jax.Array, qparams: QParams) -> QTenso
     down = jnp.floor(lax.stop_gradient(divide(values, qparams.scale))) + zero_point
     hard = jnp.clip(down + (rounding >= 0).astype(jnp.float32), *grid)
     soft = jnp.clip(down + soft_step(rounding), *grid)
-    return QTensor(hard.astype(qparams.dtype.storage), follow(hard, soft))
+    return QTensor(hard.astype(qparams.storage.dtype.storage), follow(hard, soft))
 
 
 def soft_step(rounding: jax.Array) -> jax.Array:
@@ -159,6 +165,29 @@ def to_accumulator(value: jax.Array, dtype: DType, limit: float = _INT32_LIMIT) 
         with _x64.scope():
             return QTensor(_x64.widen(integers), value)
     return QTensor(integers, value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """A constant that stays FP32, as it is trained."""
+
+    tensor: str
+
+    def __call__(self, params: Params) -> jax.Array:
+        return params["values"][self.tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Factor:
+    """The scale of a tensor, or its reciprocal, for a MUL."""
+
+    tensor: str
+    shape: tuple[int, ...]
+    is_reciprocal: bool = False
+
+    def __call__(self, params: Params) -> jax.Array:
+        scale = params["qparams"][self.tensor].scale
+        return (reciprocal(scale) if self.is_reciprocal else scale).reshape(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +247,7 @@ class Bound:
         if self.value is not None and abs(self.value) < np.finfo(np.float32).max:
             return quantize(jnp.full((), self.value, jnp.float32), qparams)
         end = qparams.grid.qmax if self.upper else qparams.grid.qmin
-        return QTensor(lax.stop_gradient(end).astype(qparams.dtype.storage), end)
+        return QTensor(lax.stop_gradient(end).astype(qparams.storage.dtype.storage), end)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,14 +18,13 @@ from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.edit import unused
 from tosajax.lowering.build import build
 from tosajax.passes.folding import fold
+from tosajax.quant.channels import along
 from tosajax.report import UnsupportedError
 from tosajax.spec import AccType
 from tosajax.validation import validate
 
-# Operators that change nothing when the output has the shape of the first input; a TRANSPOSE has
-# to keep the order of the elements too.
-_RESHAPING = ("CONCAT", "IDENTITY", "PAD", "RESHAPE", "SLICE", "TILE", "TRANSPOSE")
-# The operand that changes nothing; these operators scale and move values.
+# The operators that go into convolutions, as they scale and move values; and the operand with which
+# they change nothing.
 _NEUTRAL = {"ADD": 0, "SUB": 0, "MUL": 1}
 
 
@@ -53,9 +52,9 @@ def simplify(graph: Graph) -> Graph:
         Fourier transforms.
     """
     _check(graph)
-    for step in (_in_float32, _computed, _without_identities, _without_batch_norms, _renamed):
-        graph = fold(step(graph))
-    return _without_unused_tensors(graph)
+    # Without what nobody reads, so that a tensor that one node reads is known as that.
+    graph = fold(_without_identities(_computed(_in_float32(graph))))
+    return _without_unused_tensors(fold(_renamed(_without_batch_norms(graph))))
 
 
 def _check(graph: Graph) -> None:
@@ -171,10 +170,9 @@ def _merged(node: Node, reshapes: dict[str, Node]) -> Node:
 
 def _equal_input(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
     """The input that the output of a node is equal to, if there is one."""
-    if node.op in _RESHAPING:
+    if _keeps_order(node, tensors):
         name = node.inputs[0]
-        same = _has_type_of(node, name, tensors) and not _moves(node, tensors[name])
-        return name if same else None
+        return name if _has_type_of(node, name, tensors) else None
     if node.op in _NEUTRAL and _is_unshifted(node, tensors):
         first, second = node.inputs[:2]
         pairs = [(first, second)] if node.op == "SUB" else [(first, second), (second, first)]
@@ -192,11 +190,13 @@ def _has_type_of(node: Node, name: str, tensors: Mapping[str, Tensor]) -> bool:
     return (output.dtype, output.shape) == (tensor.dtype, tensor.shape)
 
 
-def _moves(node: Node, tensor: Tensor) -> bool:
-    """Whether a node is a TRANSPOSE that changes the order of the elements of a tensor."""
-    axes = node.attributes["perms"] if node.op == "TRANSPOSE" else ()
-    long = [axis for axis in axes if _shape(tensor)[axis] > 1]
-    return long != sorted(long)
+def _keeps_order(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the elements of the first input stay in their order."""
+    if node.op != "TRANSPOSE":
+        return spec.OPERATORS[node.op].keeps_order
+    shape = _shape(tensors[node.inputs[0]])
+    long = [axis for axis in node.attributes["perms"] if shape[axis] > 1]
+    return long == sorted(long)
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
@@ -332,7 +332,8 @@ def _with_chain(
     for _, step in chain:
         scale, offset = step.scale * scale, step.scale * offset + step.offset
     with np.errstate(over="ignore"):
-        weights = _float64(tensors[weight]) * _like_weights(scale, node, tensors[weight])
+        axes = spec.OPERATORS[node.op].channel_axes.outputs
+        weights = _float64(tensors[weight]) * scale.reshape(along(axes, _shape(tensors[weight])))
         biases = _float64(tensors[bias]) * scale + offset
         folded = {weight: weights.astype(np.float32), bias: biases.astype(np.float32)}
     if not all(np.isfinite(values).all() for values in folded.values()):
@@ -350,10 +351,3 @@ def _with_chain(
 
 def _float64(tensor: Tensor) -> np.ndarray:
     return np.asarray(tensor.values, np.float64)
-
-
-def _like_weights(scale: np.ndarray, node: Node, weight: Tensor) -> np.ndarray:
-    """One value for each output channel, in a shape that broadcasts with the weights."""
-    shape = _shape(weight)
-    depthwise = node.op == "DEPTHWISE_CONV2D"
-    return scale.reshape(shape[-2:] if depthwise else (-1, *(1 for _ in shape[1:])))

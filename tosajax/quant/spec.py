@@ -1,4 +1,4 @@
-"""QSpec: how a tensor is to be quantized; rules say which tensor gets which."""
+"""QSpec: how a tensor is to be quantized; rules give tensors their specifications."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph
-from tosajax.quant.observers import Observer, min_max, mse
+from tosajax.quant.observers import Observer, min_max
+from tosajax.quant.storages import Storage, storage_of
 
-FLOAT8 = (DType.FP8E4M3, DType.FP8E5M2)
 _SHORT = {
     "i4": DType.INT4,
     "i8": DType.INT8,
@@ -32,7 +32,7 @@ class QSpec:
 
     Args:
       dtype: INT4 (weights only), INT8 or INT16 (activations only), which holds the integers; or
-        FP8E4M3 or FP8E5M2; or "i4", "i8", "i16", "fp8e4m3", "fp8e5m2".
+        FP8E4M3 or FP8E5M2; or "i4", "i8", "i16", "fp8e4m3", "fp8e5m2"; or a `Storage`.
       bits: of the range in use, from 2 to those of dtype, which are the default.
       symmetric: the zero point is 0, as it always is of INT4, INT16 and FP8.
       per_channel: one scale for each output channel, of weights only; they are symmetric then.
@@ -45,7 +45,7 @@ class QSpec:
       ValueError: the arguments contradict each other.
     """
 
-    dtype: DType | str = DType.INT8
+    dtype: DType | str | Storage = DType.INT8
     bits: int | None = None
     symmetric: bool = True
     per_channel: bool = False
@@ -56,44 +56,20 @@ class QSpec:
 
     def __post_init__(self) -> None:
         dtype = _SHORT.get(self.dtype, self.dtype) if isinstance(self.dtype, str) else self.dtype
-        if dtype not in _SHORT.values():
+        if isinstance(dtype, DType | str) and dtype not in _SHORT.values():
             raise ValueError(f"dtype {self.dtype!r}, expected one of {', '.join(_SHORT)}")
-        assert isinstance(dtype, DType)
         object.__setattr__(self, "dtype", dtype)
-        if self.is_float8:
-            self._check_float8(dtype)
+        self.storage.check(self)
         if self.bits is None:
-            object.__setattr__(self, "bits", dtype.bits)
-        elif not 2 <= self.bits <= dtype.bits:
-            raise ValueError(f"{self.bits} bits of {dtype.name}, expected 2 to {dtype.bits}")
+            object.__setattr__(self, "bits", self.storage.dtype.bits)
         if dtype is DType.INT4:
             object.__setattr__(self, "narrow_range", True)
-        if not self.symmetric and (dtype is not DType.INT8 or self.per_channel):
-            what = "values of a scale per channel" if self.per_channel else dtype.name
-            raise ValueError(f"TOSA has no zero point for {what}, expected symmetric=True")
 
     @property
-    def is_float8(self) -> bool:
-        """Whether values are rounded to FP8, and not to integers."""
-        return self.dtype in FLOAT8
-
-    def _check_float8(self, dtype: DType) -> None:
-        expected = {
-            "bits": (None, dtype.bits),
-            "symmetric": (True,),
-            "narrow_range": (False,),
-            "estimator": (clipped_ste,),
-            "learned_bits": (False,),
-        }
-        for name, values in expected.items():
-            if (found := getattr(self, name)) not in values:
-                raise ValueError(f"{name} {found!r} of {dtype.name}, expected {values[-1]!r}")
-        # Both observers that search for a range call one function.
-        if getattr(self.observer.qparams, "func", None) is getattr(mse().qparams, "func", ()):
-            raise ValueError(
-                f"{dtype.name}: an observer that searches for the best integers, expected "
-                "min_max, moving_average or percentile"
-            )
+    def storage(self) -> Storage:
+        """How real values are stored."""
+        assert not isinstance(self.dtype, str)
+        return storage_of(self.dtype)
 
 
 # What rules leave open.

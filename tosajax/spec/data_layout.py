@@ -20,6 +20,7 @@ CONCAT = Operator(
     "CONCAT",
     chapter="data_layout",
     section="2.10.1",
+    keeps_order=True,
     arguments=(
         tensors("input1", "in_out_t", "shapes1", Rank(1, MAX_RANK)),
         scalar("axis", int),
@@ -43,6 +44,7 @@ PAD = Operator(
     "PAD",
     chapter="data_layout",
     section="2.10.2",
+    keeps_order=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
         shape("padding", "2*rank(shape1)"),
@@ -67,6 +69,7 @@ RESHAPE = Operator(
     "RESHAPE",
     chapter="data_layout",
     section="2.10.3",
+    keeps_order=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
         shape("shape", "rank(shape)"),
@@ -113,6 +116,7 @@ SLICE = Operator(
     "SLICE",
     chapter="data_layout",
     section="2.10.5",
+    keeps_order=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
         shape("start", "rank(shape1)"),
@@ -137,6 +141,7 @@ TILE = Operator(
     "TILE",
     chapter="data_layout",
     section="2.10.6",
+    keeps_order=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
         shape("multiples", "rank(shape1)"),

@@ -32,6 +32,7 @@ IDENTITY = Operator(
     "IDENTITY",
     chapter="data_nodes",
     section="2.14.2",
+    keeps_order=True,
     arguments=(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),

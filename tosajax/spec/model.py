@@ -127,6 +127,7 @@ class Operator:
     arguments: tuple[Argument, ...]
     types: tuple[TypeRow, ...]
     selects: bool = False  # each element of the result is one of the input, or a bound
+    keeps_order: bool = False  # a result of the shape of the first input is equal to it
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -158,6 +159,11 @@ class Operator:
     def keeps_scale(self) -> bool:
         """Whether integers of the result stand for the same numbers as those of the first input."""
         return self.selects or self.chapter == "data_layout"
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether positive factors of the channels of an image come out as they went in."""
+        return self.chapter in ("pool", "image")
 
     @property
     def is_function(self) -> bool:

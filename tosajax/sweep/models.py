@@ -143,11 +143,7 @@ class ModelSubject:
         return jax.jit(changed)
 
     def program(self, variant: Variant, fixed: Arrays, batch: int) -> Callable[..., Any]:
-        bounds = {
-            name: {end: f"{name}/{end}" for end in ("min_val", "max_val")}
-            for name in self.model.bounds
-        }
-        return graph_program(self.model.graph, bounds, fixed, batch)
+        return graph_program(self.model.graph, self.model.plan.bound_keys, fixed, batch)
 
     def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
         quantized = {n: None for n in self.model.graph.inputs if n in self.model.owners}

@@ -43,6 +43,7 @@ from tosajax.quant import (
     sensitivity,
     with_bits,
 )
+from tosajax.quant.storages import Float8
 from tosajax.spec import NanMode
 
 needs_model = pytest.mark.skipif(
@@ -116,8 +117,7 @@ def test_the_oracle_is_that_of_ml_dtypes():
 @pytest.mark.parametrize("dtype", TYPES)
 def test_names(dtype):
     assert QSpec(NAMES[dtype]) == QSpec(dtype)
-    assert QSpec(dtype, per_channel=True).is_float8
-    assert not QSpec().is_float8
+    assert QSpec(dtype, per_channel=True).storage == Float8(dtype)
     assert dataclasses.replace(QSpec(dtype), per_channel=True).dtype is dtype
     assert rule(".*", weight=QSpec(dtype, per_channel=True), act=QSpec(dtype)).act == QSpec(dtype)
 

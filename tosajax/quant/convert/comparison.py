@@ -7,18 +7,9 @@ from tosajax.quant.convert.converter import Converter
 
 
 def equal(c: Converter, node: Node) -> None:
-    _compare(c, node)
-
-
-def greater(c: Converter, node: Node) -> None:
-    _compare(c, node)
-
-
-def greater_equal(c: Converter, node: Node) -> None:
-    _compare(c, node)
-
-
-def _compare(c: Converter, node: Node) -> None:
     (output,) = node.outputs
     operands, _ = c.common(node.inputs, output)
     c.put(output, c.builder.op(node.op, *operands, name=output, location=node.location))
+
+
+greater = greater_equal = equal

@@ -14,22 +14,6 @@ from tosajax.report import UnsupportedError
 
 
 def conv2d(c: Converter, node: Node) -> None:
-    _convolution(c, node)
-
-
-def conv3d(c: Converter, node: Node) -> None:
-    _convolution(c, node)
-
-
-def depthwise_conv2d(c: Converter, node: Node) -> None:
-    _convolution(c, node)
-
-
-def transpose_conv2d(c: Converter, node: Node) -> None:
-    _convolution(c, node)
-
-
-def _convolution(c: Converter, node: Node) -> None:
     channel_axes = spec.OPERATORS[node.op].channel_axes.outputs
     (input, weight, bias), (output,) = node.inputs[:3], node.outputs
     if c.constant(bias) is None:
@@ -50,7 +34,7 @@ def _convolution(c: Converter, node: Node) -> None:
         )
     acc_type = DType.INT48 if x.dtype is DType.INT16 else DType.INT32
     unit = Scale((c.owner(input), c.owner(weight)))
-    per_channel = c.specs[c.owner(weight)].per_channel
+    per_channel = c.scaled[c.owner(weight)].spec.per_channel
     channels = math.prod((w.shape or ())[axis] for axis in channel_axes) if per_channel else 1
     attributes: dict[str, Any] = {**node.attributes, "acc_type": acc_type}
     acc = c.builder.op(
@@ -66,3 +50,6 @@ def _convolution(c: Converter, node: Node) -> None:
         **attributes,
     )
     c.finish(output, Accumulator(acc, unit), channels=channels)
+
+
+conv3d = depthwise_conv2d = transpose_conv2d = conv2d

@@ -11,6 +11,7 @@ from tosajax import spec
 from tosajax.builder import Builder
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
+from tosajax.quant.plan import Plan, Scaled
 from tosajax.quant.recipes import (
     Bias,
     Bound,
@@ -29,7 +30,6 @@ from tosajax.report import UnsupportedError
 
 # Bits that int32 sums keep below the unit of int8 and int16, as TFLite's kernels do.
 _HEADROOM = {DType.INT8: 20, DType.INT16: 15}
-TABLE_SIZE = {DType.INT8: 256, DType.INT16: 513}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +49,7 @@ class Converter:
     "y/acc", "y/multiplier".
 
     Attributes:
-      specs: how each tensor with a scale of its own is quantized.
-      owners: for each tensor, the one whose QParams it has.
-      recipes: for each constant, by name, how it is made of the parameters.
-      bounds: for the output of each CLAMP, its ends.
-      channel_axes: for each constant with a scale per channel, the axes of the channels.
-      tables: for the output of each TABLE, its function.
-      observed: for a tensor with a scale of its own, others whose values its range has to hold.
+      scaled, owners, recipes, bounds: of the `Plan`, so far.
     """
 
     def __init__(
@@ -74,19 +68,21 @@ class Converter:
         self.rounding_mode = rounding_mode
         self.own_pool_scales = own_pool_scales
         self.builder = Builder(graph.name)
-        self.specs: dict[str, QSpec] = {}
+        self.scaled: dict[str, Scaled] = {}
         self.owners: dict[str, str] = {}
         self.recipes: dict[str, Recipe] = {}
         self.bounds: dict[str, tuple[Bound, Bound]] = {}
-        self.channel_axes: dict[str, tuple[int, ...]] = {}
-        self.tables: dict[str, Function] = {}
-        self.observed: dict[str, tuple[str, ...]] = {}
         self.done: set[str] = set()  # outputs that an earlier node has taken on
         self._tensors: dict[str, Tensor] = {}
         self._zero_points: dict[str, Tensor] = {}
         self._sums: dict[str, Accumulator] = {}
         self._producers = {name: node for node in graph.nodes for name in node.outputs}
         self._readers = _readers(graph)
+
+    def finished(self) -> tuple[Graph, Plan]:
+        """The integer graph, once all nodes are converted, and its plan."""
+        graph = self.builder.graph([self.get(name) for name in self.graph.outputs])
+        return graph, Plan(self.scaled, self.owners, self.recipes, self.bounds)
 
     # Tensors of the float graph.
 
@@ -164,9 +160,7 @@ class Converter:
             if not self._is_weight_alone(name):
                 dtype = DType.INT8 if spec.dtype is DType.INT4 else spec.dtype
                 spec = dataclasses.replace(spec, dtype=dtype, per_channel=False)
-            self._own(name, spec)
-            if spec.per_channel:
-                self.channel_axes[name] = channel_axes
+            self._own(name, spec, channel_axes if spec.per_channel else ())
             recipe = Weight(name, spec.estimator)
             shape = self.graph.tensors[name].shape or ()
             self._tensors[name] = self.made(name, recipe, self.dtype(name), shape)
@@ -179,9 +173,7 @@ class Converter:
 
     def dtype(self, name: str) -> DType:
         """The type of the integers of a float tensor."""
-        dtype = self.specs[self.owners[name]].dtype
-        assert isinstance(dtype, DType)
-        return dtype
+        return self.scaled[self.owners[name]].spec.storage.dtype
 
     def owner(self, name: str) -> str:
         """The tensor whose QParams a float tensor has."""
@@ -193,8 +185,15 @@ class Converter:
         """The unit of the integers of a float tensor."""
         return Scale((self.owner(name),))
 
-    def _own(self, name: str, spec: QSpec) -> None:
-        self.specs[name], self.owners[name] = spec, name
+    def _own(
+        self,
+        name: str,
+        spec: QSpec,
+        channel_axes: tuple[int, ...] = (),
+        function: Function | None = None,
+    ) -> None:
+        self.owners[name] = name
+        self.scaled[name] = Scaled(spec, channel_axes, function=function)
 
     def put(self, name: str, tensor: Tensor, *, like: str | None = None) -> None:
         """Says which tensor stands for one of the float graph, and whose QParams it has."""
@@ -204,8 +203,9 @@ class Converter:
 
     def observe(self, name: str, *, for_: str) -> None:
         """Has the range of a tensor hold the values of another one."""
-        owner = self.owner(for_)
-        self.observed[owner] = (*self.observed.get(owner, ()), name)
+        known = self.scaled[self.owner(for_)]
+        observed = (*known.observed, name)
+        self.scaled[self.owner(for_)] = dataclasses.replace(known, observed=observed)
 
     # Constants with recipes.
 
@@ -315,16 +315,15 @@ class Converter:
     def look_up(self, function: Function) -> None:
         """A TABLE for a function, in int16 where its input or its output is."""
         name, source = function.output, function.source
-        self._own(name, self.act_spec(name))
+        self._own(name, self.act_spec(name), function=function)
         x, wanted = self.get(source), self.dtype(name)
         if x.dtype is DType.INT8 and wanted is DType.INT16:
             raise UnsupportedError(
                 f"{name!r}: a table from INT8 {source!r} to INT16, expected one type: "
                 "give both the same by rules"
             )
-        self.tables[name] = function
         entries = self.made(
-            f"{name}/table", Entries(name, x.dtype), x.dtype, (TABLE_SIZE[x.dtype],)
+            f"{name}/table", Entries(name, x.dtype), x.dtype, (table_size(x.dtype),)
         )
         looked_up = self.builder.op("TABLE", x, entries, name=f"{name}/looked_up")
         if x.dtype is DType.INT16:
@@ -422,6 +421,14 @@ class Converter:
     def sum(self, name: str) -> Accumulator | None:
         """The sum that a tensor is, where it goes on as one."""
         return self._sums.get(name)
+
+
+def table_size(input: DType) -> int:
+    """The entries of a TABLE, by the type of its input."""
+    (row,) = (row for row in spec.OPERATORS["TABLE"].types if row.types["in_t"] is input)
+    size = row.types["TABLE_SIZE"]
+    assert isinstance(size, int)
+    return size
 
 
 def ends(node: Node) -> tuple[float, float]:

@@ -31,23 +31,3 @@ def pad(c: Converter, node: Node) -> None:
         "PAD", c.get(input), c.get(padding), number, name=output, location=node.location
     )
     c.put(output, padded, like=input)
-
-
-def reshape(c: Converter, node: Node) -> None:
-    c.move(node, node.inputs[0])
-
-
-def reverse(c: Converter, node: Node) -> None:
-    c.move(node, node.inputs[0])
-
-
-def slice(c: Converter, node: Node) -> None:
-    c.move(node, node.inputs[0])
-
-
-def tile(c: Converter, node: Node) -> None:
-    c.move(node, node.inputs[0])
-
-
-def transpose(c: Converter, node: Node) -> None:
-    c.move(node, node.inputs[0])

@@ -11,28 +11,15 @@ from tosajax.quant.recipes import Scale
 
 
 def add(c: Converter, node: Node) -> None:
-    _in_one_unit(c, node)
-
-
-def sub(c: Converter, node: Node) -> None:
-    _in_one_unit(c, node)
-
-
-def maximum(c: Converter, node: Node) -> None:
-    _in_one_unit(c, node)
-
-
-def minimum(c: Converter, node: Node) -> None:
-    _in_one_unit(c, node)
-
-
-def _in_one_unit(c: Converter, node: Node) -> None:
     (output,) = node.outputs
     operands, unit = c.common(node.inputs, output)
     acc = c.builder.op(
         node.op, *operands, name=f"{output}/acc", location=node.location, **node.attributes
     )
     c.finish(output, Accumulator(acc, unit))
+
+
+sub = maximum = minimum = add
 
 
 def mul(c: Converter, node: Node) -> None:

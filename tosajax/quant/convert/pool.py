@@ -112,7 +112,3 @@ def _in_unit_of_input(c: Converter, node: Node) -> None:
         **{**node.attributes, "acc_type": DType.INT32},
     )
     c.put(output, pooled, like=input)
-
-
-def max_pool2d(c: Converter, node: Node) -> None:
-    c.move(node, node.inputs[0])

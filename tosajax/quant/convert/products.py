@@ -27,7 +27,8 @@ def matmul(c: Converter, node: Node) -> None:
     unit = Scale((c.owner(a), c.owner(b)))
     assert left.shape is not None
     assert right.shape is not None
-    channels = right.shape[-1] if b in c.channel_axes else 1
+    per_channel = c.scaled[c.owner(b)].channel_axes
+    channels = right.shape[-1] if per_channel else 1
     acc = c.builder.op(
         "MATMUL",
         left,

@@ -32,11 +32,3 @@ def reduce_sum(c: Converter, node: Node) -> None:
 
 def _count(x: Tensor) -> int:
     return max(math.prod(x.shape or ()), 1)
-
-
-def reduce_max(c: Converter, node: Node) -> None:
-    c.move(node, node.inputs[0])
-
-
-def reduce_min(c: Converter, node: Node) -> None:
-    c.move(node, node.inputs[0])

@@ -38,8 +38,8 @@ def bias_correct(
         are of another model; or there are no examples, or one is NaN or infinite.
     """
     batches = examples(model, params, batches, allow_nan=allow_nan)
-    if model.is_float8:
-        raise ValueError("bias_correct is for sums of integers, and those of an FP8 model are not")
+    if not model.plan.is_integer:
+        raise ValueError("bias_correct is for sums of integers, and those of this model are floats")
     for node, recipe in _biased(model):
         error = _mean_error(model, params, node.outputs[0], recipe, batches)
         moved = corrected(params, recipe.tensor) - error

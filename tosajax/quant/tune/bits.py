@@ -56,11 +56,13 @@ def check_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> None:
         if name not in model.specs:
             close = near(name, model.specs)
             raise ValueError(f"tensor {name!r} has no scale of its own{close}")
-        known = params["qparams"][name]
-        if isinstance(count, int | float) and not 2 <= count <= known.dtype.bits:
+        storage = params["qparams"][name].storage
+        if not storage.is_integer:
+            raise ValueError(f"{name!r} is {storage.name}, which has no bits to choose from")
+        most = storage.dtype.bits
+        if isinstance(count, int | float) and not 2 <= count <= most:
             raise ValueError(
-                f"tensor {name!r}: {count} bits, expected 2 to {known.dtype.bits} "
-                f"({known.dtype.name})"
+                f"tensor {name!r}: {count} bits, expected 2 to {most} ({storage.name})"
             )
 
 
@@ -79,7 +81,7 @@ def mean_bits(model: QModel, params: Params) -> jax.Array:
     total = jnp.zeros((), jnp.float32)
     for name, size in sizes.items():
         qparams = params["qparams"][name]
-        bits, most = qparams.bits, float(qparams.dtype.bits)
+        bits, most = qparams.bits, float(qparams.storage.dtype.bits)
         # At the ends too bits have their full price: it is what draws them away from there.
         total += size * jnp.where((bits >= 2) & (bits <= most), bits, jnp.clip(bits, 2.0, most))
     return total / sum(sizes.values())

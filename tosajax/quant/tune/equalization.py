@@ -12,10 +12,8 @@ import numpy as np
 from tosajax import spec
 from tosajax.graph import Graph, Node
 from tosajax.quant.calibration import known_values
+from tosajax.quant.channels import along
 from tosajax.quant.model import QModel
-
-# What gives c * y for c * x, each channel by itself, c > 0.
-_HOMOGENEOUS = ("MAX_POOL2D", "AVG_POOL2D", "CLAMP", "PAD", "RESIZE")
 
 
 class Pair(NamedTuple):
@@ -90,7 +88,7 @@ def _passes(node: Node, graph: Graph) -> bool:
     if node.op == "PAD":
         constant = graph.tensors[node.inputs[2]].values
         return constant is not None and not constant.any()
-    return node.op in _HOMOGENEOUS
+    return spec.OPERATORS[node.op].is_homogeneous
 
 
 def _no_limit(node: Node) -> bool:
@@ -107,16 +105,12 @@ def _scaled(pair: Pair, values: Mapping[str, Any]) -> dict[str, Any]:
     scale = jnp.where(used, jnp.sqrt(before / jnp.where(used, behind, 1.0)), 1.0)
     scale = jnp.where(used, scale, 1.0)
     return {
-        weight: values[weight] / _along(scale, values[weight], outputs),
+        weight: values[weight] / scale.reshape(along(outputs, values[weight].shape)),
         bias: values[bias] / scale,
-        after: values[after] * _along(scale, values[after], inputs),
+        after: values[after] * scale.reshape(along(inputs, values[after].shape)),
     }
 
 
 def _largest(values: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     others = tuple(axis for axis in range(values.ndim) if axis not in axes)
     return jnp.abs(values).max(others)
-
-
-def _along(scale: jax.Array, values: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    return scale.reshape([n if axis in axes else 1 for axis, n in enumerate(values.shape)])

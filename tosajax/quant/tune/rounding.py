@@ -10,8 +10,9 @@ import jax.numpy as jnp
 
 from tosajax.progress import Progress
 from tosajax.quant.calibration import examples
+from tosajax.quant.division import divide
 from tosajax.quant.model import QModel
-from tosajax.quant.qparams import dequantize, divide
+from tosajax.quant.qparams import dequantize
 from tosajax.quant.recipes import Params, Weight, corrected, with_corrections
 
 

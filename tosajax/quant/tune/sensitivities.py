@@ -78,7 +78,7 @@ def sensitivity(
     found: dict[str, dict[int, float]] = {}
     grow = measure(model, params, inputs, loss)
     for name in names:
-        limit = params["qparams"][name].dtype.bits
+        limit = params["qparams"][name].storage.dtype.bits
         found[name] = {
             b: float(grow(with_bits(model, params, {name: b}), name)) for b in bits if b <= limit
         }

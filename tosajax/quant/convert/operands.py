@@ -1,0 +1,284 @@
+"""Float graphs whose products are of rounded operands, each with a scale; all else stays FP32.
+
+The storage of an operand says how it is rounded: an activation by nodes between it and its
+product, a constant in the file, where nodes that read it are left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import lax
+
+from tosajax import ops, spec
+from tosajax.dtypes import DType
+from tosajax.grad.qtensor import QTensor
+from tosajax.graph import Graph, Node, Tensor, arguments
+from tosajax.graph.edit import Draft
+from tosajax.quant.channels import along
+from tosajax.quant.plan import Plan, Scaled
+from tosajax.quant.recipes import Factor, Recipe, Value, Weight
+from tosajax.quant.spec import QSpec, Rule, act_spec, weight_spec
+from tosajax.quant.storages import OperandStorage
+from tosajax.report import UnsupportedError
+from tosajax.spec import Kind
+
+
+class Operand(NamedTuple):
+    """A tensor that a node multiplies."""
+
+    name: str
+    spec: QSpec
+    channel_axes: tuple[int, ...]  # of scales per channel; empty where it has none
+
+    @property
+    def storage(self) -> OperandStorage:
+        """The storage, which is not of integers.
+
+        Raises:
+          UnsupportedError: it has no nodes that round an operand.
+        """
+        storage = self.spec.storage
+        if not isinstance(storage, OperandStorage):
+            raise UnsupportedError(f"{self.name!r}: {storage.name} is not for operands of products")
+        return storage
+
+
+# What rules ask for.
+
+
+def rounded_operands(graph: Graph, rules: Sequence[Rule]) -> dict[str, Operand]:
+    """The operands of convolutions and MATMUL that rules give another type than integers.
+
+    Returns:
+      All operands by name, with scales per channel where all nodes want the same; or nothing.
+
+    Raises:
+      UnsupportedError: rules give such types to some of the operands, or to other tensors in a
+        graph of integers; or one operand has two of them.
+    """
+    specs = [s for rule in rules for s in (rule.weight, rule.act) if s is not None]
+    if all(s.storage.is_integer for s in specs):
+        return {}
+    asked = _Asked(graph, rules)
+    operands = [operand for node in graph.ordered_nodes() for operand in asked.operands(node)]
+    kinds = {operand.spec.storage.is_integer: operand for operand in operands}
+    if len(kinds) == 2:
+        integers, rounded = kinds[True], kinds[False]
+        name = rounded.spec.storage.name
+        raise UnsupportedError(
+            f"{integers.name!r}: {integers.spec.storage.name}, while {rounded.name!r} is {name}: "
+            f"{name} is for all operands of convolutions and MATMUL, or for none; give it to "
+            "weights and activations by rules"
+        )
+    if False in kinds:
+        return _joined(operands)
+    for tensor in graph.tensors.values():
+        storage = asked.act_spec(tensor.name).storage
+        if not storage.is_integer and tensor.dtype.is_float and tensor.values is None:
+            raise UnsupportedError(
+                f"{tensor.name!r}: {storage.name}, which is for operands of convolutions and "
+                "MATMUL, for all of them"
+            )
+    return {}
+
+
+def _joined(operands: Sequence[Operand]) -> dict[str, Operand]:
+    """The operands by name, each once."""
+    joined: dict[str, Operand] = {}
+    for operand in operands:
+        known = joined.setdefault(operand.name, operand)
+        if known.spec.storage != operand.spec.storage:
+            raise UnsupportedError(
+                f"{known.name!r}: {known.spec.storage.name} and {operand.spec.storage.name} for "
+                "one tensor, expected one type: give it by rules"
+            )
+        if known.channel_axes != operand.channel_axes:
+            joined[operand.name] = known._replace(channel_axes=())
+    return joined
+
+
+class _Asked:
+    """The specifications that rules give to the tensors of a graph."""
+
+    def __init__(self, graph: Graph, rules: Sequence[Rule]) -> None:
+        self._graph = graph
+        self._rules = rules
+        self._producers = {name: node for node in graph.nodes for name in node.outputs}
+
+    def operands(self, node: Node) -> list[Operand]:
+        """The operands of the products of a node."""
+        found = []
+        for position, name in enumerate(_products(self._graph, node)):
+            if position == 1 and self._graph.tensors[name].values is not None:
+                wanted = weight_spec(self._rules, self._titles(node.outputs[0], name))
+                channels = spec.OPERATORS[node.op].channel_axes.outputs
+                axes = channels if wanted.per_channel else ()
+                found.append(Operand(name, wanted, axes))
+            else:
+                found.append(Operand(name, self.act_spec(name), ()))
+        return found
+
+    def act_spec(self, name: str) -> QSpec:
+        return act_spec(self._rules, self._titles(name))
+
+    def _titles(self, *names: str) -> list[str]:
+        """Names of tensors, and the locations of the nodes that compute them."""
+        nodes = [self._producers[name] for name in names if name in self._producers]
+        return [*names, *(node.location for node in nodes if node.location)]
+
+
+def _products(graph: Graph, node: Node) -> tuple[str, ...]:
+    """The operands that a convolution of floats, or a MATMUL, multiplies; none of other nodes."""
+    is_float = spec.OPERATORS[node.op].has_weights and graph.tensors[node.inputs[0]].dtype.is_float
+    return node.inputs[:2] if is_float else ()
+
+
+# The graph.
+
+
+def with_rounded_operands(graph: Graph, operands: Mapping[str, Operand]) -> tuple[Graph, Plan]:
+    """Has all products of a graph be of rounded operands.
+
+    Args:
+      graph: from `simplify`.
+      operands: from `rounded_operands`.
+
+    Returns:
+      The graph with placeholders for constants that have a recipe, and its plan. Tensors keep
+      their names: activations and what is computed from them are FP32 as before, the storage
+      names the tensors around a product ("x/float8"), and a constant w that only convolutions and
+      MATMUL read is rounded itself.
+    """
+    writer = Writer(graph, operands)
+    for node in graph.ordered_nodes():
+        writer.write(node)
+    return writer.finished()
+
+
+class Writer:
+    """Writes a graph again, node by node, and the nodes that round operands between them."""
+
+    def __init__(self, graph: Graph, operands: Mapping[str, Operand]) -> None:
+        self._graph = graph
+        self._operands = operands
+        self._draft = Draft(graph)
+        self._scaled: dict[str, Scaled] = {}
+        self._owners: dict[str, str] = {}
+        self._recipes: dict[str, Recipe] = {}
+        self._rounded: dict[str, str] = {}  # what is read in the place of an operand
+        self._shift: str | None = None
+        self._read_as_float = _read_as_float(graph)
+
+    def write(self, node: Node) -> None:
+        """Writes a node of the graph, after the nodes that round its operands."""
+        if node.op == "CONST" and node.outputs[0] in self._operands:
+            if node.outputs[0] in self._read_as_float:
+                self._draft.nodes.append(node)
+            return
+        for name in _trained(self._graph, node):
+            self._recipes[name] = Value(name)
+        count = len(_products(self._graph, node))
+        inputs = (*map(self._operand, node.inputs[:count]), *node.inputs[count:])
+        self._draft.nodes.append(dataclasses.replace(node, inputs=inputs))
+
+    def finished(self) -> tuple[Graph, Plan]:
+        """The graph and its plan."""
+        draft = self._draft
+        graph = dataclasses.replace(self._graph, tensors=draft.tensors, nodes=tuple(draft.nodes))
+        return graph, Plan(self._scaled, self._owners, self._recipes)
+
+    # For storages.
+
+    def add(self, op: str, *inputs: str, name: str, dtype: DType, **attributes: Any) -> str:
+        """Adds a node whose output has the shape of its first input; the name of the output."""
+        shape = self._draft.tensors[inputs[0]].shape
+        output = self._draft.tensor(name, dtype, shape)
+        self._draft.nodes.append(Node(op, inputs, (output,), attributes))
+        return output
+
+    def times(self, operand: Operand, x: str, name: str, *, is_reciprocal: bool = False) -> str:
+        """The product of x and the scale of an operand, or its reciprocal, in FP32."""
+        shape = self._graph.tensors[operand.name].shape or ()
+        ones = along(operand.channel_axes, shape)
+        label = f"{operand.name}/{'reciprocal' if is_reciprocal else 'scale'}"
+        factor = self._draft.const(label, np.zeros(ones, np.float32), DType.FP32)
+        self._recipes[factor] = Factor(operand.name, ones, is_reciprocal)
+        if self._shift is None:
+            label = f"{operand.storage.label}/shift"
+            self._shift = self._draft.const(label, np.zeros(1, np.int8), DType.INT8)
+        return self.add("MUL", x, factor, self._shift, name=name, dtype=DType.FP32)
+
+    def _operand(self, name: str) -> str:
+        """The FP32 tensor of the real values that an operand is rounded to."""
+        if name not in self._rounded:
+            operand = self._operands[name]
+            is_constant = self._graph.tensors[name].values is not None
+            stored = self._weight(operand) if is_constant else operand.storage.store(self, operand)
+            axes = operand.channel_axes
+            wanted = dataclasses.replace(operand.spec, per_channel=bool(axes))
+            self._scaled[name], self._owners[stored] = Scaled(wanted, axes), name
+            self._rounded[name] = operand.storage.widen(self, operand, stored)
+        return self._rounded[name]
+
+    def _weight(self, operand: Operand) -> str:
+        """A constant, rounded in the file."""
+        name, dtype = operand.name, operand.storage.dtype
+        values = np.zeros(self._graph.tensors[name].shape or (), dtype.storage)
+        if name in self._read_as_float:
+            stored = self._draft.const(f"{name}/{operand.storage.label}", values, dtype)
+        else:
+            stored = name
+            self._draft.tensors[name] = Tensor(name, dtype, values.shape, values)
+            self._draft.nodes.append(Node("CONST", (), (name,)))
+        self._recipes[stored] = Weight(name, operand.spec.estimator)
+        return stored
+
+
+def _read_as_float(graph: Graph) -> set[str]:
+    """The tensors that are outputs, or more to a node than what it multiplies."""
+    names = {name for node in graph.nodes for name in node.inputs[len(_products(graph, node)) :]}
+    return {*names, *graph.outputs}
+
+
+def _trained(graph: Graph, node: Node) -> list[str]:
+    """The FP32 constants of a node that are parameters: biases, and others of several elements.
+
+    One of a single element is a number of the function that the graph computes, an epsilon or a
+    half, or a zero point.
+    """
+    products, found = _products(graph, node), []
+    for argument, given in arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT).items():
+        for name in given if isinstance(given, tuple) else (given,):
+            tensor = graph.tensors[name]
+            if tensor.values is None or not tensor.dtype.is_float or name in products:
+                continue
+            if argument == "bias" or tensor.values.size > 1:
+                found.append(name)
+    return found
+
+
+# Kernels.
+
+
+def with_rounding_casts(kernels: SimpleNamespace, dtypes: Collection[DType]) -> SimpleNamespace:
+    """The kernels of a model, with CASTs to some types whose gradient is float32.
+
+    JAX has tangents of an array in its own type: of float8 little would be left. A QTensor
+    carries them beside, as it does for integers; CAST from these types takes them from there.
+    """
+    return SimpleNamespace(**{**vars(kernels), "cast": _rounding(kernels.cast, dtypes)})
+
+
+def _rounding(cast: Callable[..., Any], dtypes: Collection[DType]) -> Callable[..., Any]:
+    def call(input: Any, *, out_type: DType) -> jax.Array | QTensor:
+        if out_type not in dtypes:
+            return cast(input, out_type=out_type)
+        return QTensor(ops.cast(lax.stop_gradient(input), out_type=out_type), input)
+
+    return call

@@ -1,0 +1,26 @@
+"""Quotients that are rounded alike in every program."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+def divide(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a / b, correctly rounded, in every program.
+
+    XLA divides by a constant, or by a scalar all elements of an array, in two roundings: it
+    multiplies by the reciprocal. It does not where each element chooses its divisor.
+    """
+    return a / jnp.where(jnp.isnan(a), a, b)
+
+
+def reciprocal(scale: jax.Array) -> jax.Array:
+    """1 / scale, correctly rounded.
+
+    Without the barrier XLA joins a scale that is a quotient or a constant to this quotient, or to
+    a product.
+    """
+    scale = lax.optimization_barrier(scale)
+    return divide(jnp.ones_like(scale), scale)

@@ -1,0 +1,109 @@
+"""Plan: how the tensors of a model's graph are quantized, and how its constants are made."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+from tosajax.quant.recipes import Bias, Bound, Lifted, Recipe, Value, Weight
+from tosajax.quant.regions import Function
+from tosajax.quant.spec import QSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled:
+    """A tensor with a scale of its own: the parameters hold QParams of it.
+
+    Args:
+      spec: how it is quantized.
+      channel_axes: the axes of the channels of a constant with one scale for each; else empty.
+      observed: other tensors whose values its range has to hold.
+      function: of the output of a TABLE, the function.
+    """
+
+    spec: QSpec
+    channel_axes: tuple[int, ...] = ()
+    observed: tuple[str, ...] = ()
+    function: Function | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """What `prepare` and `lift` decide for a graph, by tensor name; all else follows from it.
+
+    Args:
+      scaled: the tensors with a scale of their own, in the order of the graph.
+      owners: for each tensor of stored values (integers, FP8), the one whose scale it has.
+      recipes: for each constant that depends on parameters.
+      bounds: for the output of each CLAMP whose ends do.
+    """
+
+    scaled: Mapping[str, Scaled] = dataclasses.field(default_factory=dict)
+    owners: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    recipes: Mapping[str, Recipe] = dataclasses.field(default_factory=dict)
+    bounds: Mapping[str, tuple[Bound, Bound]] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def is_integer(self) -> bool:
+        """Whether the graph computes on integers; else on FP32, with the operands of products
+        rounded.
+        """
+        return all(tensor.spec.storage.is_integer for tensor in self.scaled.values())
+
+    @functools.cached_property
+    def specs(self) -> dict[str, QSpec]:
+        """How each tensor with a scale of its own is quantized."""
+        return {name: tensor.spec for name, tensor in self.scaled.items()}
+
+    @functools.cached_property
+    def functions(self) -> dict[str, Function]:
+        """For the output of each TABLE, the function."""
+        found = {name: tensor.function for name, tensor in self.scaled.items()}
+        return {name: function for name, function in found.items() if function is not None}
+
+    @functools.cached_property
+    def weights(self) -> tuple[str, ...]:
+        """The constants that are quantized."""
+        return tuple(r.tensor for r in self.recipes.values() if isinstance(r, Weight))
+
+    @functools.cached_property
+    def activations(self) -> tuple[str, ...]:
+        """The tensors with a scale of their own that are not constants, inputs first."""
+        return tuple(name for name in self.scaled if name not in self.weights)
+
+    @functools.cached_property
+    def trained(self) -> tuple[str, ...]:
+        """The constants of the float graph that parameters hold: weights, biases and others."""
+        recipes = self.recipes.values()
+        names = [recipe.tensor for recipe in recipes if isinstance(recipe, Weight | Bias | Value)]
+        return tuple(dict.fromkeys(names))
+
+    @functools.cached_property
+    def stored(self) -> dict[str, str]:
+        """For each tensor with a scale of its own, the tensor of the graph that is stored so.
+
+        It is the tensor itself among integers, and lies beside an activation in FP32.
+        """
+        beside = {owner: name for name, owner in self.owners.items()}
+        return {name: name if name in self.owners else beside[name] for name in self.scaled}
+
+    @functools.cached_property
+    def bound_keys(self) -> dict[str, dict[str, str]]:
+        """For the output of each CLAMP of `bounds`, the keys of its ends among constants."""
+        return {n: {end: f"{n}/{end}" for end in ("min_val", "max_val")} for n in self.bounds}
+
+    def groups(self, *, has_floats: bool) -> dict[str, tuple[str, ...]]:
+        """The names that parameters hold, by group.
+
+        Args:
+          has_floats: the plan is of `prepare`; else of `lift`.
+        """
+        if has_floats:
+            scaled, tables = tuple(self.scaled), tuple(self.functions)
+            return {"values": self.trained, "qparams": scaled, "tables": tables}
+        found: dict[str, list[str]] = {}
+        for recipe in self.recipes.values():
+            if isinstance(recipe, Lifted):
+                found.setdefault(recipe.group, []).append(recipe.name)
+        return {group: tuple(names) for group, names in found.items()}

@@ -1,0 +1,87 @@
+"""Storage: what the real values of a tensor are rounded to, and how they are read again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+from tosajax.dtypes import DType
+from tosajax.grad.estimators import Estimator
+from tosajax.grad.qtensor import QTensor
+
+if TYPE_CHECKING:
+    from tosajax.quant.convert.operands import Operand, Writer
+    from tosajax.quant.qparams import QParams
+    from tosajax.quant.spec import QSpec
+
+
+class Grid(NamedTuple):
+    """The ends of the stored values of a tensor, float32: of integers, all from qmin to qmax."""
+
+    qmin: jax.Array
+    qmax: jax.Array
+
+
+class Storage(Protocol):
+    """Rounds real values to those of one type. Hashable: traced programs hold it as static data.
+
+    A new type takes one class: `QSpec(MyStorage())` gives it to tensors. Values that are not
+    integers are for the operands of products: they need an `OperandStorage`.
+
+    Attributes:
+      dtype: the element type of stored tensors.
+      name: in messages and reports.
+      is_integer: stored values are the integers of a range of bits. Only these have bits that are
+        chosen and trained, zero points, and scales that a file tells.
+    """
+
+    @property
+    def dtype(self) -> DType: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_integer(self) -> bool: ...
+
+    def check(self, spec: QSpec) -> None:
+        """Raises ValueError where a specification contradicts the type."""
+        ...
+
+    def grid(self, bits: jax.Array, *, narrow_range: bool) -> Grid:
+        """The ends of the stored values, which scales are found for."""
+        ...
+
+    def quantize(self, x: jax.Array, qparams: QParams, estimator: Estimator) -> QTensor:
+        """The stored values of real ones, with the gradient of the real ones."""
+        ...
+
+    def dequantize(self, x: QTensor, qparams: QParams) -> jax.Array:
+        """The real values of stored ones, float32."""
+        ...
+
+    def levels(self, qparams: QParams) -> np.ndarray:
+        """All values that can be stored, float64, in order."""
+        ...
+
+
+@runtime_checkable
+class OperandStorage(Storage, Protocol):
+    """A storage of floats: operands of products pass through it, in a graph of FP32.
+
+    Attributes:
+      label: in names of tensors: "x/float8" is x in that storage.
+    """
+
+    @property
+    def label(self) -> str: ...
+
+    def store(self, writer: Writer, operand: Operand) -> str:
+        """Writes nodes that round an FP32 activation; the name of the stored tensor."""
+        ...
+
+    def widen(self, writer: Writer, operand: Operand, stored: str) -> str:
+        """Writes nodes that read a stored tensor; the name of its real values in FP32."""
+        ...
