@@ -1,4 +1,4 @@
-"""What users give to tosajax.quant: inputs as models take them, or an error that names them."""
+"""Arguments of users, as models take them; wrong ones raise errors that name them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tosajax.quant.recipes import Params
 
 # An input of a model: an array, a list of numbers, or integers with a shadow.
 Input = ArrayLike | Sequence[Any] | QTensor
-# What users calibrate with: the input of a model, or a tuple of its inputs.
+# Examples: the input of a model, or a tuple of its inputs.
 Batch = Input
 
 
-def check_batches(batches: Any) -> None:
+def check_batches(batches: object) -> None:
     """Raises TypeError where examples cannot be batches."""
     wanted = "an iterable of batches, each an array or a tuple of arrays"
     if isinstance(batches, str | bytes | Mapping) or not isinstance(batches, Iterable):
@@ -34,7 +34,7 @@ def check_batches(batches: Any) -> None:
         raise TypeError(f"batches is a scalar, expected {wanted}")
 
 
-def as_inputs(batch: Any) -> tuple[Any, ...]:
+def as_inputs(batch: Batch) -> tuple[Input, ...]:
     """A batch as the inputs of `QModel.apply`."""
     return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
 
@@ -42,7 +42,7 @@ def as_inputs(batch: Any) -> tuple[Any, ...]:
 # Inputs.
 
 
-def real_inputs(tensors: Sequence[Tensor], inputs: Sequence[Any]) -> list[Any]:
+def real_inputs(tensors: Sequence[Tensor], inputs: Sequence[Input]) -> list[jax.Array | QTensor]:
     """The inputs of a float graph: float32, integers with a shadow, bool.
 
     Raises:
@@ -53,14 +53,14 @@ def real_inputs(tensors: Sequence[Tensor], inputs: Sequence[Any]) -> list[Any]:
     return [_real(tensor, x) for tensor, x in zip(tensors, inputs, strict=True)]
 
 
-def check_count(tensors: Sequence[Tensor], inputs: Sequence[Any]) -> None:
+def check_count(tensors: Sequence[Tensor], inputs: Sequence[Input]) -> None:
     """Raises ValueError where there are more inputs than tensors, or fewer."""
     if len(inputs) != len(tensors):
         names = ", ".join(t.name for t in tensors)
         raise ValueError(f"{len(inputs)} inputs, expected {len(tensors)} ({names})")
 
 
-def _real(tensor: Tensor, x: Any) -> Any:
+def _real(tensor: Tensor, x: Input) -> jax.Array | QTensor:
     if isinstance(x, QTensor):
         return x
     x = _numbers(tensor, x)
@@ -74,12 +74,12 @@ def _real(tensor: Tensor, x: Any) -> Any:
     return _float32(x)
 
 
-def model_input(tensor: Tensor, x: Any, *, is_quantized: bool) -> Any:
-    """An input of the graph of a model: float32 that are to be quantized, or as it is there.
+def model_input(tensor: Tensor, x: Input, *, is_quantized: bool) -> jax.Array | QTensor:
+    """An input of the graph of a model: float32 to be quantized, or its own type.
 
     Args:
       tensor: of that graph.
-      x: what the user gave.
+      x: from the user.
       is_quantized: real values may be given for the tensor's integers.
 
     Raises:
@@ -95,7 +95,7 @@ def model_input(tensor: Tensor, x: Any, *, is_quantized: bool) -> Any:
     return as_they_are(tensor, x)
 
 
-def as_they_are(tensor: Tensor, x: Any) -> Any:
+def as_they_are(tensor: Tensor, x: Input) -> jax.Array | QTensor:
     """Integers or bool of a tensor: a QTensor, or bool."""
     if isinstance(x, QTensor):
         return x
@@ -114,7 +114,7 @@ def as_they_are(tensor: Tensor, x: Any) -> Any:
     return QTensor.of(jnp.asarray(x.astype(storage)))
 
 
-def _check_range(tensor: Tensor, x: Any) -> None:
+def _check_range(tensor: Tensor, x: jax.Array | np.ndarray) -> None:
     low, high = tensor.dtype.minimum, tensor.dtype.maximum
     if x.dtype == tensor.dtype.storage and tensor.dtype is not DType.INT4:
         return
@@ -127,7 +127,7 @@ def _check_range(tensor: Tensor, x: Any) -> None:
         )
 
 
-def _numbers(tensor: Tensor, x: Any) -> Any:
+def _numbers(tensor: Tensor, x: Input) -> jax.Array | np.ndarray:
     if isinstance(x, jax.Array):
         return x
     try:
@@ -143,18 +143,18 @@ def _array_kind(x: np.ndarray) -> str:
     return shown(x.item()) if x.ndim == 0 else f"an array of {x.dtype}"
 
 
-def _float32(x: Any) -> jax.Array:
-    """Whatever float it is, also where JAX has 64-bit types."""
+def _float32(x: jax.Array | np.ndarray) -> jax.Array:
+    """Floats of any type as float32, also where JAX has 64-bit types."""
     return jnp.asarray(x.astype(jnp.float32))
 
 
-def check_finite(tensors: Sequence[Tensor], inputs: Sequence[Any], *, where: str = "") -> None:
+def check_finite(tensors: Sequence[Tensor], inputs: Sequence[Input], *, where: str = "") -> None:
     """Raises ValueError, with its index, where an example is NaN or infinite.
 
     Args:
       tensors: the inputs of the graph.
-      inputs: examples; what is not of floats is left alone.
-      where: in which batch, for the message.
+      inputs: examples; only floats are checked.
+      where: the batch, for the message.
     """
     check_count(tensors, inputs)
     for tensor, x in zip(tensors, inputs, strict=True):
@@ -168,7 +168,7 @@ def check_finite(tensors: Sequence[Tensor], inputs: Sequence[Any], *, where: str
             )
 
 
-def first_not_finite(x: Any) -> tuple[int, ...] | None:
+def first_not_finite(x: ArrayLike) -> tuple[int, ...] | None:
     """The index of the first NaN or infinity of an array."""
     x = np.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating) or np.isfinite(x).all():
@@ -180,11 +180,11 @@ def first_not_finite(x: Any) -> tuple[int, ...] | None:
 
 
 def check_params(params: Any, wanted: Mapping[str, Iterable[str]]) -> None:
-    """Raises where parameters are not those of a model.
+    """Raises where parameters are not of a model.
 
     Args:
-      params: what was given.
-      wanted: the names that each group holds.
+      params: from the user.
+      wanted: the names in each group.
 
     Raises:
       TypeError: they are not a dictionary of dictionaries.
@@ -208,9 +208,9 @@ def check_params(params: Any, wanted: Mapping[str, Iterable[str]]) -> None:
 
 
 def check_scales(qparams: Mapping[str, QParams], names: Iterable[str]) -> None:
-    """Raises ValueError where a scale or a zero point is not a number that integers can have.
+    """Raises ValueError where scales or bits are not positive, or zero points not finite.
 
-    What is traced has no value yet and is left alone.
+    Traced arrays have no value yet and are not looked at.
     """
     for name in names:
         own = qparams[name]

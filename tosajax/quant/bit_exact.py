@@ -1,10 +1,9 @@
-"""check_bit_exact: is what is trained what ships?"""
+"""check_bit_exact: compares a model, as it is trained, with its frozen graph."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,7 +13,7 @@ from tosajax.arguments.types import check_type
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph
 from tosajax.progress import Progress
-from tosajax.quant.arguments import check_finite
+from tosajax.quant.arguments import Input, check_finite
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Params
 from tosajax.runtime.executable import compile
@@ -24,14 +23,14 @@ AGAINST = ("frozen", "reference_model")
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One tensor, as the model computes it and as another program does."""
+    """One tensor of the model beside the same tensor of another program."""
 
     tensor: str
     against: str
     elements: int
     mismatches: int
     largest: float  # difference; of integers a whole number
-    first: tuple[int, ...] | None  # where the first mismatch is, the example first
+    first: tuple[int, ...] | None  # index of the first mismatch, the example in front
 
     def __str__(self) -> str:
         text = f"{self.against}: {self.tensor}: {self.mismatches} of {self.elements} differ"
@@ -54,11 +53,11 @@ class BitExactReport:
 
     @property
     def first_divergence(self) -> Comparison | None:
-        """The earliest tensor that differs from the first program that any differs from."""
+        """The earliest tensor that differs, in the first program with a difference."""
         return next((c for c in self.comparisons if c.mismatches), None)
 
     def __bool__(self) -> bool:
-        """Whether all is equal."""
+        """Whether all elements are equal."""
         return self.mismatches == 0
 
     def __repr__(self) -> str:
@@ -74,16 +73,16 @@ class BitExactReport:
 def check_bit_exact(
     model: QModel,
     params: Params,
-    *inputs: Any,
+    *inputs: Input,
     against: str | Sequence[str] = AGAINST,
     allow_nan: bool = False,
     progress: bool = False,
 ) -> BitExactReport:
-    """Compares every tensor of a model, as it is trained, with those of its frozen graph.
+    """Compares every tensor of a model, as it is trained, with its frozen graph.
 
-    Where FP8 is multiplied, the sums are floats: programs may differ in their last bits, and then
-    by a step of what is rounded to FP8 next. These are mismatches like others. Judge such models
-    by their outputs, within a tolerance, too.
+    Sums of FP8 products are floats: programs may differ in their last bits, and then by a step of
+    the next tensor that is rounded to FP8. These count as mismatches; judge FP8 models by their
+    outputs within a tolerance as well.
 
     Args:
       model: with its parameters.

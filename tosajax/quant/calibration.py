@@ -1,4 +1,4 @@
-"""calibrate: parameters from a float graph and examples."""
+"""calibrate: finds parameters from a float graph and examples."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import ArrayLike
 
 from tosajax.arguments.names import near
 from tosajax.arguments.nan import first_nan
@@ -19,7 +20,7 @@ from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.progress import Progress
-from tosajax.quant.arguments import as_inputs, check_batches, check_finite, real_inputs
+from tosajax.quant.arguments import Batch, as_inputs, check_batches, check_finite, real_inputs
 from tosajax.quant.channels import along
 from tosajax.quant.convert.converter import table_size
 from tosajax.quant.model import QModel
@@ -30,26 +31,24 @@ from tosajax.quant.regions import evaluate
 from tosajax.quant.spec import QSpec
 from tosajax.quant.storages import Grid
 
-Batch = Any
-
 
 def calibrate(
     model: QModel,
     batches: Iterable[Batch],
     *,
-    values: Mapping[str, Any] | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     allow_nan: bool = False,
     progress: bool = False,
 ) -> Params:
-    """Finds scales and zero points: those of weights from them, others by running examples.
+    """Finds scales and zero points: of weights from their values, of others by running examples.
 
     Args:
       model: from `prepare`.
       batches: examples; each an input as for `QModel.apply`, or a tuple of inputs.
-      values: constants of the float graph by name, where they have been trained since.
-      allow_nan: takes examples with NaN or infinities, and tensors that become NaN; ranges leave
-        these values out.
-      progress: show a bar of batches, with the rate, on a terminal; the first one compiles.
+      values: constants of the float graph by name, if they have been trained since.
+      allow_nan: takes examples with NaN or infinities, and tensors that become NaN; ranges ignore
+        these values.
+      progress: show a bar of batches, with the rate, on a terminal; batch one compiles.
 
     Returns:
       Parameters for `QModel.apply`.
@@ -65,7 +64,7 @@ def calibrate(
 
 def examples(
     model: QModel, params: Params, batches: Iterable[Batch], *, allow_nan: bool
-) -> list[tuple[Any, ...]]:
+) -> list[tuple[jax.Array | QTensor, ...]]:
     """Batches as inputs of the float graph, of a model with its parameters.
 
     Raises:
@@ -92,11 +91,11 @@ def examples(
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """What observers have seen of a float graph: other ranges of it need no examples.
+    """The states of observers of a float graph, from which `settle` finds ranges without examples.
 
     Args:
       values: constants of the float graph by name.
-      states: of the observer of each activation.
+      states: of the observer of each activation, pytrees of arrays.
     """
 
     values: dict[str, jax.Array]
@@ -110,7 +109,7 @@ def observe(
     model: QModel,
     batches: Iterable[Batch],
     *,
-    values: Mapping[str, Any] | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     allow_nan: bool = False,
     progress: bool = False,
 ) -> Observed:
@@ -123,7 +122,7 @@ def observe(
 
 
 def settle(model: QModel, observed: Observed, *, percentile: float | None = None) -> Params:
-    """The parameters for what observers have seen; see `calibrate`.
+    """The parameters from the states of observers; see `calibrate`.
 
     Args:
       model: from `prepare`.
@@ -166,7 +165,7 @@ def _check_histograms(model: QModel, observed: Observed) -> None:
 
 
 def initial_values(model: QModel) -> dict[str, jax.Array]:
-    """The constants of the float graph that the integer graph has in other form."""
+    """The values of the float graph's constants that parameters hold."""
     check_type("model", model, QModel, "a QModel, from `prepare`")
     if model.float_graph is None:
         raise ValueError("a model without a float graph has parameters already, from `lift`")
@@ -174,8 +173,8 @@ def initial_values(model: QModel) -> dict[str, jax.Array]:
     return {name: jnp.asarray(tensors[name].values, jnp.float32) for name in model.trained}
 
 
-def known_values(model: QModel, values: Mapping[str, Any] | None) -> dict[str, jax.Array]:
-    """Those of the float graph, with others in their place.
+def known_values(model: QModel, values: Mapping[str, ArrayLike] | None) -> dict[str, jax.Array]:
+    """The values of the float graph's constants, given ones in their place.
 
     Raises:
       TypeError: the model or the values are of another type.
@@ -212,7 +211,7 @@ def weight_qparams(
       model: from `prepare`.
       name: of the constant.
       values: float32.
-      bits: other bits than those of the specification.
+      bits: in place of the bits of the specification.
     """
     spec, axes = model.specs[name], model.plan.scaled[name].channel_axes
     width = jnp.asarray(spec.bits, jnp.float32) if bits is None else bits
@@ -235,7 +234,7 @@ def _states(
     *,
     allow_nan: bool,
 ) -> dict[str, Any]:
-    # Every tensor that is observed, and whose range that is for.
+    # Each tensor that is observed, and the tensor whose range it is for.
     sources = [(s, n) for n in model.activations for s in (n, *model.plan.scaled[n].observed)]
     observed = model.with_outputs(*(source for source, _ in sources))
     observers = {name: model.specs[name].observer for name in model.activations}
@@ -246,7 +245,7 @@ def _states(
         states = dict(states)
         for (_, name), y in zip(sources, outputs, strict=True):
             states[name] = observers[name].update(states[name], y)
-        # Some NaN may be what a SELECT leaves out, as the logarithms of what is not positive.
+        # A SELECT may leave out some NaN, as logarithms of negative numbers.
         is_nan = [jnp.isnan(y).all() & bool(y.size) for y in outputs]
         return states, jnp.stack(is_nan) if is_nan else jnp.zeros(0, jnp.bool_)
 
@@ -258,7 +257,7 @@ def _states(
         inputs = as_inputs(batch)
         if not allow_nan:
             check_finite(tensors, inputs, where=f"batch {count}: ")
-        # Before JAX sees them, which makes 32-bit numbers of others or refuses them.
+        # Before JAX, which narrows 64-bit numbers or refuses them.
         states, is_nan = update(states, values, *real_inputs(tensors, inputs))
         if not allow_nan:
             _check_computed([source for source, _ in sources], is_nan, count)
@@ -285,7 +284,7 @@ def _observed(spec: QSpec, bits: jax.Array, state: Any) -> tuple[jax.Array, jax.
 
 
 def _grid(spec: QSpec, bits: jax.Array) -> Grid:
-    """What the ends of a range are divided by."""
+    """The stored values that the ends of a range become."""
     return spec.storage.grid(bits, narrow_range=spec.narrow_range)
 
 
@@ -302,7 +301,7 @@ def _qparams(spec: QSpec, bits: jax.Array, scale: jax.Array, zero_point: jax.Arr
 
 
 def sample_tables(model: QModel, params: Params) -> Params:
-    """The parameters with the samples of every function anew, after scales have been changed.
+    """The parameters with every function sampled again, after scales have changed.
 
     A function is sampled at the real values of all integers of its input (of every 128th of
     INT16), in float32. Where it is not finite, the samples are the ends of float32, or 0 for NaN.

@@ -1,4 +1,4 @@
-"""Quotients that are rounded alike in every program."""
+"""Quotients with the same bits in every program."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jax import lax
 def divide(a: jax.Array, b: jax.Array) -> jax.Array:
     """a / b, correctly rounded, in every program.
 
-    XLA divides by a constant, or by a scalar all elements of an array, in two roundings: it
-    multiplies by the reciprocal. It does not where each element chooses its divisor.
+    XLA divides by a constant, or an array by a scalar, in two roundings: it multiplies by the
+    reciprocal. It does not where each element chooses its divisor.
     """
     return a / jnp.where(jnp.isnan(a), a, b)
 

@@ -1,20 +1,20 @@
-"""report: what quantization does to every tensor; and which layer is the worst."""
+"""report: the errors of quantization in every tensor, and the worst layer."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from tosajax import html
 from tosajax.arguments.types import check_type
-from tosajax.grad.qtensor import payload
+from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph, Node
 from tosajax.progress import Progress
-from tosajax.quant.arguments import check_finite, real_inputs
+from tosajax.quant.arguments import Input, check_finite, real_inputs
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Params
 
@@ -26,18 +26,18 @@ class Row:
     Args:
       tensor: name.
       op: the operator that computes it.
-      location: where that comes from, in the user's words.
+      location: of that operator in the user's source.
       dtype: INT8, INT16, FP8E4M3 or FP8E5M2.
       bits: of its range.
-      sqnr: signal to quantization noise, in dB, of all that is before it and of its own.
-      local_sqnr: the same of this operator alone, given what the integer graph gives it; of FP8,
+      sqnr: signal to quantization noise, in dB; of its own operator and all before it.
+      local_sqnr: the same of its operator alone, on the operands of the integer graph; with FP8,
         of rounding this tensor alone.
       saturated: share of values that lie beyond the range.
       zeros: share of values that stand for 0.
-      dead: share of channels (of the last axis) that never change.
-      mean_shift: mean error, in steps; of FP8, in units of the scale.
-      levels: integers, or FP8 values, that occur.
-      of_levels: those that could.
+      dead: share of channels (along the final axis) that never change.
+      mean_shift: mean error, in steps; with FP8, in units of the scale.
+      levels: how many integers, or FP8 values, occur.
+      of_levels: how many could.
       acc_bits: bits of the largest accumulator before it; None without one.
     """
 
@@ -65,7 +65,7 @@ class QuantReport:
 
     @property
     def worst(self) -> Row:
-        """The tensor to which its own operator does the most: the lowest local SQNR."""
+        """The tensor with the lowest local SQNR."""
         computed = [r for r in self.rows if r.op]
         return min(computed or self.rows, key=lambda r: r.local_sqnr)
 
@@ -76,8 +76,8 @@ class QuantReport:
         names = [field.name for field in dataclasses.fields(Row)]
         head = [name.replace("_", " ") for name in names]
         rows = [[getattr(row, name) for name in names] for row in self.rows]
-        said = [("tensors", f"{len(self.rows):,}"), ("worst", html.text(self._worst()))]
-        return html.box("Quantization", said, head, rows, noun="tensor", named_by=0)
+        summary = [("tensors", f"{len(self.rows):,}"), ("worst", html.text(self._worst()))]
+        return html.box("Quantization", summary, head, rows, noun="tensor", named_by=0)
 
     def _worst(self) -> str:
         worst = self.worst
@@ -98,7 +98,7 @@ class QuantReport:
 
 
 def _short(location: str) -> str:
-    """Some producers write whole stacks of calls."""
+    """A location on one line: some producers write whole stacks of calls."""
     return location if len(location) <= 80 else f"{location[:77]}..."
 
 
@@ -113,7 +113,7 @@ def _line(row: Row) -> str:
 
 
 def report(
-    model: QModel, params: Params, *inputs: Any, allow_nan: bool = False, progress: bool = False
+    model: QModel, params: Params, *inputs: Input, allow_nan: bool = False, progress: bool = False
 ) -> QuantReport:
     """Compares every quantized tensor with the float graph.
 
@@ -168,7 +168,7 @@ def report(
 
 
 def accumulator(graph: Graph, name: str) -> str | None:
-    """The tensor of int32 or int48 that a RESCALE makes a tensor of."""
+    """The int32 or int48 tensor that a RESCALE makes into this one; None where there is none."""
     producers = {n: node for node in graph.nodes for n in node.outputs}
     node = producers.get(name)
     while node is not None and node.op == "CLAMP":
@@ -179,8 +179,8 @@ def accumulator(graph: Graph, name: str) -> str | None:
     return source if graph.tensors[source].dtype.bits > 16 else None
 
 
-def sqnr(wanted: Any, found: Any) -> float:
-    """Signal to quantization noise in dB: inf where there is no noise."""
+def sqnr(wanted: ArrayLike, found: ArrayLike) -> float:
+    """Signal to quantization noise in dB; inf without noise."""
     wanted = np.asarray(wanted, np.float64)
     noise = np.sum(np.square(wanted - np.asarray(found, np.float64)))
     signal = np.sum(np.square(wanted))
@@ -194,11 +194,11 @@ def _row(
     params: Params,
     name: str,
     node: Node | None,
-    value: Any,
+    value: jax.Array | QTensor,
     real: np.ndarray,
-    wanted: Any,
-    own: Any,
-    acc: Any,
+    wanted: ArrayLike,
+    own: ArrayLike,
+    acc: jax.Array | QTensor | None,
 ) -> Row:
     qparams = params["qparams"][name]
     levels = qparams.storage.levels(qparams)
@@ -227,7 +227,7 @@ def _row(
     )
 
 
-def _beyond(wanted: Any, scale: float, low: float, high: float) -> float:
-    """The share of real values that round to no integer of the range; low and high are ties."""
+def _beyond(wanted: ArrayLike, scale: float, low: float, high: float) -> float:
+    """The share of real values that round beyond the range, whose ends are ties."""
     steps = np.asarray(wanted, np.float64) / scale
     return float(np.mean((steps < low) | (steps > high)))

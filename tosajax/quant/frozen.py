@@ -40,7 +40,7 @@ def with_constants(
     bounded = [_bounded(node, made, bound_keys) for node in graph.nodes]
     idle = {n.inputs[0]: n.outputs[0] for n in bounded if n.op == "CLAMP" and _is_idle(n, graph)}
     readers = [name for node in bounded for name in node.inputs] + list(graph.outputs)
-    # The tensor before takes the name of the one after, which users know.
+    # The input of an idle CLAMP takes the name of its output, which users know.
     renamed = {a: b for a, b in idle.items() if readers.count(a) == 1 and a not in graph.inputs}
     gone = set(renamed.values())
 
@@ -87,7 +87,7 @@ def quantizations(
 
 
 def at_ends(graph: Graph) -> dict[str, Quantization]:
-    """What is known of the inputs and outputs of a graph."""
+    """The scales and zero points that a graph has for its inputs and outputs."""
     ends = {*graph.inputs, *graph.outputs}
     return {name: known for name, known in graph.quantization.items() if name in ends}
 
@@ -109,7 +109,7 @@ def _is_idle(node: Node, graph: Graph) -> bool:
 
 
 def check_factors(made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe]) -> None:
-    """Raises ValueError where a MUL by a scale, or by its reciprocal, is none in float32."""
+    """Raises ValueError where float32 has no scale for a MUL, or no reciprocal of it."""
     for name, recipe in recipes.items():
         if isinstance(recipe, Factor):
             factors = np.asarray(made[name])
@@ -123,7 +123,7 @@ def check_factors(made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe])
 def check_rescales(
     graph: Graph, made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe], params: Params
 ) -> None:
-    """Raises ValueError where a RESCALE cannot express its scale, and says what that is made of."""
+    """Raises ValueError, with the scales it is made of, where no RESCALE expresses a scale."""
     for node in graph.nodes:
         if node.op != "RESCALE":
             continue
@@ -143,7 +143,7 @@ def check_rescales(
 
 
 def _described(scale: Scale, params: Params, wrong: np.ndarray) -> str:
-    """A scale where it is wrong first, and the scales that it is a product and a quotient of."""
+    """The first wrong scale, and the scales it is a product and a quotient of."""
     channel = int(wrong.reshape(-1).argmax())
     place = f" of channel {channel}" if wrong.size > 1 else ""
 

@@ -1,4 +1,4 @@
-"""lift: trains a graph of integers for which there is no float model and no scale."""
+"""lift: trains a graph of integers without a float model and without scales."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tosajax.spec import Kind
 from tosajax.validation import validate
 
 GROUPS = ("weights", "bias", "rescale", "table")
-# Operands that say how an operator computes, not on what.
-_SETTINGS = ("_zp", "multiplier", "shift", "pad_const", "indices")
+# A choice: these operands stay as they are, as they set how an operator computes.
+_NOT_TRAINED = ("_zp", "multiplier", "shift", "pad_const", "indices")
 _HALF_EVEN = lax.RoundingMethod.TO_NEAREST_EVEN
 
 
@@ -44,20 +44,19 @@ def lift(
 ) -> tuple[QModel, Params]:
     """Makes the constants of an integer graph parameters, in units of their own last bit.
 
-    Before training the model computes what the graph does, to the last bit.
+    Before training, the model's results are those of the graph, to the last bit.
 
     Args:
       graph: legal, every dimension known; of integers.
       trainable: of "weights" (int4, int8 and int16), "bias" (int32 and int48), "rescale"
         (multipliers) and "table".
-      estimator: what stands for the derivative of rounding and saturation.
+      estimator: the surrogate derivative of rounding and saturation.
       overrides: other estimators, by operator.
 
     Returns:
-      model: its `apply` takes the integers of the inputs, and gives those of the outputs as
-        float32.
-      params: float32 arrays by group and tensor name: weights and tables themselves, what is
-        added to biases, and relative changes of scales, at first 0.
+      model: its `apply` takes integers for the inputs, and returns integers as float32.
+      params: float32 arrays by group and tensor name: weights and tables themselves, addends of
+        biases and relative changes of scales, at first 0.
 
     Raises:
       TosaError: the graph is illegal.
@@ -100,7 +99,7 @@ class _Integers:
 
     def __call__(self, params: Params) -> QTensor:
         value, dtype = params[self.group][self.name], self.tensor.dtype
-        # A byte of INT8 that stands for an unsigned one has the same range of integers.
+        # A byte of INT8 that stands for an unsigned integer has the same range.
         ends = float(dtype.minimum), float(dtype.maximum)
         integers = jnp.clip(lax.round(lax.stop_gradient(value), _HALF_EVEN), *ends)
         return QTensor(integers.astype(dtype.storage), clipped_ste(value, *ends))
@@ -108,7 +107,7 @@ class _Integers:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Change:
-    """Large integers, and what is added to them."""
+    """Large integers plus a trained addend."""
 
     group: str
     name: str
@@ -135,7 +134,7 @@ class _Change:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Rescale:
-    """The multiplier of a RESCALE, or its shift: as they were until the scale is changed."""
+    """The multiplier of a RESCALE, or its shift; the graph's own until the scale changes."""
 
     group: str
     name: str
@@ -178,7 +177,7 @@ def _recipes(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, A
     for argument, name in arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT).items():
         for each in name if isinstance(name, tuple) else (name,):
             tensor = tensors[each]
-            if tensor.values is None or argument.endswith(_SETTINGS):
+            if tensor.values is None or argument.endswith(_NOT_TRAINED):
                 continue
             if argument == "table":
                 yield each, _Integers("table", each, tensor)

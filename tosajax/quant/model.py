@@ -1,4 +1,4 @@
-"""QModel: a float graph and the integer graph that stands for it, with parameters between them.
+"""QModel: a float graph, its integer graph, and the recipes of one's constants.
 
 With FP8: a float graph whose convolutions and MATMULs have FP8 operands.
 """
@@ -10,7 +10,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,7 @@ from tosajax.quant.regions import Function
 from tosajax.quant.spec import QSpec
 
 Mode = Literal["exact", "fake_quant", "float"]
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,14 +52,14 @@ class QModel:
     Parameters are a dictionary of float32 arrays, from `calibrate`: "values" (constants of the
     float graph), "qparams" (a QParams of each tensor with a scale of its own), "tables" (samples
     of functions), all by tensor name; and "corrections" of values, from `bias_correct` and
-    `learned_rounding`, which the integers have and the float graph has not.
+    `learned_rounding`, which the integers follow and the float graph does not.
 
     Args:
       graph: of integers, or of floats with FP8 operands; its constants with a recipe are
         placeholders.
       float_graph: FP32; None for a lifted graph, which never had one.
       plan: how the tensors of `graph` are quantized, and its constants made.
-      estimator: what stands for the derivative of rounding and saturation.
+      estimator: the surrogate derivative of rounding and saturation.
       overrides: other estimators, by operator.
     """
 
@@ -177,7 +178,7 @@ class QModel:
     def _floats(
         self, graph: Graph, params: Params, inputs: Sequence[Input], *, is_rounded: bool
     ) -> tuple[Any, ...]:
-        """Runs the float graph, its tensors rounded to the real values of their integers or not."""
+        """Runs the float graph, with or without rounding tensors to the real values of integers."""
         known = dict(self._float_params, **params["values"])
         if is_rounded:
             known |= {name: corrected(params, name) for name in params.get("corrections", ())}
@@ -196,7 +197,7 @@ class QModel:
         return fake_quant(value, params["qparams"][name], self.specs[name].estimator)
 
     def integers(self, params: Params, *inputs: Input) -> tuple[jax.Array | QTensor, ...]:
-        """Runs the integer graph; see `apply`. Integers and FP8 are returned as QTensors."""
+        """Runs the integer graph; see `apply`. Returns integers and FP8 as QTensors."""
         self.check(params)
         params = self._held(params)
         known = {**self._fixed, **self._make(params)}
@@ -215,8 +216,8 @@ class QModel:
     def local(self, params: Params, *inputs: Input) -> dict[str, jax.Array]:
         """The float graph on the real values of the integer graph, step by step.
 
-        Each quantized tensor is computed in floats from those before it as the integer graph has
-        them, so that it differs from its own integers by the error of one operator.
+        Each quantized tensor is computed in floats from the integer graph's values of the tensors
+        before it, and so differs from its own integers by the error of one operator.
 
         Returns:
           These float32 values by name.
@@ -346,7 +347,7 @@ class QModel:
         if tensor.name in self.owners:
             estimator = self.specs[tensor.name].estimator
             return quantize(x, params["qparams"][tensor.name], estimator)
-        # What x is computed by, in the caller's program, stays apart from what it goes into.
+        # Without the barrier XLA joins the product that computes x to the products that read it.
         return lax.optimization_barrier(x)
 
     # Programs, built at first use.
@@ -397,7 +398,7 @@ class QModel:
 
 
 def _step_by_step(graph: Graph, names: Sequence[str]) -> Graph:
-    """The graph with these tensors as inputs, and as outputs what its nodes compute for them."""
+    """The graph with these tensors as inputs, and their values by its nodes as outputs."""
     tensors, computed, nodes = dict(graph.tensors), {name: name for name in names}, []
     for node in graph.nodes:
         for name in node.outputs:
@@ -410,8 +411,10 @@ def _step_by_step(graph: Graph, names: Sequence[str]) -> Graph:
     return dataclasses.replace(graph, inputs=names, outputs=outputs, tensors=tensors, nodes=nodes)
 
 
-def on_batch(run: Callable[..., Any], tensors: Sequence[Tensor], inputs: Sequence[Any]) -> Any:
-    """Runs a function of one example, or of the graph's own batch, on inputs of any batch.
+def on_batch(
+    run: Callable[..., _T], tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]
+) -> _T:
+    """Calls a function of one example, or of the graph's own batch, on a batch of any size.
 
     Raises:
       ValueError: the inputs are not a batch of the tensors.

@@ -1,8 +1,8 @@
 """Observers: from the values of a tensor to its scale and zero point.
 
-An observer is three pure functions. States are arrays, so that `update` is compiled, and mapped
-over channels by the caller's vmap; `qparams` may be mapped over grids too. Values that are not
-finite are ignored; those beyond 2**126 count as that.
+An observer is three pure functions. States are arrays, so that callers compile `update` and map it
+over channels, and `qparams` over grids. Values that are not finite are ignored; larger ones than
+2**126 count as 2**126.
 
     observer = percentile(99.9)
     state = observer.init()
@@ -10,7 +10,7 @@ finite are ignored; those beyond 2**126 count as that.
         state = observer.update(state, batch)
     scale, zero_point = observer.qparams(state, grid, symmetric=False)
 
-Observers of the same arguments are equal, and hash alike.
+Observers of the same arguments are equal and have one hash.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from jax import lax
 from tosajax.quant.division import divide
 from tosajax.quant.storages import Grid
 
-# What a range is widened by. A value exactly at its edge would else sit at the edge of what
-# `clipped_ste` lets pass, where one unit in the last place decides whether it has a gradient.
+# Widens a range. Without it, a value at the end of the range lies where `clipped_ste` ends, and a
+# unit in its last place decides whether it has a gradient.
 MARGIN = 2.0**-12
 
 _BIN_EXPONENT = 11
@@ -67,13 +67,13 @@ class Range(NamedTuple):
 class Histogram(NamedTuple):
     """How many values lie in each of `BINS` bins over [-2**exponent, 2**exponent).
 
-    It depends on what was counted, not on the batches or their order: the radius grows by folding
-    pairs of bins into one. From 2**31 values on, all counts are halved where they would overflow;
-    an update takes up to 2**30 values.
+    It depends on the values alone, not on batches or their order: the radius grows by folding
+    pairs of bins into one. Where counts would overflow 2**31 - 1, all are halved; an update takes
+    up to 2**30 values.
 
     Args:
       counts: int32 [BINS]; a bin holds its lower edge, not its upper one.
-      zeros: int32 scalar; how many of them are 0, which every grid holds exactly.
+      zeros: int32 scalar; how many values are 0, which every grid holds exactly.
       exponent: int32 scalar.
       range: of the values.
     """
@@ -89,8 +89,8 @@ def scale_and_zero_point(
 ) -> tuple[jax.Array, jax.Array]:
     """The scale and the zero point whose integers cover a range, and 0, which is exact.
 
-    Each operation is correctly rounded, whatever program it is a part of: compilers join a product
-    to the sum that it goes into, and there is none; and see `divide`.
+    Each operation is correctly rounded in every program: no product goes into a sum, to which
+    compilers would join it; and see `divide`.
 
     Args:
       low: float32 scalar.
@@ -125,10 +125,10 @@ def min_max(margin: float = MARGIN) -> Observer:
 
 
 def moving_average(momentum: float = 0.9, margin: float = MARGIN) -> Observer:
-    """The moving average of the ranges of batches; the first one counts whole.
+    """The moving average of the ranges of batches, starting at the range of one batch.
 
     Args:
-      momentum: of what was before, in [0, 1).
+      momentum: the weight of the average so far, in [0, 1).
       margin: widens the range, relative to it.
 
     Raises:
@@ -184,15 +184,15 @@ def entropy(candidates: int = 64) -> Observer:
     """The range of the least Kullback-Leibler divergence between the values and their integers.
 
     As in "8-bit Inference with TensorRT" (Migacz, 2017): saturated values are added to the
-    outermost bins in range that are not empty; integers are spread evenly over those of their bins
-    that are not empty; zeros are left out. Other than there, the two are not normalized apart, or
-    the least divergence would be that of a range that leaves out nearly all values.
+    outermost bins in range that are not empty; integers are spread evenly over their bins that are
+    not empty; zeros are left out. Unlike there, both are divided by one sum: normalized apart, the
+    least divergence would be of a range that leaves out nearly all values.
 
-    A step is no narrower than a bin: 8 bits are searched down to 1/16 of the range or 1/8; 16 bits
-    get the whole range.
+    A step is at least as wide as a bin: 8 bits are searched down to 1/16 of the range or 1/8; 16
+    bits get the whole range.
 
     Args:
-      candidates: as those of `mse`.
+      candidates: as of `mse`.
 
     Raises:
       ValueError: there are no candidates.
@@ -269,7 +269,7 @@ def _count(state: Histogram, x: jax.Array) -> Histogram:
     halvings = (jnp.sum(counts, dtype=jnp.int32) > _MOST_VALUES - x.size).astype(jnp.int32)
     # A product with a power of two is exact, so that a fold later is a fold now.
     bins = jnp.floor(values * _power_of_two(_BIN_EXPONENT - exponent)).astype(jnp.int32)
-    # What is too small for that may have become 0, which is a bin of positive values.
+    # A small negative product may have become 0, which is in a bin of positive values.
     bins = jnp.where(values < 0, jnp.minimum(bins, -1), bins)
     bins = jnp.where(finite, bins + BINS // 2, BINS)
     zeros = jnp.sum(finite & (values == 0), dtype=jnp.int32)
@@ -395,12 +395,12 @@ def _divergence(state: Histogram, grid: Grid, scale: jax.Array, zero_point: jax.
     total = jnp.maximum(jnp.sum(counts), 1.0)
     p, q = _saturated(counts, kept > 0) / total, _spread(kept, integers) / total
     divergence = jnp.sum(jnp.where(p > 0, p * jnp.log(p / q) - p + q, 0.0))
-    # Where each bin has an integer of its own, a histogram cannot tell what rounding costs.
+    # Where each bin has an integer of its own, a histogram does not show the cost of rounding.
     return jnp.where(scale >= width, jnp.maximum(divergence, 0.0), jnp.inf)
 
 
 def _saturated(counts: jax.Array, inside: jax.Array) -> jax.Array:
-    """The counts, those beyond the outermost bins inside added to these."""
+    """The counts; those outside are added to the outermost bins inside."""
     first, last = jnp.argmax(inside), BINS - 1 - jnp.argmax(inside[::-1])
     return jnp.zeros_like(counts).at[jnp.clip(jnp.arange(BINS), first, last)].add(counts)
 

@@ -18,7 +18,7 @@ class Scaled:
     Args:
       spec: how it is quantized.
       channel_axes: the axes of the channels of a constant with one scale for each; else empty.
-      observed: other tensors whose values its range has to hold.
+      observed: other tensors whose values its range must hold.
       function: of the output of a TABLE, the function.
     """
 
@@ -81,9 +81,9 @@ class Plan:
 
     @functools.cached_property
     def stored(self) -> dict[str, str]:
-        """For each tensor with a scale of its own, the tensor of the graph that is stored so.
+        """For each tensor with a scale of its own, the tensor of the graph with its stored values.
 
-        It is the tensor itself among integers, and lies beside an activation in FP32.
+        In a graph of integers it is the tensor itself; an activation in FP32 has it beside.
         """
         beside = {owner: name for name, owner in self.owners.items()}
         return {name: name if name in self.owners else beside[name] for name in self.scaled}

@@ -34,19 +34,19 @@ def prepare(
     before it, and elementwise functions of one tensor (sigmoid, GELU, a square, an inverse square
     root) become a TABLE each.
 
-    Where rules give FP8 to the operands of convolutions and MATMUL, to all of them, these pass
-    through FP8, each with a scale of its own, and all else is FP32: what `rule(".*",
-    weight=QSpec("fp8e4m3"), act=QSpec("fp8e4m3"))` asks for. The two types may be mixed.
+    Rules may give FP8 to all operands of convolutions and MATMUL, as `rule(".*",
+    weight=QSpec("fp8e4m3"), act=QSpec("fp8e4m3"))` does. Each then passes through FP8 with a scale
+    of its own, and all else is FP32. The two types of FP8 may be mixed.
 
     Args:
       graph: FP32, FP16 or BF16; legal, every dimension known.
-      rules: how nodes are quantized; of several that speak of a node the last counts. Without
+      rules: how nodes are quantized; where several match, later rules win. Without
         rules: INT8, weights symmetric and per channel, activations with a zero point.
       rounding_mode: of every RESCALE but those of INT48, which have one.
-      estimator: what stands for the derivative of rounding and saturation; of integers.
+      estimator: the surrogate derivative of rounding and saturation; of integers.
       overrides: other estimators, by operator ("RESCALE").
       own_pool_scales: means of AVG_POOL2D are sums that a RESCALE divides, with a scale of their
-        own, as they spread less than what they are means of; by REDUCE_SUM of a whole image, by
+        own, as means spread less than their elements; by REDUCE_SUM of a whole image, by
         DEPTHWISE_CONV2D of windows. False keeps AVG_POOL2D, which rounds to its input's scale.
 
     Raises:
@@ -103,7 +103,7 @@ def _convert(converter: Converter, node: Node) -> None:
 
 
 def _conversion(node: Node) -> Callable[[Converter, Node], None]:
-    """By chapter and by name; of operators without one, by what they do to scales."""
+    """The function of its chapter and name; operators without one may keep their scale."""
     operator = spec.OPERATORS[node.op]
     try:
         module = importlib.import_module(f"tosajax.quant.convert.{operator.chapter}")

@@ -1,4 +1,4 @@
-"""Scales, zero points and bits: what the stored values of a tensor stand for.
+"""Scales, zero points and bits: the real values of stored ones.
 
 Stored values are derived in `tosajax.quant.storages`, multipliers and shifts here, for training
 and for files alike. Both use operations that IEEE 754 rounds correctly (*, /, rounding) and
@@ -26,9 +26,9 @@ MIN_SHIFT, MAX_SHIFT = 2, 62
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class QParams:
-    """What integers stand for: real = scale * (integer - zero_point), in a range of `bits`.
+    """The real values of integers: scale * (integer - zero_point), in a range of `bits`.
 
-    Or what FP8 values stand for: real = scale * value.
+    Or of FP8 values: scale * value.
 
     All arrays are float32, so that they can be trained and swept.
 
@@ -74,12 +74,12 @@ class QParams:
 def quantize(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste) -> QTensor:
     """The integers of real values: x / scale, ties to even, + zero_point, saturated.
 
-    Or their FP8 values: x * (1 / scale), saturated and rounded, as a graph computes them.
+    Or the FP8 values: x * (1 / scale), saturated and rounded, as a graph computes them.
 
     Args:
       x: float32.
       qparams: for it.
-      estimator: what stands for the derivative of rounding and saturation.
+      estimator: the surrogate derivative of rounding and saturation.
 
     Returns:
       A QTensor of the shape of x, in the storage of `qparams.dtype`.
@@ -93,7 +93,7 @@ def dequantize(x: QTensor, qparams: QParams) -> jax.Array:
 
 
 def fake_quant(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste) -> jax.Array:
-    """`quantize` and `dequantize`: the real values of what x is stored as."""
+    """`quantize`, then `dequantize`: x rounded to the real values that can be stored."""
     return dequantize(quantize(x, qparams, estimator), qparams)
 
 

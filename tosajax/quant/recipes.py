@@ -1,7 +1,7 @@
-"""Recipes: how each constant of the integer graph is made of the parameters.
+"""Recipes: how each constant of the integer graph is made from the parameters.
 
-`constants` of a model calls them in training, and `freeze` once, for the file: there is no other
-place where integers come from.
+`QModel.constants` calls them in training, and `freeze` once, for the file: integers come from
+nowhere else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tosajax.quant.storages import zero_point_integer
 # "corrections" of values where there are any, and "rounding" while it is learned; a lifted graph
 # has groups of its own.
 Params = dict[str, Any]
-# The name of a tensor whose scale it is, or several, for the largest of their scales.
+# A tensor, for its scale; or several, for the largest of their scales.
 Term = str | tuple[str, ...]
 
 # The largest float32 that an int32 holds.
@@ -55,7 +55,7 @@ class Lifted(Protocol):
 class Scale:
     """A product of scales and of a constant, over another scale; 1 value or one a channel.
 
-    One product and one division, so that there is no other order for a compiler to find.
+    One product and one division, so that a compiler cannot choose another order.
     """
 
     over: tuple[Term, ...] = ()
@@ -88,8 +88,8 @@ def _scale_of(params: Params, term: Term) -> jax.Array:
 def corrected(params: Params, tensor: str) -> jax.Array:
     """The values of a constant that its integers stand for.
 
-    They are those of the float graph, plus what was found to make up for quantization. That is
-    kept apart, so that the float graph stays what the integers are compared with.
+    They are the values of the float graph plus corrections for quantization, which are kept
+    apart, so that integers are compared with the unchanged float graph.
     """
     values = params["values"][tensor]
     correction = params.get("corrections", {}).get(tensor)
@@ -97,14 +97,14 @@ def corrected(params: Params, tensor: str) -> jax.Array:
 
 
 def with_corrections(params: Params, wanted: Mapping[str, jax.Array]) -> Params:
-    """The parameters whose integers stand for other values of these constants."""
+    """The parameters with corrections, so that integers stand for these values."""
     found = {name: value - params["values"][name] for name, value in wanted.items()}
     return {**params, "corrections": {**params.get("corrections", {}), **found}}
 
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """A constant, quantized; each value up or down as `params["rounding"]` says, where it does."""
+    """A constant, quantized; each value up or down by `params["rounding"]`, where it has some."""
 
     tensor: str
     estimator: Estimator = clipped_ste
@@ -118,7 +118,7 @@ class Weight:
 
 
 def _rounded(values: jax.Array, rounding: jax.Array, qparams: QParams) -> QTensor:
-    """Down for a rounding below 0, else up; between them it has the gradient of a soft step."""
+    """Rounds down where `rounding` is below 0, else up, with the gradient of a soft step."""
     zero_point = zero_point_integer(qparams).q.astype(jnp.float32)
     grid = lax.stop_gradient(qparams.grid)
     down = jnp.floor(lax.stop_gradient(divide(values, qparams.scale))) + zero_point
@@ -128,7 +128,7 @@ def _rounded(values: jax.Array, rounding: jax.Array, qparams: QParams) -> QTenso
 
 
 def soft_step(rounding: jax.Array) -> jax.Array:
-    """From 0 to 1, flat beyond: the rectified sigmoid of AdaRound (Nagel et al., 2020)."""
+    """From 0 to 1, flat at the ends: the rectified sigmoid of AdaRound (Nagel et al., 2020)."""
     return jnp.clip(jax.nn.sigmoid(rounding) * 1.2 - 0.1, 0.0, 1.0)
 
 
@@ -158,7 +158,7 @@ class Bias:
 
 
 def to_accumulator(value: jax.Array, dtype: DType, limit: float = _INT32_LIMIT) -> QTensor:
-    """Rounded float32 as INT32, saturated, or as INT48, which holds no more of it."""
+    """float32, rounded and saturated to INT32, also where the type is INT48."""
     rounded = lax.round(lax.stop_gradient(value), lax.RoundingMethod.TO_NEAREST_EVEN)
     integers = jnp.clip(rounded, -limit, limit).astype(jnp.int32)
     if dtype is DType.INT48:
@@ -273,10 +273,10 @@ class Entries:
 
 
 def _without_jumps(entries: jax.Array) -> jax.Array:
-    """Entries of INT16 whose differences are INT16 too, as TABLE requires: a pole takes two steps.
+    """Entries of INT16 with differences in INT16, as TABLE requires: a pole takes two steps.
 
-    Where any difference is beyond that, all entries are within 32767 of 0, and each is held
-    within 32767 of what the one before it was, so that the step that follows is defined as well.
+    Where any difference is larger, all entries are within 32767 of 0, and each is held within
+    32767 of the original entry before it, so that the next step is defined as well.
     """
     limit = float(DType.INT16.maximum)
     steps = jnp.diff(entries)

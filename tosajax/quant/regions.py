@@ -1,7 +1,7 @@
 """Regions: which tensors are functions, element by element, of one other tensor.
 
-A lookup table can replace the operators between the two: an activation function, and what a
-converter spells as a dozen operators, such as GELU or the square root in a layer norm.
+A lookup table can replace the operators between the two: an activation function, or a function
+that converters write as a dozen operators, as GELU or the square root in a layer norm.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tosajax import spec
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.build import lower
 
-# Chapters whose operators round what they computed in a wider type, where a CLAMP costs nothing.
-_ROUNDING = ("conv", "elementwise_binary", "pool", "products", "reduction")
-# Operators that integers compute as well as a table would; so is MUL by a constant.
+# Choices of this pass. Conversions of these chapters end in a RESCALE, where a CLAMP costs nothing.
+_ENDING_IN_RESCALE = ("conv", "elementwise_binary", "pool", "products", "reduction")
+# Integers compute these as well as a table would, and MUL by a constant.
 _LINEAR = ("ADD", "CLAMP", "NEGATE", "SUB")
 
 
@@ -43,9 +43,9 @@ class Function:
 def functions(graph: Graph) -> dict[str, Function]:
     """The tensors that lookup tables can compute, by name, in the order of the graph.
 
-    A source is as far up as it can be. A tensor is listed if something reads it that is not part
-    of a function, or if it is an output of the graph; and only if more is between it and its
-    source than ADD, SUB, CLAMP, NEGATE and MUL by constants, which integers compute as well.
+    A source is as far up as it can be. A tensor is listed if a node outside of functions reads
+    it, or if it is an output of the graph; and only if more lies between it and its source than
+    ADD, SUB, CLAMP, NEGATE and MUL by constants, which integers compute as well.
 
     Args:
       graph: from `simplify`.
@@ -61,11 +61,11 @@ def functions(graph: Graph) -> dict[str, Function]:
 
 
 def covered(graph: Graph, functions: Mapping[str, Function]) -> frozenset[str]:
-    """The tensors that nothing has to compute when these functions are tables.
+    """The tensors that need not be computed when these functions are tables.
 
     Args:
       graph: from `simplify`.
-      functions: all or some of those of the graph, by output.
+      functions: all functions of the graph or some, by output.
     """
     reads = {name: (function.source,) for name, function in functions.items()}
     nodes = [node for node in graph.nodes if node.op not in spec.CONSTANT_OPERATORS]
@@ -81,7 +81,7 @@ def evaluate(function: Function, x: np.ndarray) -> np.ndarray:
       x: float32, of one axis; at least one point.
 
     Returns:
-      float32, the shape of x; infinite or NaN where the operators give that.
+      float32, the shape of x; infinite or NaN where the operators are.
 
     Raises:
       ValueError: x has another number of axes, or no points.
@@ -95,9 +95,9 @@ def evaluate(function: Function, x: np.ndarray) -> np.ndarray:
 
 
 class _Origin(NamedTuple):
-    """What a tensor is a function of: itself, if nothing else.
+    """The tensor that another is a function of; its own name, if nothing else.
 
-    `curved` says that something on the way is more than scaling, moving and clamping.
+    `curved`: an operator on the way does more than scale, move and clamp.
     """
 
     source: str
@@ -134,9 +134,9 @@ def _common(
 
 
 def _is_elementwise(node: Node, operands: Sequence[str], tensors: Mapping[str, Tensor]) -> bool:
-    """Whether an element of the output depends on that of each operand, and on nothing else.
+    """Whether each element of the output depends on one element of each operand alone.
 
-    Operands of one source have one shape, its own, so that none of them is broadcast.
+    Operands of one source have its shape, so that none of them is broadcast.
     """
     constants = [tensors[name] for name in node.inputs if name not in operands]
     operator = spec.OPERATORS[node.op]
@@ -158,19 +158,19 @@ def _is_fused(
         and producer is not None
         and origin.source == name
         and readers[name] == 1
-        and spec.OPERATORS[producer.op].chapter in _ROUNDING
+        and spec.OPERATORS[producer.op].chapter in _ENDING_IN_RESCALE
     )
 
 
 def _needed(
     graph: Graph, names: Sequence[str], reads: Mapping[str, Sequence[str]]
 ) -> frozenset[str]:
-    """The tensors that some depend on, themselves included.
+    """The tensors that given ones depend on, themselves included.
 
     Args:
       graph: any.
       names: the tensors.
-      reads: what some tensors are computed from, other than the inputs of their nodes.
+      reads: for some tensors, what they are computed from in place of their nodes' inputs.
     """
     reads = {name: node.inputs for node in graph.nodes for name in node.outputs} | dict(reads)
     pending = list(names)

@@ -1,7 +1,7 @@
-"""simplify: a float graph made ready for quantization, the same function with less in it.
+"""simplify: makes a float graph ready for quantization: the same function in fewer nodes.
 
-All floats become FP32, what is constant becomes a CONST, scales and offsets of channels go into
-the convolution before them, and nodes that change nothing go away.
+All floats become FP32, constant results become CONST, scales and offsets of channels go into the
+convolution before them, and nodes that change nothing are dropped.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _NEUTRAL = {"ADD": 0, "SUB": 0, "MUL": 1}
 def simplify(graph: Graph) -> Graph:
     """The same function in fewer operators, with no float type but FP32.
 
-    - FP8, FP16 and BF16 tensors become FP32: constants, bounds of CLAMP and accumulators too.
-      What rounding and overflow of the narrow type did to activations is gone.
-    - What follows from constants alone is computed; what nobody reads is dropped.
+    - FP8, FP16 and BF16 tensors become FP32, and so do constants, bounds of CLAMP and accumulators.
+      Activations are no longer rounded to the narrow type, nor do they overflow it.
+    - Results of constants alone are computed; tensors that nothing reads are dropped.
     - ADD, SUB and MUL by constants that vary along the channels at most go into the weights and
-      the bias of the convolution before them, where nothing else reads what lies between.
+      the bias of the convolution before them, where nothing else reads the tensors between.
     - Operators that change nothing are dropped, and a RESHAPE of a RESHAPE becomes one.
 
     Args:
       graph: legal, every dimension known. Integer tensors stay as they are.
 
     Returns:
-      A legal graph; its inputs and outputs have the same names, order and shapes. A tensor that
-      is kept has the value that it had, but for constant weights and biases of convolutions that
-      have taken something in: these keep their names where no other node reads them.
+      A legal graph; its inputs and outputs have the same names, order and shapes. Tensors keep
+      their values, but for constant weights and biases of convolutions that scales and offsets
+      have gone into; these keep their names where no other node reads them.
 
     Raises:
       TosaError: the graph is illegal.
@@ -52,7 +52,7 @@ def simplify(graph: Graph) -> Graph:
         Fourier transforms.
     """
     _check(graph)
-    # Without what nobody reads, so that a tensor that one node reads is known as that.
+    # Before convolutions count their readers, nodes that nothing reads must go.
     graph = fold(_without_identities(_computed(_in_float32(graph))))
     return _without_unused_tensors(fold(_renamed(_without_batch_norms(graph))))
 
@@ -96,7 +96,7 @@ def _wide_node(node: Node, tensors: Mapping[str, Tensor]) -> Node:
 
 
 def _wide_attribute(kind: object, value: object, dtype: DType) -> object:
-    """An attribute; `kind` is its type in the table, a name where it is that of the elements."""
+    """An attribute; `kind` is its type in the table, a name where it is the type of elements."""
     if kind is AccType:
         return DType.FP32 if dtype.is_float else value
     if isinstance(kind, str) and dtype.is_float:
@@ -108,7 +108,7 @@ def _wide_attribute(kind: object, value: object, dtype: DType) -> object:
 
 
 def _computed(graph: Graph) -> Graph:
-    """What follows from constants alone, floats included, as constants."""
+    """Computes the results of constants alone, floats included."""
     stored, computed, nodes = [], [], []
     known: set[str] = set()
     for node in graph.ordered_nodes():
@@ -142,7 +142,7 @@ def _without_unused_tensors(graph: Graph) -> Graph:
 
 
 def _without_identities(graph: Graph) -> Graph:
-    """Reads what is equal and comes earlier, so that an IDENTITY is left for outputs only."""
+    """Has nodes read the earliest of equal tensors, so that IDENTITY is left for outputs only."""
     equal: dict[str, str] = {}
     reshapes: dict[str, Node] = {}
     nodes = []
@@ -158,7 +158,7 @@ def _without_identities(graph: Graph) -> Graph:
 
 
 def _merged(node: Node, reshapes: dict[str, Node]) -> Node:
-    """A RESHAPE of what an earlier one in `reshapes` reads, to which it is added."""
+    """A RESHAPE of a RESHAPE as one; every RESHAPE is added to `reshapes`."""
     if node.op != "RESHAPE":
         return node
     before = reshapes.get(node.inputs[0])
@@ -169,7 +169,7 @@ def _merged(node: Node, reshapes: dict[str, Node]) -> Node:
 
 
 def _equal_input(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
-    """The input that the output of a node is equal to, if there is one."""
+    """The input that equals the output of a node; None where there is none."""
     if _keeps_order(node, tensors):
         name = node.inputs[0]
         return name if _has_type_of(node, name, tensors) else None
@@ -204,13 +204,13 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _is_unshifted(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a node is not a MUL, or one that does not shift its product."""
+    """Whether a node does not shift a product."""
     shifts = [tensors[name].values for name in node.inputs[2:]]
     return all(shift is not None and not shift.any() for shift in shifts)
 
 
 def _renamed(graph: Graph) -> Graph:
-    """Gives what an IDENTITY copies the name of the copy, where it is free to be renamed."""
+    """Gives the source of an IDENTITY the name of the copy, unless users know its own."""
     names: dict[str, str] = {}
     nodes = []
     for node in graph.nodes:
@@ -228,7 +228,7 @@ def _with_names(node: Node, names: Mapping[str, str]) -> Node:
     return dataclasses.replace(node, inputs=inputs, outputs=outputs)
 
 
-# Batch norms, and whatever else scales and moves the channels of a convolution.
+# Batch norms, and other nodes that scale and move the channels of a convolution.
 
 
 class _Affine(NamedTuple):
@@ -245,7 +245,7 @@ _Readers = Mapping[str, Sequence[Node | None]]
 def _without_batch_norms(graph: Graph) -> Graph:
     tensors = dict(graph.tensors)
     readers = _readers(graph)
-    gone: set[str] = set()  # what is computed inside a convolution now
+    gone: set[str] = set()  # outputs of nodes that have gone into a convolution
     nodes = []
     for node in graph.ordered_nodes():
         chain = _chain(node, tensors, readers) if _is_convolution(node, tensors) else []
@@ -268,7 +268,7 @@ def _readers(graph: Graph) -> _Readers:
 
 
 def _is_convolution(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a node is a convolution of floats, with weights and bias that are known."""
+    """Whether a node is a convolution of floats with constant weights and bias."""
     if spec.OPERATORS[node.op].chapter != "conv":
         return False
     _, weight, bias, *_ = (tensors[name] for name in node.inputs)
@@ -278,7 +278,7 @@ def _is_convolution(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 def _chain(
     node: Node, tensors: Mapping[str, Tensor], readers: _Readers
 ) -> list[tuple[Node, _Affine]]:
-    """The nodes that follow a node one by one and only scale and move its channels."""
+    """The nodes that follow a node in a row and only scale and move its channels."""
     chain: list[tuple[Node, _Affine]] = []
     (output,) = node.outputs
     while len(readers[output]) == 1:
@@ -292,7 +292,7 @@ def _chain(
 
 
 def _affine(node: Node, x: str, tensors: Mapping[str, Tensor]) -> _Affine | None:
-    """What an ADD, SUB or MUL by a constant does to the channels of x; None for other nodes."""
+    """An ADD, SUB or MUL by a constant, as scales and offsets of the channels of x; else None."""
     if node.op not in _NEUTRAL or not _is_unshifted(node, tensors):
         return None
     first, second = node.inputs[:2]
@@ -321,7 +321,7 @@ def _with_chain(
     tensors: dict[str, Tensor],
     readers: _Readers,
 ) -> list[Node] | None:
-    """A convolution that does all of a chain, after its constants; None if these overflow.
+    """A convolution that computes all of a chain, after its constants; None if these overflow.
 
     Adds the constants to `tensors`.
     """
@@ -340,7 +340,7 @@ def _with_chain(
         return None
     names = []
     for name, values in folded.items():
-        # Another reader needs the constant as it was.
+        # Another reader needs the original constant.
         taken = len(readers[name]) > 1
         names.append(unused(f"{name}_{output}", tensors) if taken else name)
         tensors[names[-1]] = Tensor(names[-1], DType.FP32, values.shape, values)

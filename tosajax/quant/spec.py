@@ -33,12 +33,12 @@ class QSpec:
     Args:
       dtype: INT4 (weights only), INT8 or INT16 (activations only), which holds the integers; or
         FP8E4M3 or FP8E5M2; or "i4", "i8", "i16", "fp8e4m3", "fp8e5m2"; or a `Storage`.
-      bits: of the range in use, from 2 to those of dtype, which are the default.
-      symmetric: the zero point is 0, as it always is of INT4, INT16 and FP8.
+      bits: of the range in use, from 2 to all bits of dtype, the default.
+      symmetric: the zero point is 0, as always for INT4, INT16 and FP8.
       per_channel: one scale for each output channel, of weights only; they are symmetric then.
       narrow_range: leaves out the lowest integer, as INT4 always does.
       observer: finds the scale and the zero point; `mse` and `entropy` weigh integers, not FP8.
-      estimator: what stands for the derivative of rounding and saturation, of weights and inputs.
+      estimator: the surrogate derivative of rounding and saturation, of weights and inputs.
       learned_bits: `bits` has a gradient.
 
     Raises:
@@ -72,14 +72,14 @@ class QSpec:
         return storage_of(self.dtype)
 
 
-# What rules leave open.
+# Defaults of rules.
 DEFAULT_WEIGHT = QSpec(per_channel=True, narrow_range=True)
 DEFAULT_ACT = QSpec(symmetric=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """Specifications for the nodes that a pattern is found in; None says nothing of them."""
+    """Specifications for the nodes that a pattern is found in; None leaves them open."""
 
     pattern: str
     weight: QSpec | None = None
@@ -87,13 +87,13 @@ class Rule:
 
 
 def rule(pattern: str, *, weight: QSpec | None = None, act: QSpec | None = None) -> Rule:
-    """Says how nodes are quantized.
+    """Specifies how nodes are quantized.
 
     Args:
       pattern: a regular expression, searched for in the names of a node's tensors and in its
         location; ".*" is all nodes.
       weight: for their constants that convolutions and MATMUL multiply by.
-      act: for what they compute; of a graph input, for itself.
+      act: for their outputs; or for a graph input itself.
 
     Raises:
       TypeError: an argument is of another type.
@@ -115,14 +115,14 @@ def rule(pattern: str, *, weight: QSpec | None = None, act: QSpec | None = None)
 
 
 def weight_spec(rules: Sequence[Rule], names: Iterable[str]) -> QSpec:
-    """That of the last rule that says something of the weights of a node of these names."""
+    """The specification of the latest rule for weights of a node of these names."""
     names = list(names)
     found = [r.weight for r in rules if r.weight is not None and _matches(r, names)]
     return found[-1] if found else DEFAULT_WEIGHT
 
 
 def act_spec(rules: Sequence[Rule], names: Iterable[str]) -> QSpec:
-    """That of the last rule that says something of what a node of these names computes."""
+    """The specification of the latest rule for outputs of a node of these names."""
     names = list(names)
     found = [r.act for r in rules if r.act is not None and _matches(r, names)]
     return found[-1] if found else DEFAULT_ACT

@@ -17,6 +17,7 @@ from tosajax.arguments.names import near
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.quant import Observed, QModel, mean_bits, sample_tables, with_bits
 from tosajax.quant.observers import check_percentile
+from tosajax.quant.recipes import Params
 from tosajax.quant.tune.bits import check_bits
 from tosajax.runtime.batching import of_examples
 from tosajax.runtime.cost import peak_bytes
@@ -33,9 +34,9 @@ class ModelSubject:
     """A quantized model; see `of_model`."""
 
     model: QModel
-    params: Any
+    params: Params
     observed: Observed | None
-    change: Callable[[QModel, Any, Setting], Any] | None
+    change: Callable[[QModel, Params, Setting], Params] | None
 
     def __getstate__(self) -> dict[str, Any]:
         return fields_of(self)
@@ -45,9 +46,10 @@ class ModelSubject:
 
     @functools.cached_property
     def _digest(self) -> str:
-        observed = None if self.observed is None else self.observed
         return digest.of_text(
-            digest_of(self.model.graph), digest.of_arrays(self.params), digest.of_arrays(observed)
+            digest_of(self.model.graph),
+            digest.of_arrays(self.params),
+            digest.of_arrays(self.observed),
         )
 
     def check(self, setting: Setting) -> None:
@@ -59,7 +61,7 @@ class ModelSubject:
 
     def _check_percentile(self, percentile: Any) -> None:
         if self.observed is None:
-            raise ValueError("percentile: of_model(..., observed=quant.observe(...)) has it")
+            raise ValueError("percentile: expected of_model(..., observed=quant.observe(...))")
         check_percentile(_number_of("percentile", percentile, "in (50, 100]"))
 
     def prepare(self, setting: Setting) -> Prepared:
@@ -84,11 +86,11 @@ class ModelSubject:
         }
         return Prepared((), {**fixed, **made, **qparams}, columns)
 
-    def settle(self, setting: Setting) -> Any:
+    def settle(self, setting: Setting) -> Params:
         """The parameters of a setting.
 
         Raises:
-          ValueError: it has a key or a value of no use.
+          ValueError: it has an unknown key or a wrong value.
         """
         setting = dict(setting)
         params = self.params
@@ -172,22 +174,22 @@ def _number_of(key: str, value: Any, what: str = "of bits") -> int | float:
 
 def of_model(
     model: QModel,
-    params: Any,
+    params: Params,
     *,
     observed: Observed | None = None,
-    settle: Callable[[QModel, Any, Setting], Any] | None = None,
+    settle: Callable[[QModel, Params, Setting], Params] | None = None,
 ) -> ModelSubject:
-    """A quantized model: what its `freeze` computes. The keys of its settings are
+    """The frozen graph of a quantized model. The keys of its settings are
 
     - "weight_bits", "act_bits", "bits" (of weights, of activations, of both): a number for all of
       them, or {regular expression: number}, a later one overriding an earlier one; None leaves
-      them as they are;
+      them unchanged;
     - "percentile": of the activations' ranges.
 
     Args:
       model: from `quant.prepare` or `quant.lift`.
       params: for it.
       observed: from `quant.observe`, for "percentile".
-      settle: (model, params, setting) -> params, in the place of these keys but "percentile".
+      settle: (model, params, setting) -> params, in place of all keys but "percentile".
     """
     return ModelSubject(model, params, observed, settle)

@@ -25,7 +25,7 @@ def conv2d(c: Converter, node: Node) -> None:
         w = c.weight(weight, c.weight_spec(output, weight), channel_axes)
     if w.dtype is DType.INT16:
         raise UnsupportedError(
-            f"{node.title}: weights {weight!r} of INT16, expected INT8: say so by a rule"
+            f"{node.title}: weights {weight!r} of INT16, expected INT8: give it by a rule"
         )
     if (x.dtype, w.dtype) == (DType.INT16, DType.INT4):
         raise UnsupportedError(

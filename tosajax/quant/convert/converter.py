@@ -1,4 +1,4 @@
-"""What all conversions use: the graph that is built, the recipes of its constants, names."""
+"""Converter: builds the integer graph of a float one, with the recipes of its constants."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from tosajax.quant.regions import Function
 from tosajax.quant.spec import QSpec, Rule, act_spec, weight_spec
 from tosajax.report import UnsupportedError
 
-# Bits that int32 sums keep below the unit of int8 and int16, as TFLite's kernels do.
+# Bits that int32 sums keep below the unit of int8 and int16, as in TFLite's kernels.
 _HEADROOM = {DType.INT8: 20, DType.INT16: 15}
 
 
 @dataclasses.dataclass(frozen=True)
 class Accumulator:
-    """Integers, mostly of int32 or int48, and their unit; real = unit * (integer - zero point)."""
+    """Integers, mostly int32 or int48, and their unit: real = unit * (integer - zero point)."""
 
     tensor: Tensor
     scale: Scale
     zero_point: Tensor | None = None
-    bits: int = 0  # of the largest sum, where sums go on
+    bits: int = 0  # of the largest sum, where another may follow
 
 
 class Converter:
     """Builds the integer graph of a float graph, node by node.
 
-    Tensors keep their names. What is between a tensor and its operator is called after it:
-    "y/acc", "y/multiplier".
+    Tensors keep their names. Tensors between a tensor and its operator are named after it: "y/acc",
+    "y/multiplier".
 
     Attributes:
       scaled, owners, recipes, bounds: of the `Plan`, so far.
@@ -72,7 +72,7 @@ class Converter:
         self.owners: dict[str, str] = {}
         self.recipes: dict[str, Recipe] = {}
         self.bounds: dict[str, tuple[Bound, Bound]] = {}
-        self.done: set[str] = set()  # outputs that an earlier node has taken on
+        self.done: set[str] = set()  # outputs that an earlier conversion computes
         self._tensors: dict[str, Tensor] = {}
         self._zero_points: dict[str, Tensor] = {}
         self._sums: dict[str, Accumulator] = {}
@@ -94,12 +94,12 @@ class Converter:
         return self.graph.tensors[name].values
 
     def factor(self, name: str) -> float | None:
-        """The value of a constant that holds one, wherever it is multiplied with."""
+        """The value of a constant of one element; None for other tensors."""
         values = self.constant(name)
         return None if values is None or values.size != 1 else float(values.reshape(()))
 
     def sole_reader(self, name: str) -> Node | None:
-        """The node that alone reads a tensor."""
+        """The only reader of a tensor that is not an output; None where there are more or none."""
         readers = self._readers.get(name, [])
         is_output = name in self.graph.outputs
         return readers[0] if len(readers) == 1 and not is_output else None
@@ -107,11 +107,11 @@ class Converter:
     # Specifications.
 
     def act_spec(self, *names: str) -> QSpec:
-        """What the rules say of a tensor, given it and others by which users know it."""
+        """The specification that rules give to an activation, by its name and others of it."""
         return act_spec(self.rules, self._titles(names))
 
     def weight_spec(self, *names: str) -> QSpec:
-        """The same of the weights of the node that computes a tensor."""
+        """The specification that rules give to the weights of the node that computes a tensor."""
         return weight_spec(self.rules, self._titles(names))
 
     def _titles(self, names: Sequence[str]) -> Iterator[str]:
@@ -124,7 +124,7 @@ class Converter:
     # Tensors of the integer graph.
 
     def input(self, name: str) -> None:
-        """Declares an input: integers for floats, anything else as it is."""
+        """Declares an input: integers in place of floats, other types as they are."""
         tensor = self.graph.tensors[name]
         if not tensor.dtype.is_float:
             self._tensors[name] = self.builder.input(name, tensor.dtype, tensor.shape or ())
@@ -147,14 +147,14 @@ class Converter:
         return self._tensors[name]
 
     def _constant_spec(self, name: str) -> QSpec:
-        """That of a constant among activations: of their type, all its bits."""
+        """The specification of a constant among activations: their type, with all its bits."""
         spec = self.act_spec(name)
         return QSpec(spec.dtype, symmetric=spec.symmetric)
 
     def weight(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> Tensor:
         """The integers of the second operand of a node, if it is a constant.
 
-        Scales per channel and INT4 are for those that only such nodes read, all in one way.
+        Scales per channel and INT4 are for constants that only one kind of node reads, as weights.
         """
         if name not in self._tensors:
             if not self._is_weight_alone(name):
@@ -196,13 +196,13 @@ class Converter:
         self.scaled[name] = Scaled(spec, channel_axes, function=function)
 
     def put(self, name: str, tensor: Tensor, *, like: str | None = None) -> None:
-        """Says which tensor stands for one of the float graph, and whose QParams it has."""
+        """Sets the tensor that stands for one of the float graph, and the owner of its QParams."""
         self._tensors[name] = tensor
         if like is not None:
             self.owners[name] = self.owners[like]
 
     def observe(self, name: str, *, for_: str) -> None:
-        """Has the range of a tensor hold the values of another one."""
+        """Has the range of a tensor hold the values of another."""
         known = self.scaled[self.owner(for_)]
         observed = (*known.observed, name)
         self.scaled[self.owner(for_)] = dataclasses.replace(known, observed=observed)
@@ -210,7 +210,7 @@ class Converter:
     # Constants with recipes.
 
     def made(self, name: str, recipe: Recipe, dtype: DType, shape: Sequence[int]) -> Tensor:
-        """A constant that a recipe makes; its values come with the parameters."""
+        """A constant that a recipe makes from the parameters."""
         self.recipes[name] = recipe
         return self.builder.const(np.zeros(tuple(shape), dtype.storage), dtype, name=name)
 
@@ -229,15 +229,15 @@ class Converter:
     def bias(
         self, label: str, name: str, scale: Scale, dtype: DType, *, channels: int = 1
     ) -> Tensor:
-        """A bias; one for all channels becomes one for each where they have scales."""
+        """A bias; one value for all channels becomes one for each where these have scales."""
         (size,) = self.graph.tensors[name].shape or (1,)
         return self.made(label, Bias(name, scale, dtype), dtype, (max(size, channels),))
 
     def number(self, label: str, name: str, value: float) -> Tensor:
-        """A real constant in the units of a tensor, a list of one."""
+        """A real constant in the units of a tensor, as a list of one."""
         return self.made(label, Number(self.owners[name], value), self.dtype(name), (1,))
 
-    # Steps that many conversions share.
+    # Steps of several conversions.
 
     def rescale(
         self,
@@ -250,7 +250,7 @@ class Converter:
         input_zp: Tensor | None = None,
         output_zp: Tensor | None = None,
     ) -> Tensor:
-        """A RESCALE; without zero points they are 0."""
+        """A RESCALE; zero points are 0 by default."""
         scale32 = x.dtype is not DType.INT48
         multiplier_type = DType.INT32 if scale32 else DType.INT16
         multiplier = Multiplier(scale, scale32)
@@ -294,9 +294,13 @@ class Converter:
     def finish(
         self, name: str, acc: Accumulator, *, channels: int = 1, also: Sequence[str] = ()
     ) -> None:
-        """An accumulator as the tensor it is for, with the CLAMP that alone reads it.
+        """An accumulator as its tensor, with the CLAMP that alone reads it.
 
-        Rules may also name it by others that it has taken in.
+        Args:
+          name: the tensor.
+          acc: the accumulator.
+          channels: with scales of their own.
+          also: names by which rules may specify the tensor as well.
         """
         final, low, high = self._clamped(name)
         self._own(final, self.act_spec(final, name, *also))
@@ -343,13 +347,13 @@ class Converter:
         self._tensors[name] = self._in_range(name, x, low, high)
 
     def move(self, node: Node, source: str) -> None:
-        """An operator that leaves integers as they are."""
+        """An operator that keeps the scale of its input."""
         self.copy(node)
         if self.is_float(node.outputs[0]):
             self.owners[node.outputs[0]] = self.owners[source]
 
     def copy(self, node: Node) -> None:
-        """The operator of the integers of its tensors."""
+        """The same operator on integers."""
         (output,) = node.outputs
         inputs = [self.get(name) for name in node.inputs]
         is_float = self.is_float(output)
@@ -376,7 +380,7 @@ class Converter:
         )
 
     def _clamped(self, name: str) -> tuple[str, float | None, float | None]:
-        """The tensor that a CLAMP makes of another, if nothing else reads that, and its ends."""
+        """The output and the ends of the CLAMP that alone reads a tensor; or the tensor."""
         reader = self.sole_reader(name)
         if reader is None or reader.op != "CLAMP" or reader.outputs[0] in self.functions:
             return name, None, None
@@ -395,7 +399,7 @@ class Converter:
         )
 
     def merged(self, name: str, sources: Sequence[str]) -> list[Tensor]:
-        """Tensors in one unit, that of `name`: their own where they share one."""
+        """Tensors in one unit, that of `name`: their own where they share it."""
         if len(owners := set(map(self.owner, sources))) == 1:
             (self.owners[name],) = owners
             return [self.get(source) for source in sources]
@@ -405,7 +409,7 @@ class Converter:
     # Sums that go on in int32.
 
     def finish_sum(self, name: str, acc: Accumulator) -> None:
-        """A sum as its tensor, or as it is where all that follows is a sum or a constant factor."""
+        """A sum as its tensor; it stays an accumulator where a sum or a constant factor follows."""
         reader = self.sole_reader(name)
         is_source = any(name == function.source for function in self.functions.values())
         goes_on = reader is not None and reader.outputs[0] not in self.covered
@@ -419,7 +423,7 @@ class Converter:
         return reader.op == "REDUCE_SUM" or any(f is not None and f > 0 for f in factors)
 
     def sum(self, name: str) -> Accumulator | None:
-        """The sum that a tensor is, where it goes on as one."""
+        """The accumulator that a tensor stays; None where it does not."""
         return self._sums.get(name)
 
 

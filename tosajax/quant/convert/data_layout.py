@@ -1,11 +1,11 @@
-"""Data layout: integers move as they are."""
+"""Data layout: operands in one unit; all others keep their scale, see `Operator.keeps_scale`."""
 
 from __future__ import annotations
 
 from tosajax.graph import Node
 from tosajax.quant.convert.converter import Converter
 
-# The largest FP16: what is padded with that or more stands for infinity, and saturates.
+# The largest FP16: it stands for infinity in padding, as more does, and saturates.
 _INFINITE = 65504.0
 
 

@@ -1,7 +1,7 @@
 """Float graphs whose products are of rounded operands, each with a scale; all else stays FP32.
 
-The storage of an operand says how it is rounded: an activation by nodes between it and its
-product, a constant in the file, where nodes that read it are left.
+The storage of an operand rounds it: an activation by nodes before its product, a constant in the
+file, from which nodes read its real values.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Operand(NamedTuple):
         return storage
 
 
-# What rules ask for.
+# Operands by the rules.
 
 
 def rounded_operands(graph: Graph, rules: Sequence[Rule]) -> dict[str, Operand]:
@@ -59,7 +59,7 @@ def rounded_operands(graph: Graph, rules: Sequence[Rule]) -> dict[str, Operand]:
       All operands by name, with scales per channel where all nodes want the same; or nothing.
 
     Raises:
-      UnsupportedError: rules give such types to some of the operands, or to other tensors in a
+      UnsupportedError: rules give these types to some of the operands, or to other tensors in a
         graph of integers; or one operand has two of them.
     """
     specs = [s for rule in rules for s in (rule.weight, rule.act) if s is not None]
@@ -143,7 +143,7 @@ def _products(graph: Graph, node: Node) -> tuple[str, ...]:
 
 
 def with_rounded_operands(graph: Graph, operands: Mapping[str, Operand]) -> tuple[Graph, Plan]:
-    """Has all products of a graph be of rounded operands.
+    """Rounds the operands of all products of a graph.
 
     Args:
       graph: from `simplify`.
@@ -151,9 +151,8 @@ def with_rounded_operands(graph: Graph, operands: Mapping[str, Operand]) -> tupl
 
     Returns:
       The graph with placeholders for constants that have a recipe, and its plan. Tensors keep
-      their names: activations and what is computed from them are FP32 as before, the storage
-      names the tensors around a product ("x/float8"), and a constant w that only convolutions and
-      MATMUL read is rounded itself.
+      their names: activations are FP32 as before, "x/float8" is an activation x in its storage,
+      and a constant w that only convolutions and MATMUL read is stored under its own name.
     """
     writer = Writer(graph, operands)
     for node in graph.ordered_nodes():
@@ -171,7 +170,7 @@ class Writer:
         self._scaled: dict[str, Scaled] = {}
         self._owners: dict[str, str] = {}
         self._recipes: dict[str, Recipe] = {}
-        self._rounded: dict[str, str] = {}  # what is read in the place of an operand
+        self._rounded: dict[str, str] = {}  # for each operand, the tensor in its place
         self._shift: str | None = None
         self._read_as_float = _read_as_float(graph)
 
@@ -241,7 +240,7 @@ class Writer:
 
 
 def _read_as_float(graph: Graph) -> set[str]:
-    """The tensors that are outputs, or more to a node than what it multiplies."""
+    """The outputs, and the tensors that nodes do more with than multiply."""
     names = {name for node in graph.nodes for name in node.inputs[len(_products(graph, node)) :]}
     return {*names, *graph.outputs}
 
@@ -249,8 +248,7 @@ def _read_as_float(graph: Graph) -> set[str]:
 def _trained(graph: Graph, node: Node) -> list[str]:
     """The FP32 constants of a node that are parameters: biases, and others of several elements.
 
-    One of a single element is a number of the function that the graph computes, an epsilon or a
-    half, or a zero point.
+    A constant of a single element is part of the function (an epsilon, a half), or a zero point.
     """
     products, found = _products(graph, node), []
     for argument, given in arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT).items():
@@ -269,8 +267,8 @@ def _trained(graph: Graph, node: Node) -> list[str]:
 def with_rounding_casts(kernels: SimpleNamespace, dtypes: Collection[DType]) -> SimpleNamespace:
     """The kernels of a model, with CASTs to some types whose gradient is float32.
 
-    JAX has tangents of an array in its own type: of float8 little would be left. A QTensor
-    carries them beside, as it does for integers; CAST from these types takes them from there.
+    JAX gives tangents the type of their array, and float8 would leave little of them. A QTensor
+    carries them beside it, as for integers; CAST from these types reads them there.
     """
     return SimpleNamespace(**{**vars(kernels), "cast": _rounding(kernels.cast, dtypes)})
 

@@ -1,4 +1,4 @@
-"""Pooling: means with a scale of their own, extremes in the unit they had."""
+"""AVG_POOL2D: means with a scale of their own."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def avg_pool2d(c: Converter, node: Node) -> None:
 
 
 class _Windows(NamedTuple):
-    """What the windows of an AVG_POOL2D cover of the image, which alone counts.
+    """How many elements of the image the windows of an AVG_POOL2D cover, padding aside.
 
     Args:
       counts: int32 [1, OH, OW, 1]; of elements in each window.
       divisor: the least common multiple of the counts.
-      is_global: there is one window, and it covers the image.
+      is_global: one window covers the image.
     """
 
     counts: np.ndarray
@@ -53,7 +53,7 @@ class _Windows(NamedTuple):
 
 
 def _counts(size: int, kernel: int, stride: int, before: int, after: int) -> np.ndarray:
-    """How many elements of an axis each window holds."""
+    """How many elements of an axis are in each window."""
     starts = np.arange((size + before + after - kernel) // stride + 1) * stride - before
     return np.minimum(starts + kernel, size) - np.maximum(starts, 0)
 
@@ -67,7 +67,7 @@ def _global_mean(c: Converter, node: Node, count: int, bits: int) -> None:
 
 
 def _windowed_mean(c: Converter, node: Node, windows: _Windows, bits: int) -> None:
-    """A convolution with ones, as AVG_POOL2D would round its means to the unit of its input."""
+    """A convolution with ones: AVG_POOL2D would round means to the unit of its input."""
     (input, *_), (output,) = node.inputs, node.outputs
     x = c.get(input)
     assert x.shape is not None
@@ -88,7 +88,7 @@ def _windowed_mean(c: Converter, node: Node, windows: _Windows, bits: int) -> No
         dilation=(1, 1),
         acc_type=acc_type,
     )
-    if acc_type is DType.INT48:  # all of which int32 holds, with the larger multiplier
+    if acc_type is DType.INT48:  # the sums fit int32, whose multiplier is the larger
         sums = c.rescale(f"{output}/narrow", sums, Scale(), DType.INT32)
     if np.any(windows.counts != windows.divisor):
         factors = c.builder.const(

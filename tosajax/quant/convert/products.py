@@ -10,7 +10,7 @@ from tosajax.quant.convert.converter import Accumulator, Converter
 from tosajax.quant.recipes import Bias, Scale
 from tosajax.report import UnsupportedError
 
-# What a bias has to leave of int32 to the products, each of two differences of INT8.
+# A bias leaves room in int32 for the products, each of two differences of INT8.
 _BIAS_LIMIT, _LARGEST_PRODUCT = 2**31 - 256, 255 * 255
 
 
@@ -52,22 +52,22 @@ def matmul(c: Converter, node: Node) -> None:
 
 
 def _weight(c: Converter, output: str, name: str, dtype: DType) -> Tensor:
-    """A constant of the type of the other operand; INT8 also where INT4 was asked for."""
+    """A constant of the type of the other operand; INT8 also where rules give INT4."""
     spec = c.weight_spec(output, name)
     return c.weight(name, dataclasses.replace(spec, dtype=dtype), (2,))
 
 
 def _up_to_bias(c: Converter, name: str, channels: int) -> list[Node]:
-    """The ADD of a constant that alone reads a product, after the RESHAPEs before it.
+    """The RESHAPEs and the ADD of a constant that alone read a product, in order.
 
-    Empty where there is none, or where a TABLE reads what lies between.
+    Empty where there is none, or where a TABLE reads a tensor between.
     """
     found: list[Node] = []
     sources = {function.source for function in c.functions.values()}
     while (reader := c.sole_reader(name)) is not None and name not in sources:
         (output,) = reader.outputs
         before, after = (c.graph.tensors[n].shape or () for n in (name, output))
-        # Scales per channel are of the last axis.
+        # Scales per channel lie along the final axis.
         keeps_channels = channels == 1 or after[-1:] == (channels,)
         if output in c.covered or output in c.functions or not keeps_channels:
             return []

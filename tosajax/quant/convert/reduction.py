@@ -1,4 +1,4 @@
-"""Reductions: sums in int32, extremes in the unit they had."""
+"""REDUCE_SUM: in int32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storages: integers, FP8, and what users add."""
+"""Storages: integers and FP8."""
 
 from tosajax.dtypes import DType
 from tosajax.quant.storages.float8 import Float8

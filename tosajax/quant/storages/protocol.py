@@ -1,4 +1,4 @@
-"""Storage: what the real values of a tensor are rounded to, and how they are read again."""
+"""Storage: the protocol of types that real values are rounded to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Grid(NamedTuple):
 
 
 class Storage(Protocol):
-    """Rounds real values to those of one type. Hashable: traced programs hold it as static data.
+    """Rounds real values to those of one type. Hashable, as traced programs hold it as static data.
 
     A new type takes one class: `QSpec(MyStorage())` gives it to tensors. Values that are not
     integers are for the operands of products: they need an `OperandStorage`.
@@ -33,8 +33,8 @@ class Storage(Protocol):
     Attributes:
       dtype: the element type of stored tensors.
       name: in messages and reports.
-      is_integer: stored values are the integers of a range of bits. Only these have bits that are
-        chosen and trained, zero points, and scales that a file tells.
+      is_integer: stored values are the integers of a range of bits. Only integers have zero points,
+        bits to choose and to train, and scales in the file of a frozen graph.
     """
 
     @property

@@ -1,1 +1,1 @@
-"""What improves a quantized model: weights, biases, rounding, bits."""
+"""Improvements of a quantized model: weights, biases, rounding, bits."""

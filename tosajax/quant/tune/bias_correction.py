@@ -1,26 +1,26 @@
-"""bias_correct: biases that make up for what quantization adds on average."""
+"""bias_correct: biases that make up for the mean error of quantization."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from tosajax.grad.qtensor import tie
+from tosajax.grad.qtensor import QTensor, tie
 from tosajax.graph import Node
+from tosajax.quant.arguments import Batch
 from tosajax.quant.calibration import examples
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Bias, Params, corrected, with_corrections
 
 
 def bias_correct(
-    model: QModel, params: Params, batches: Iterable[Any], *, allow_nan: bool = False
+    model: QModel, params: Params, batches: Iterable[Batch], *, allow_nan: bool = False
 ) -> Params:
     """Moves each bias by the mean error of its channel, layer after layer.
 
-    Each layer is measured with those before it corrected, so that the examples are run once for
+    Each layer is measured with the layers before it corrected, so that the examples run once for
     each layer.
 
     Args:
@@ -56,7 +56,11 @@ def _biased(model: QModel) -> list[tuple[Node, Bias]]:
 
 
 def _mean_error(
-    model: QModel, params: Params, name: str, recipe: Bias, batches: list[Any]
+    model: QModel,
+    params: Params,
+    name: str,
+    recipe: Bias,
+    batches: list[tuple[jax.Array | QTensor, ...]],
 ) -> jax.Array:
     """Mean error of the accumulator against the float graph, per channel or value of the bias."""
     integers = model.with_outputs(f"{name}/acc")

@@ -1,10 +1,9 @@
-"""Bits: other widths for the same parameters, how much each costs, and which to choose."""
+"""Bits: parameters with other widths, their mean, and a choice within a budget."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +17,12 @@ from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params, corrected
 
 
-def with_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> Params:
+def with_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Array]) -> Params:
     """The parameters with other bits: scales of weights are found anew, others cover their range.
 
-    The container stays what it was, so that programs compiled for the model go on to work. Bits
-    and parameters may be traced: bits that are trained through this change the resolution of a
-    tensor, and `mean_bits` is what they cost; without it they move the ends of its range only.
+    Types stay the same, and so do compiled programs. Bits and parameters may be traced: bits that
+    are trained through this function change the resolution of a tensor, at the price of
+    `mean_bits`; trained without it they move only the ends of its range.
 
     Args:
       model: from `prepare`.
@@ -50,7 +49,7 @@ def with_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> Params:
     return {**params, "qparams": qparams}
 
 
-def check_bits(model: QModel, params: Params, bits: Mapping[str, Any]) -> None:
+def check_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Array]) -> None:
     """Raises ValueError where `with_bits` does."""
     for name, count in bits.items():
         if name not in model.specs:
@@ -82,7 +81,7 @@ def mean_bits(model: QModel, params: Params) -> jax.Array:
     for name, size in sizes.items():
         qparams = params["qparams"][name]
         bits, most = qparams.bits, float(qparams.storage.dtype.bits)
-        # At the ends too bits have their full price: it is what draws them away from there.
+        # Bits have their full price at the ends as well, which draws them away from there.
         total += size * jnp.where((bits >= 2) & (bits <= most), bits, jnp.clip(bits, 2.0, most))
     return total / sum(sizes.values())
 
@@ -95,8 +94,7 @@ def allocate_bits(
     """Chooses bits for each tensor: the least sum of scores whose cost is within a budget.
 
     Args:
-      scores: for each tensor, what each of its possible bits does to the loss, as from
-        `sensitivity`.
+      scores: for each tensor, the growth of the loss by its possible bits, as from `sensitivity`.
       budget: the largest sum of costs.
       cost: of a tensor with that many bits; for memory, the product of its size and its bits.
 
@@ -106,7 +104,7 @@ def allocate_bits(
     Raises:
       ValueError: nothing is within the budget.
     """
-    # Choices so far that no other beats in both cost and score.
+    # The choices so far that none beats in both cost and score.
     front: list[tuple[float, float, tuple[int, ...]]] = [(0.0, 0.0, ())]
     least = {name: min(cost(name, b) for b in choices) for name, choices in scores.items()}
     rest = sum(least.values())

@@ -1,13 +1,14 @@
-"""equalize: the ranges of channels made alike across layers, before calibration."""
+"""equalize: balances the ranges of channels across layers, before calibration."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from tosajax import spec
 from tosajax.graph import Graph, Node
@@ -17,15 +18,15 @@ from tosajax.quant.model import QModel
 
 
 class Pair(NamedTuple):
-    """Two convolutions, the second of what the first computes and nothing but scaling between."""
+    """Two convolutions with only homogeneous operators between them."""
 
     first: Node
     second: Node
 
 
 def equalize(
-    model: QModel, *, values: Mapping[str, Any] | None = None, passes: int = 20
-) -> dict[str, Any]:
+    model: QModel, *, values: Mapping[str, ArrayLike] | None = None, passes: int = 20
+) -> dict[str, jax.Array]:
     """Cross-layer equalization: the same float function, with weights that round better.
 
     Each channel between two convolutions is scaled by the root of the ratio of its largest
@@ -34,7 +35,7 @@ def equalize(
 
     Args:
       model: from `prepare`.
-      values: constants of the float graph by name; those of the graph by default.
+      values: constants of the float graph by name; by default its own.
       passes: over all pairs of layers.
 
     Returns:
@@ -44,7 +45,7 @@ def equalize(
       TypeError: an argument is of another type.
       ValueError: the model has no float graph; or a value has no tensor, another shape, or is NaN.
     """
-    known: dict[str, Any] = {**known_values(model, values)}
+    known = known_values(model, values)
     assert model.float_graph is not None
     pairs = list(find_pairs(model.float_graph))
     for _ in range(passes):
@@ -54,7 +55,7 @@ def equalize(
 
 
 def find_pairs(graph: Graph) -> Iterator[Pair]:
-    """The pairs of a graph in which nothing else reads what is between."""
+    """The pairs of a graph in which no other node reads the tensors between."""
     readers: dict[str, list[Node]] = {}
     for node in graph.nodes:
         for name in dict.fromkeys(node.inputs):
@@ -95,7 +96,7 @@ def _no_limit(node: Node) -> bool:
     return float(node.attributes["max_val"]) >= float(np.finfo(np.float32).max)
 
 
-def _scaled(pair: Pair, values: Mapping[str, Any]) -> dict[str, Any]:
+def _scaled(pair: Pair, values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     (_, weight, bias), (_, after, _) = (node.inputs[:3] for node in pair)
     outputs = spec.OPERATORS[pair.first.op].channel_axes.outputs
     inputs = spec.OPERATORS[pair.second.op].channel_axes.inputs

@@ -1,28 +1,32 @@
-"""learned_rounding: weights rounded up or down, as the outputs of the integer graph ask for."""
+"""learned_rounding: rounds weights up or down, for the outputs of the integer graph."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from tosajax.progress import Progress
+from tosajax.quant.arguments import Batch
 from tosajax.quant.calibration import examples
 from tosajax.quant.division import divide
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import dequantize
 from tosajax.quant.recipes import Params, Weight, corrected, with_corrections
 
+if TYPE_CHECKING:
+    import optax
+
 
 def learned_rounding(
     model: QModel,
     params: Params,
-    batches: Iterable[Any],
+    batches: Iterable[Batch],
     *,
     steps: int = 400,
-    optimizer: Any = None,
+    optimizer: optax.GradientTransformation | None = None,
     allow_nan: bool = False,
     progress: bool = False,
 ) -> Params:
@@ -39,10 +43,10 @@ def learned_rounding(
       steps: of the optimizer, one batch each.
       optimizer: of optax; Adam with a rate that falls from 0.01 to 0 by default.
       allow_nan: takes examples with NaN or infinities.
-      progress: show a bar of steps, with the rate, on a terminal; the first one compiles.
+      progress: show a bar of steps, with the rate, on a terminal; step one compiles.
 
     Returns:
-      The parameters with "corrections" of weights, which round to the integers chosen; the float
+      The parameters with "corrections" of weights, which round to the chosen integers; the float
       graph keeps its own.
 
     Raises:
@@ -87,7 +91,7 @@ def learned_rounding(
 
 
 def _nearest(params: Params, name: str) -> jax.Array:
-    """Where the soft step is the part of a weight above the integer below."""
+    """The rounding whose soft step is the distance of a weight above the integer below."""
     scaled = divide(corrected(params, name), params["qparams"][name].scale)
     return jax.scipy.special.logit((scaled - jnp.floor(scaled) + 0.1) / 1.2)
 

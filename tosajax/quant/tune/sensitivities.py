@@ -1,4 +1,4 @@
-"""sensitivity: what fewer bits of each weight tensor do to the loss, all else as it is."""
+"""sensitivity: the growth of the loss with fewer bits of one tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
-from tosajax.quant.arguments import check_finite, real_inputs
+from tosajax.quant.arguments import Input, check_finite, real_inputs
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import fake_quant
 from tosajax.quant.recipes import Params
@@ -23,7 +23,7 @@ Metric = Literal["loss", "fisher", "hessian"]
 def sensitivity(
     model: QModel,
     params: Params,
-    *inputs: Any,
+    *inputs: Input,
     bits: Sequence[int] = (2, 3, 4, 8),
     loss: Loss | None = None,
     metric: Metric = "loss",
@@ -35,10 +35,10 @@ def sensitivity(
     Args:
       model: from `prepare`, with its parameters.
       inputs: examples, as for `QModel.apply`.
-      bits: to try; those that a tensor's type cannot hold are left out.
-      loss: of the outputs of `QModel.apply`; of one example each for "fisher", so that what it
-        closes over (labels) also has the examples on the first axis, and it returns one value an
-        example. By default the mean squared difference from the outputs of the float graph.
+      bits: to try; a tensor leaves out more bits than its type has.
+      loss: of the outputs of `QModel.apply`. For "fisher" it returns one value an example, so that
+        labels it closes over have the examples on the first axis. By default the mean squared
+        difference from the outputs of the float graph.
       metric: "loss", the loss of the integer graph with one tensor changed, minus the loss
         before: one program for all; "hessian", half of d H d for the change d of the weights and
         the Hessian H of the float graph's loss; "fisher", the same with the squared gradients of
@@ -134,6 +134,6 @@ def _by_fisher(model: QModel, params: Params, inputs: tuple[Any, ...], loss: Los
 
 
 def _change(params: Params, name: str) -> jax.Array:
-    """What quantization adds to the weights."""
+    """The errors of quantized weights."""
     values = params["values"][name]
     return fake_quant(values, params["qparams"][name]) - values

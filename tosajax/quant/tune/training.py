@@ -1,9 +1,8 @@
-"""What training of scales needs beside an optimizer."""
+"""Training of scales: steps in proportion to them, and scales that stay positive."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +13,12 @@ from tosajax.quant.recipes import Params
 
 
 def relative_steps(updates: Params, params: Params) -> Params:
-    """An optimizer's updates: of scales and bits as shares of what they are, of corrections none.
+    """An optimizer's updates as shares of scales and bits, and none of corrections.
 
-    Scales differ by orders of magnitude, and a step that suits a weight would throw them over;
-    they stay positive as long as a step is below 1. Bits would hardly move. For optimizers such
-    as Adam, whose updates do not depend on the size of gradients. Corrections have no gradient, but
-    weight decay would shrink them.
+    Scales differ by orders of magnitude, and a step that suits a weight would make them negative;
+    relative ones stay positive as long as a step is below 1. Bits would hardly move. For optimizers
+    like Adam, whose updates do not depend on the size of gradients. Corrections have no gradient,
+    but weight decay would shrink them.
 
     Args:
       updates: of the structure of params, to be added to them.
@@ -38,19 +37,19 @@ def relative_steps(updates: Params, params: Params) -> Params:
 
 
 def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
-    """Parameters after a step, with scales that are positive, as those before it are.
+    """Parameters after a step, with scales kept positive.
 
-    A plain gradient step may take a scale to 0 or below, where it stands for nothing, and `freeze`
-    refuses it. Apply this after each step: `params = project(optax.apply_updates(params, updates),
-    params)`. NaN stays NaN, which `freeze` also refuses.
+    A plain gradient step may take a scale to 0 or below, which `freeze` refuses. Apply this after
+    each step: `params = project(optax.apply_updates(params, updates), params)`. NaN stays NaN,
+    which `freeze` also refuses.
 
     Args:
       params: after the step.
-      before: of the same structure; their scales are positive.
+      before: of the same structure, with positive scales.
       least: the smallest share of a scale that a step may leave of it, in (0, 1].
 
     Returns:
-      The parameters with scales of at least `least` times those before.
+      The parameters; each scale is at least `least` times the scale before.
 
     Raises:
       ValueError: `least` is out of range, or there are no scales (of a lifted model, whose
@@ -70,5 +69,5 @@ def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
     return {**params, "qparams": qparams}
 
 
-def _is_qparams(x: Any) -> bool:
+def _is_qparams(x: object) -> bool:
     return isinstance(x, QParams)
