@@ -94,9 +94,11 @@ WIDE = {"int64", "uint64", "float64", "complex128"}
 INT48_MODULES = {
     "fixedpoint/_x64.py",
     "fixedpoint/scale.py",
-    "ops/_exact.py",
-    "ops/_exact_conv.py",
-    "ops/conv.py",
+    "ops/routes/constant.py",
+    "ops/routes/definition.py",
+    "ops/routes/depthwise.py",
+    "ops/routes/int16_dot.py",
+    "ops/routes/loop.py",
 }
 
 

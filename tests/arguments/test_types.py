@@ -120,7 +120,7 @@ def test_a_target_is_a_text_everywhere():
 @pytest.mark.parametrize(("value", "wanted"), [(None, True), ("1", True), ("0", False)])
 def test_onednn_by_the_environment(value, wanted, monkeypatch):
     """Read when a program is made, and only then."""
-    monkeypatch.setattr("tosajax.ops._onednn.usable", lambda: True)
+    monkeypatch.setattr("tosajax.ops.routes.onednn.usable", lambda: True)
     monkeypatch.setattr("jax.default_backend", lambda: "cpu")
     if value is None:
         monkeypatch.delenv("TOSAJAX_ONEDNN", raising=False)

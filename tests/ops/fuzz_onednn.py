@@ -1,6 +1,6 @@
 """Random products of int8 by oneDNN, beside NumPy: what a new version of jaxlib has to pass.
 
-    python tests/ops/fuzz_onednn.py --cases 2000 --seed 7
+    python tests/ops/fuzzonednn.py --cases 2000 --seed 7
 
 Exits 1 where a sum differs. Run it with NPROC=16 too: so many threads XLA then has, and oneDNN
 shares work among them in other ways.
@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from oracle.int8_products import extreme, raised_sums, wide
 
-from tosajax.ops import _onednn
 from tosajax.ops._window import Window
+from tosajax.ops.routes import onednn
 
 _CHANNELS = (4, 5, 8, 16, 17, 32, 33, 64, 100, 129)
 _RESULTS = (1, 2, 3, 10, 16, 17, 32, 48, 64, 65, 128)
@@ -54,7 +54,7 @@ def _dot(rng: np.random.Generator) -> bool:
     constant = rng.random() < 0.5
 
     def product(a, b):
-        return _onednn.dot(a, given if constant else b, transposed=transposed)
+        return onednn.dot(a, given if constant else b, transposed=transposed)
 
     found = jax.jit(product)(a, given)
     return _same(found, wide(a) @ wide(b), ("dot", a.shape, b.shape, transposed, constant))
@@ -75,9 +75,9 @@ def _convolution(rng: np.random.Generator) -> bool:
         shape = (int(rng.choice([1, 2, 5])), *lengths, int(rng.choice(_CHANNELS)))
         x = _values(rng, shape)
         weight = _values(rng, (*window.size, shape[-1], int(rng.choice(_RESULTS))))
-        if _onednn.convolves(np.moveaxis(weight, -1, 0)) and _onednn.pads(lengths, window):
+        if onednn.convolves(np.moveaxis(weight, -1, 0)) and onednn.pads(lengths, window):
             break
-    found = jax.jit(lambda x, weight: _onednn.convolution(x, weight, window))(x, weight)
+    found = jax.jit(lambda x, weight: onednn.convolution(x, weight, window))(x, weight)
     case = ("convolution", x.shape, weight.shape, window)
     return _same(found, raised_sums(x, weight, window), case)
 

@@ -22,8 +22,9 @@ from oracle.matmul_oracle import (
 from oracle.table_rows import row_id, type_rows
 
 from tosajax.dtypes import DType
-from tosajax.ops import _exact_conv, _skip, conv
-from tosajax.ops._platform import Platform, tracing_for
+from tosajax.ops import _skip, conv
+from tosajax.ops.routes import loop
+from tosajax.ops.routes.platform import Platform, tracing_for
 
 NAMES = ("CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")
 INTEGERS = {
@@ -278,7 +279,7 @@ def test_constant_operands(name, case, dtype, rng):
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16])
 @pytest.mark.parametrize("name", ["CONV2D", "DEPTHWISE_CONV2D"])
 def test_loops_under_transforms(name, dtype, monkeypatch, rng):
-    monkeypatch.setattr(_exact_conv, "MAX_TAPS", 4)
+    monkeypatch.setattr(loop, "MAX_TAPS", 4)
     function, inputs = _small(name, INTEGERS[dtype], rng, "uneven")
     inputs[4] = point(DType.INT8, -128)
     function = jax.jit(function)
@@ -334,7 +335,7 @@ def test_patches_stay_small(name, monkeypatch, rng):
     function = functools.partial(getattr(conv, name.lower()), acc_type=DType.INT32, **attributes)
     expected = jax.jit(function)(*inputs)
     for limit in (1, 150):
-        monkeypatch.setattr(_exact_conv, "_MAX_PATCH_BYTES", limit)
+        monkeypatch.setattr(loop, "MAX_PATCH_BYTES", limit)
         # A new function: the limit is not an argument of the old one.
         again = jax.jit(lambda *inputs: function(*inputs))
         np.testing.assert_array_equal(again(*inputs), expected)

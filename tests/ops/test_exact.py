@@ -12,7 +12,11 @@ import pytest
 from oracle.matmul_oracle import draw
 
 from tosajax.dtypes import DType
-from tosajax.ops import _exact, _exact_conv, _window
+from tosajax.ops import _window
+from tosajax.ops.routes import definition
+from tosajax.ops.routes.dot import dot_zp
+from tosajax.ops.routes.int16_dot import dot_int16, dot_int16_int8
+from tosajax.ops.routes.loop import block_of
 
 POINTS = [-128, -1, 0, 127]
 
@@ -34,14 +38,14 @@ def test_route_equals_definition(shape, b_axis, batch, rng):
     a = draw(rng, DType.INT8, (*batch, m, k))
     b = draw(rng, DType.INT8, (*batch, k, n))
     given = jax.device_put(b if b_axis == -2 else np.swapaxes(b, -1, -2))
-    definition, route = (
-        jax.jit(functools.partial(f, b_axis=b_axis)) for f in (_exact.dot_definition, _exact.dot_zp)
+    defined, route = (
+        jax.jit(functools.partial(f, b_axis=b_axis)) for f in (definition.dot, dot_zp)
     )
     for a_zp in POINTS:
         for b_zp in POINTS:
             inputs = jax.device_put(a), given, point(a_zp), point(b_zp)
             expected = (a.astype(np.int64) - a_zp) @ (b.astype(np.int64) - b_zp)
-            np.testing.assert_array_equal(definition(*inputs), expected)
+            np.testing.assert_array_equal(defined(*inputs), expected)
             np.testing.assert_array_equal(route(*inputs), expected)
 
 
@@ -52,20 +56,18 @@ def test_known_zero_points_are_dropped(a_known, b_known, rng):
 
     def function(a, b, a_zp, b_zp):
         zero = np.zeros(1, np.int8)
-        return _exact.dot_zp(a, b, zero if a_known else a_zp, zero if b_known else b_zp)
+        return dot_zp(a, b, zero if a_known else a_zp, zero if b_known else b_zp)
 
     zero = point(0)
-    np.testing.assert_array_equal(
-        function(a, b, zero, zero), _exact.dot_definition(a, b, zero, zero)
-    )
+    np.testing.assert_array_equal(function(a, b, zero, zero), definition.dot(a, b, zero, zero))
     dots = jax.jit(function).lower(a, b, zero, zero).as_text().count("stablehlo.dot_general")
     assert dots == 1 + (not a_known) + (not b_known)
 
 
 def test_a_known_zero_point_that_is_not_zero_counts(rng):
     a, b = (jax.device_put(draw(rng, DType.INT8, s)) for s in ((4, 6), (6, 5)))
-    result = _exact.dot_zp(a, b, np.full(1, 3, np.int8), np.full(1, -4, np.int8))
-    np.testing.assert_array_equal(result, _exact.dot_definition(a, b, point(3), point(-4)))
+    result = dot_zp(a, b, np.full(1, 3, np.int8), np.full(1, -4, np.int8))
+    np.testing.assert_array_equal(result, definition.dot(a, b, point(3), point(-4)))
 
 
 @pytest.mark.parametrize("length", [1, 131_071, 131_072, 300_000])
@@ -73,7 +75,7 @@ def test_a_known_zero_point_that_is_not_zero_counts(rng):
 @pytest.mark.parametrize("b_value", [-128, 127])
 @pytest.mark.parametrize("b_zp", [-128, 0, 127])
 def test_int16_int8_sums_do_not_overflow(length, a_value, b_value, b_zp):
-    result = _exact.dot_int16_int8(
+    result = dot_int16_int8(
         jnp.full((1, length), a_value, jnp.int16),
         jnp.full((length, 1), b_value, jnp.int8),
         point(b_zp),
@@ -87,7 +89,7 @@ def test_int16_int8_sums_do_not_overflow(length, a_value, b_value, b_zp):
 @pytest.mark.parametrize("b_value", [-32768, -129, 32767])
 def test_int16_sums_do_not_overflow(length, a_value, b_value):
     # Held in int64, sums past int48 are right too.
-    result = _exact.dot_int16(
+    result = dot_int16(
         jnp.full((1, length), a_value, jnp.int16), jnp.full((length, 1), b_value, jnp.int16)
     )
     assert result.dtype == np.int64
@@ -96,7 +98,7 @@ def test_int16_sums_do_not_overflow(length, a_value, b_value):
 
 def test_every_int16(rng):
     values = np.arange(-32768, 32768, dtype=np.int16)
-    result = _exact.dot_int16_int8(
+    result = dot_int16_int8(
         jax.device_put(values[:, None]),
         jax.device_put(np.asarray([[-127, 100]], jnp.int8)),
         point(28),
@@ -107,14 +109,14 @@ def test_every_int16(rng):
 
 def test_mixed_signs_of_int16(rng):
     a, b = draw(rng, DType.INT16, (5, 200)), draw(rng, DType.INT16, (200, 7))
-    result = _exact.dot_int16(jax.device_put(a), jax.device_put(b))
+    result = dot_int16(jax.device_put(a), jax.device_put(b))
     np.testing.assert_array_equal(np.asarray(result), a.astype(np.int64) @ b.astype(np.int64))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 3), (8, 8), (9, 9), (1, 8192), (65, 65), (5, 5, 5)])
 @pytest.mark.parametrize("limit", [1, 7, 64])
 def test_blocks_cover_the_kernel(size, limit):
-    block = _exact_conv._block_of(size, limit)
+    block = block_of(size, limit)
     assert np.prod(block) <= limit
     assert all(1 <= part <= length for part, length in zip(block, size, strict=True))
     counts = [-(-length // part) for part, length in zip(block, size, strict=True)]
@@ -131,7 +133,7 @@ def test_window_lengths():
 
 def test_int16_dots_are_int8_dots():
     text = (
-        jax.jit(functools.partial(_exact.dot_int16))
+        jax.jit(dot_int16)
         .lower(jax.ShapeDtypeStruct((8, 64), np.int16), jax.ShapeDtypeStruct((64, 8), np.int16))
         .as_text()
     )
@@ -150,7 +152,7 @@ def test_every_dot_takes_the_fast_path(shape, known):
     zero = np.zeros(1, np.int8)
 
     def function(a, b, a_zp, b_zp):
-        return _exact.dot_zp(a, b, *((zero, zero) if known else (a_zp, b_zp)))
+        return dot_zp(a, b, *((zero, zero) if known else (a_zp, b_zp)))
 
     a, b = (jax.ShapeDtypeStruct(s, np.int8) for s in ((m, k), (k, n)))
     text = str(jax.jit(function).lower(a, b, zero, zero).compile().as_text())

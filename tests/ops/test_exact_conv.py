@@ -13,8 +13,17 @@ from oracle.device import on_cpu
 from oracle.matmul_oracle import draw
 
 from tosajax.dtypes import DType
-from tosajax.ops import _exact_conv
 from tosajax.ops._window import Window
+from tosajax.ops.routes import (
+    choose,
+    constant,
+    convolution,
+    definition,
+    onednn_convolution,
+    patches,
+)
+from tosajax.ops.routes.operands import Convolution
+from tosajax.ops.routes.route import Route
 
 SHAPES = {
     # name: (x [N, ..., IC], OC, window)
@@ -43,18 +52,21 @@ CASES = [
     for dtype in (DType.INT8, DType.INT16)
     for is_more in [dtype is DType.INT16 and shape not in INT16_SHAPES]
 ]
-NAMES = [
-    *("patches", "convolution"),  # "dot" does what "patches" does, with one tap
+ROUTES = [
+    pytest.param(patches.run, id="patches"),
+    pytest.param(convolution.run, id="convolution"),
     pytest.param(
-        "onednn convolution",
+        onednn_convolution.run,
+        id="onednn convolution",
         marks=pytest.mark.skipif(not forced.is_here("onednn"), reason="no VNNI, or another jaxlib"),
     ),
 ]
 POINTS = [-128, -1, 0, 127]
+NO_PADDING = ((0, 0), (0, 0))
 
 
-def force(monkeypatch, name: str) -> None:
-    monkeypatch.setattr(_exact_conv, "choose", lambda *_: _exact_conv.Route(name, "forced"))
+def convolve(x, weight, x_zp, weight_zp, window: Window):
+    return choose.convolve_integers(Convolution(x, weight, x_zp, weight_zp, window))
 
 
 def operands(shape: str, dtype: DType, rng, low: int = -128, high: int = 127):
@@ -89,9 +101,9 @@ def expected(x, weight, x_zp, weight_zp, window) -> np.ndarray:
 def test_definition(shape, dtype, rng):
     x, weight, window = operands(shape, dtype, rng)
     zps = point(-128 if dtype is DType.INT8 else 0, dtype), point(127)
-    definition = jax.jit(functools.partial(_exact_conv.convolution_definition, shape=window))
+    defined = jax.jit(lambda *operands: definition.convolution(Convolution(*operands, window)))
     # XLA:GPU does not convolve integers.
-    result = definition(*(on_cpu(np.asarray(value)) for value in (x, weight, *zps)))
+    result = defined(*(on_cpu(np.asarray(value)) for value in (x, weight, *zps)))
     np.testing.assert_array_equal(np.asarray(result), expected(x, weight, *zps, window))
 
 
@@ -100,24 +112,23 @@ def test_definition(shape, dtype, rng):
 PREPARED = [(0, -128, 127, 0), (-128, -128, -1, -128), (127, -1, 127, None), (5, -100, 100, None)]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize(("shape", "dtype"), [c for c in CASES if "many taps" not in c.values])
-def test_constant_weights(shape, dtype, name, monkeypatch, rng):
-    force(monkeypatch, "dot" if (shape, name) == ("one tap", "patches") else name)
+def test_constant_weights(shape, dtype, route, monkeypatch, rng):
+    monkeypatch.setattr(choose, "of_integers", lambda _: Route("forced", "by a test", route))
     turn = (list(SHAPES).index(shape) + (dtype is DType.INT16)) % 2
-    for weight_zp, low, high, constant in PREPARED[turn::2]:
+    for weight_zp, low, high, fixed in PREPARED[turn::2]:
         x, weight, window = operands(shape, dtype, rng, low, high)
-        assert _exact_conv.constant_weight(weight, point(weight_zp)) is not None
 
         def call(x, x_zp, weight=weight, weight_zp=weight_zp, window=window):
-            return _exact_conv.convolution(x, weight, x_zp, point(weight_zp), window)
+            return convolve(x, weight, x_zp, point(weight_zp), window)
 
         traced = jax.jit(call)
         for x_zp in POINTS if dtype is DType.INT8 else [0]:
             given = point(x_zp, dtype)
             want = expected(x, weight, given, point(weight_zp), window)
             results = [traced(x, given)]
-            if x_zp == constant:
+            if x_zp == fixed:
                 results.append(jax.jit(functools.partial(call, x_zp=given))(x))
             for result in results:
                 assert result.dtype == (np.int64 if dtype is DType.INT16 else np.int32)
@@ -130,7 +141,7 @@ def test_constant_weights(shape, dtype, name, monkeypatch, rng):
 )
 def test_the_route_that_is_chosen(shape, dtype, constant, rng):
     x, weight, window = operands(shape, dtype, rng)
-    route = functools.partial(_exact_conv.convolution, shape=window)
+    route = functools.partial(convolve, window=window)
     of_all = jax.jit(route)
     # Of constants, one that leaves weights in int8 and one that does not.
     for weight_zp in POINTS if constant == "neither" else [0, 127]:
@@ -154,7 +165,7 @@ def test_without_jit(dtype, rng):
     zps = point(0 if dtype is DType.INT16 else -3, dtype), point(0)
     want = expected(x, weight, *zps, window)
     for given in (weight, jax.device_put(weight)):
-        result = _exact_conv.convolution(x, given, *zps, window)
+        result = convolve(x, given, *zps, window)
         np.testing.assert_array_equal(np.asarray(result), want)
 
 
@@ -162,26 +173,31 @@ def test_without_jit(dtype, rng):
 def test_int16_sums_do_not_overflow(channels):
     window = Window((1, 1), (1, 1), (1, 1), ((0, 0), (0, 0)))
     weight = np.full((1, 1, 1, channels), -128, np.int8)
-    known = _exact_conv.constant_weight(weight, point(0)) is not None
-    assert known == (channels == 131_071)
     zps = point(0, DType.INT16), point(0)
-    route = jax.jit(lambda x: _exact_conv.convolution(x, weight, *zps, window))
+    call = jax.jit(lambda x: convolve(x, weight, *zps, window))
     for value in (-32768, -32641, -1, 127, 32767):
-        result = route(np.full((1, 1, 1, channels), value, np.int16))
+        x = np.full((1, 1, 1, channels), value, np.int16)
+        known = Convolution(jax.device_put(x), weight, *zps, window).known
+        assert (known is not None) == (channels == 131_071)
+        result = call(x)
         assert int(np.asarray(result).item()) == value * -128 * channels
 
 
 def test_weights_beyond_int8_are_not_prepared():
-    weight = np.array([[-128, 127]], np.int8)
+    weight = np.array([-128, 127], np.int8).reshape(1, 1, 1, 2)
+    x, window = jax.numpy.zeros((1, 1, 1, 2), np.int8), Window((1, 1), (1, 1), (1, 1), NO_PADDING)
     for zero_point, fits in ((0, True), (1, False), (-1, False)):
-        known = _exact_conv.constant_weight(weight, point(zero_point))
-        assert (known is not None) == fits
+        c = Convolution(x, weight, point(0), point(zero_point), window)
+        assert (c.known is not None) == fits
+        if not fits:
+            with pytest.raises(ValueError, match="not constants that int8 holds"):
+                patches.run(c)
 
 
 @pytest.mark.parametrize("pad", [((0, 0), (0, 0)), ((1, 1), (1, 1))])
 def test_border_is_one_element_where_nothing_is_padded(pad):
     weight = np.ones((2, 3, 3, 4), np.int8)
-    border = _exact_conv._border(weight, (1, 5, 6, 4), Window((3, 3), (1, 1), (1, 1), pad))
+    border = constant.border_of(weight, (1, 5, 6, 4), Window((3, 3), (1, 1), (1, 1), pad))
     padded = pad[0][0] > 0
     assert border.shape == ((1, 5, 6, 2) if padded else (1, 1, 1, 2))
     assert border[0, 0, 0].tolist() == ([16, 16] if padded else [36, 36])
@@ -197,7 +213,7 @@ def test_transforms(shape, dtype, rng):
     want = np.stack([expected(x, weight, *zps, window) for x in xs])
 
     def call(x):
-        return _exact_conv.convolution(x, weight, *zps, window)
+        return convolve(x, weight, *zps, window)
 
     @jax.jit
     def together(xs):
@@ -265,10 +281,11 @@ def test_every_route_takes_the_fast_path(case, constant, dtype, rng):
     x = jax.device_put(draw(rng, dtype, x_shape))
     weight = draw(rng, DType.INT8, (oc, *window.size, x_shape[-1]))
     zps = point(0 if dtype is DType.INT16 else 3, dtype), point(0)
-    chosen = _exact_conv.choose(x, weight.shape, weight if constant else None, window)
+    given = weight if constant else jax.device_put(weight)
+    chosen = choose.of_integers(Convolution(x, given, *zps, window))
     assert chosen.name == (name if constant or name == "dot" else "patches")
 
-    call = functools.partial(_exact_conv.convolution, shape=window)
+    call = functools.partial(convolve, window=window)
     if constant:
         weight_and_zps = {"weight": weight, "x_zp": zps[0], "weight_zp": zps[1]}
         lowered = jax.jit(functools.partial(call, **weight_and_zps)).lower(x)
@@ -282,7 +299,7 @@ def test_every_route_takes_the_fast_path(case, constant, dtype, rng):
 
 def test_no_64_bit_type_in_int8(rng):
     x, weight, window = operands("same", DType.INT8, rng)
-    text = jax.jit(lambda x: _exact_conv.convolution(x, weight, point(3), point(0), window))
+    text = jax.jit(lambda x: convolve(x, weight, point(3), point(0), window))
     text = text.lower(x).as_text()
     assert not any(f"x{wide}>" in text for wide in ("i64", "ui64", "f64"))
 

@@ -20,9 +20,10 @@ from oracle.matmul_oracle import draw
 import tosajax
 from tosajax.builder import Builder
 from tosajax.dtypes import DType
-from tosajax.ops import _exact, _exact_conv, _onednn, _platform
-from tosajax.ops._platform import ANY, Platform, tracing_for
 from tosajax.ops._window import Window
+from tosajax.ops.routes import choose, definition, dot, onednn, platform
+from tosajax.ops.routes.operands import Convolution
+from tosajax.ops.routes.platform import ANY, Platform, tracing_for
 
 HERE = Platform("cpu", onednn=True)
 here = pytest.mark.skipif(not forced.is_here("onednn"), reason="no VNNI, or another jaxlib")
@@ -51,11 +52,9 @@ def test_dot(batch, m, k, n, constant, transposed, rng):
             a, b = values(rng, (*batch, m, k)), values(rng, (*batch, k, n))
             given = np.swapaxes(b, -1, -2).copy() if transposed else b
             if constant:
-                result = jax.jit(lambda a, b=given: _onednn.dot(a, b, transposed=transposed))(a)
+                result = jax.jit(lambda a, b=given: onednn.dot(a, b, transposed=transposed))(a)
             else:
-                result = _onednn.dot(
-                    jax.device_put(a), jax.device_put(given), transposed=transposed
-                )
+                result = onednn.dot(jax.device_put(a), jax.device_put(given), transposed=transposed)
             assert result.dtype == np.int32
             np.testing.assert_array_equal(np.asarray(result), (wide(a) @ wide(b)).astype(np.int32))
 
@@ -63,8 +62,8 @@ def test_dot(batch, m, k, n, constant, transposed, rng):
 @here
 def test_constants_decide_how_many_terms_are_added_at_once(rng):
     a, b = extreme(rng, (8, 4096)), rng.integers(-4, 5, (4096, 8)).astype(np.int8)
-    whole = jax.jit(lambda a: _onednn.dot(a, b, transposed=False))
-    parts = jax.jit(lambda a, b: _onednn.dot(a, b, transposed=False))
+    whole = jax.jit(lambda a: onednn.dot(a, b, transposed=False))
+    parts = jax.jit(lambda a, b: onednn.dot(a, b, transposed=False))
     assert whole.lower(a).as_text().count("__onednn$matmul") == 1
     assert parts.lower(a, b).as_text().count("__onednn$matmul") == 4
     for result in (whole(a), parts(a, b)):
@@ -76,7 +75,7 @@ def test_dot_under_transforms(rng):
     a, b = (draw(rng, DType.INT8, shape) for shape in ((3, 4, 2, 5, 6), (3, 4, 2, 6, 7)))
 
     def dot(a, b):
-        return _onednn.dot(a, b, transposed=False)
+        return onednn.dot(a, b, transposed=False)
 
     def twice(axes):
         return jax.vmap(jax.vmap(dot, axes), axes)
@@ -109,12 +108,12 @@ CONVOLUTIONS = {
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolution(name, rng):
     shape, oc, window = CONVOLUTIONS[name]
-    assert _onednn.pads(shape[1:-1], window)
-    call = jax.jit(lambda x, weight: _onednn.convolution(x, weight, window))
+    assert onednn.pads(shape[1:-1], window)
+    call = jax.jit(lambda x, weight: onednn.convolution(x, weight, window))
     for values in (extreme, lambda rng, shape: draw(rng, DType.INT8, shape)):
         for _ in range(4):
             x, weight = values(rng, shape), values(rng, (*window.size, shape[-1], oc))
-            assert _onednn.convolves(np.moveaxis(weight, -1, 0))
+            assert onednn.convolves(np.moveaxis(weight, -1, 0))
             result = call(x, weight)
             assert result.dtype == np.int32
             np.testing.assert_array_equal(np.asarray(result), raised_sums(x, weight, window))
@@ -127,7 +126,7 @@ def test_convolution_under_transforms(rng):
     weights = draw(rng, DType.INT8, (3, *window.size, shape[-1], oc))
 
     def call(x, weight):
-        return _onednn.convolution(x, weight, window)
+        return onednn.convolution(x, weight, window)
 
     each = np.stack(
         [[raised_sums(x, w, window) for x in two] for two, w in zip(xs, weights, strict=True)]
@@ -148,21 +147,21 @@ def test_weights_that_may_reach_too_far_are_left_to_xla(sign):
     weight = np.zeros((2, 1, 1, 1000), np.int8)
     weight[1].flat[: most // 127] = sign * 127
     weight[1].flat[-1] = sign * (most % 127)
-    assert _onednn.convolves(weight)
+    assert onednn.convolves(weight)
     weight[1].flat[-1] += sign
-    assert not _onednn.convolves(weight)
+    assert not onednn.convolves(weight)
     weight[1].flat[-2] = -sign * 100  # takes away from every sum that the others add to
-    assert not _onednn.convolves(weight)
+    assert not onednn.convolves(weight)
 
 
 def test_it_pads_where_windows_are_no_larger_than_the_input_and_reach_it():
     """Of others it is known to read the wrong elements: (4, 1) by a window of (5, 4), say."""
     window = Window((3, 2), (1, 1), (2, 1), ((4, 4), (1, 0)))
-    assert _onednn.pads((5, 2), window)
-    assert not _onednn.pads((4, 2), window)
-    assert not _onednn.pads((5, 1), window)
-    assert not _onednn.pads((9, 9), window._replace(pad=((5, 0), (0, 0))))
-    assert not _onednn.pads((9, 9), window._replace(pad=((0, 0), (0, 2))))
+    assert onednn.pads((5, 2), window)
+    assert not onednn.pads((4, 2), window)
+    assert not onednn.pads((5, 1), window)
+    assert not onednn.pads((9, 9), window._replace(pad=((5, 0), (0, 0))))
+    assert not onednn.pads((9, 9), window._replace(pad=((0, 0), (0, 2))))
 
 
 def convolution_graph():
@@ -211,11 +210,11 @@ def test_matrices_and_single_taps_say_what_multiplies(rng):
 
 @here
 def test_a_user_who_keeps_programs_gets_ones_that_can_be_kept(tmp_path):
-    assert _onednn.usable()
+    assert onednn.usable()
     before = jax.config.jax_compilation_cache_dir  # pyright: ignore
     try:
         jax.config.update("jax_compilation_cache_dir", str(tmp_path))
-        assert not _onednn.usable()
+        assert not onednn.usable()
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
 
@@ -228,31 +227,31 @@ def test_other_processors_and_versions_are_left_to_xla(monkeypatch):
         ({"avx512f"}, here, False),
         ({"avx512_vnni"}, frozenset({"0.0.0"}), False),
     ):
-        monkeypatch.setattr(_onednn, "_cpu_flags", lambda flags=flags: frozenset(flags))
-        monkeypatch.setattr(_onednn, "_VERSIONS", versions)
-        assert _onednn._is_fast.__wrapped__() == fast
+        monkeypatch.setattr(onednn, "_cpu_flags", lambda flags=flags: frozenset(flags))
+        monkeypatch.setattr(onednn, "_VERSIONS", versions)
+        assert onednn._is_fast.__wrapped__() == fast
 
 
 @pytest.mark.skipif(
-    not _onednn._is_fast() or "ONEDNN_MAX_CPU_ISA" in os.environ, reason="no VNNI, or not for it"
+    not onednn._is_fast() or "ONEDNN_MAX_CPU_ISA" in os.environ, reason="no VNNI, or not for it"
 )
 def test_its_sums_are_exact_here():
-    assert _onednn._is_exact()
+    assert onednn._is_exact()
 
 
 def test_only_cpus_that_add_exactly_call_it(monkeypatch):
     keeps_programs = jax.config.jax_compilation_cache_dir is not None  # pyright: ignore
-    monkeypatch.setattr(_onednn, "_is_fast", lambda: True)
+    monkeypatch.setattr(onednn, "_is_fast", lambda: True)
     for exact in (True, False):
-        monkeypatch.setattr(_onednn, "_is_exact", lambda exact=exact: exact)
-        assert _platform.at_hand("cpu").onednn == (exact and not keeps_programs)
-        assert not _platform.at_hand("cuda").onednn
+        monkeypatch.setattr(onednn, "_is_exact", lambda exact=exact: exact)
+        assert platform.at_hand("cpu").onednn == (exact and not keeps_programs)
+        assert not platform.at_hand("cuda").onednn
 
 
 @here
 @pytest.mark.parametrize("instructions", ["AVX512_CORE", "AVX2"])
 def test_instructions_that_stop_at_16_bits_are_noticed(instructions):
-    program = "from tosajax.ops import _onednn; print(_onednn.usable())"
+    program = "from tosajax.ops.routes import onednn; print(onednn.usable())"
     result = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "ONEDNN_MAX_CPU_ISA": instructions},
@@ -265,18 +264,18 @@ def test_instructions_that_stop_at_16_bits_are_noticed(instructions):
 
 
 def test_the_platform_of_a_trace_ends_with_it():
-    assert _platform.current() == ANY
+    assert platform.current() == ANY
     seen = []
 
     def fail():
         with tracing_for(HERE):
-            seen.append(_platform.current())
+            seen.append(platform.current())
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
     assert seen == [HERE]
-    assert _platform.current() == ANY
+    assert platform.current() == ANY
 
 
 @pytest.mark.parametrize(("name", "count"), [("cpu", 1), ("cuda", 0), (None, 1)])
@@ -288,14 +287,13 @@ def test_a_known_platform_has_its_route_alone(name, count, rng):
 
     def call(x):
         with tracing_for(Platform(name)):
-            return _exact_conv.convolution(x, weight, zero, zero, window)
+            return choose.convolve_integers(Convolution(x, weight, zero, zero, window))
 
     text = str(jax.make_jaxpr(call)(x))
     assert text.count("conv_general_dilated[") == count
     assert ("dot_general[" in text) == (name != "cpu")
-    want = _exact_conv.convolution_definition(
-        on_cpu(x), on_cpu(weight), on_cpu(zero), on_cpu(zero), window
-    )
+    operands = on_cpu(x), on_cpu(weight), on_cpu(zero), on_cpu(zero)
+    want = definition.convolution(Convolution(*operands, window))
     np.testing.assert_array_equal(np.asarray(call(x)), np.asarray(want))
 
 
@@ -303,13 +301,13 @@ def test_a_known_platform_has_its_route_alone(name, count, rng):
 def test_small_products_are_left_to_xla():
     a = jnp.ones((64, 64), jnp.int8)
     with tracing_for(HERE):
-        assert not _exact.by_onednn(a, a)
+        assert not dot.by_onednn(a, a)
     with tracing_for(HERE._replace(examples=16)):
-        assert _exact.by_onednn(a, a)
+        assert dot.by_onednn(a, a)
         long = jnp.ones((64, 64 * 1024), jnp.int8)
-        assert not _exact.by_onednn(long[:1], long, b_axis=-1)  # 64 parts, none of which pays
+        assert not dot.by_onednn(long[:1], long, b_axis=-1)  # 64 parts, none of which pays
     with tracing_for(ANY._replace(examples=16)):
-        assert not _exact.by_onednn(a, a)
+        assert not dot.by_onednn(a, a)
 
 
 @here
@@ -320,7 +318,7 @@ def test_random_shapes(capsys):
 
 @here
 def test_a_wrong_sum_is_found(monkeypatch, capsys):
-    call = _onednn._call
-    monkeypatch.setattr(_onednn, "_call", lambda *args: call(*args) | np.int32(1))
+    call = onednn._call
+    monkeypatch.setattr(onednn, "_call", lambda *args: call(*args) | np.int32(1))
     assert fuzz_onednn.main(["--cases", "4", "--seed", "3"]) == 1
     assert "differ" in capsys.readouterr().out

@@ -12,10 +12,11 @@ from oracle import matmul_oracle as oracle
 from oracle.device import to_device
 
 from tosajax.dtypes import DType
-from tosajax.ops import _exact, conv
-from tosajax.ops._platform import Platform, tracing_for
+from tosajax.ops import conv
 from tosajax.ops.indices import argmax
 from tosajax.ops.products import matmul
+from tosajax.ops.routes.dot import dot
+from tosajax.ops.routes.platform import Platform, tracing_for
 
 # Where float32 still holds every sum, where it no longer would, and parts of unequal length.
 LENGTHS = (1, 9, 1023, 1024, 1025, 3000)
@@ -31,8 +32,9 @@ def test_sums_as_gpus_add_them(length, b_axis):
         b = rng.integers(low, high, (length, 2)).astype(np.int8)
         a[0, -1] = 1  # an odd sum beside the largest
         with tracing_for(Platform("cuda")):
-            dot = jax.jit(functools.partial(_exact.dot, b_axis=b_axis))
-            result = dot(a, b if b_axis == -2 else b.T.copy())
+            result = jax.jit(functools.partial(dot.dot, b_axis=b_axis))(
+                a, b if b_axis == -2 else b.T.copy()
+            )
         np.testing.assert_array_equal(result, a.astype(np.int64) @ b.astype(np.int64))
 
 

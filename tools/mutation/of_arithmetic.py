@@ -131,7 +131,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "ops/_onednn.py",
+        "ops/routes/onednn.py",
         "ops/test_onednn.py",
         {
             "_MAX_SUM": [change("24", "25")],
@@ -157,7 +157,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "ops/_platform.py",
+        "ops/routes/platform.py",
         "ops/test_platforms.py ops/test_onednn.py",
         {
             "at_hand": [left("and", 0), right("and", 1)],

@@ -22,7 +22,7 @@ from tosajax.lowering.operators import custom_step, operator_step
 from tosajax.lowering.run import Amend, Context, CustomOps, GraphFunction, Params, Run, Step, Traced
 from tosajax.lowering.variable_steps import read_step, write_step
 from tosajax.lowering.variables import State
-from tosajax.ops._platform import ANY, Platform, tracing_for
+from tosajax.ops.routes.platform import ANY, Platform, tracing_for
 from tosajax.report import UnsupportedError
 from tosajax.validation import validate
 

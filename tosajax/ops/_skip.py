@@ -29,10 +29,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tosajax.ops import _platform
-from tosajax.ops._float_taps import convolve_by_taps
 from tosajax.ops._follow import follow
 from tosajax.ops._window import Window
+from tosajax.ops.routes import platform as platforms
+from tosajax.ops.routes.float_taps import convolve_by_taps
+from tosajax.ops.routes.platform import Platform, on_cpu, tracing_for
 
 _HUGE = np.float32(2.0**127)
 
@@ -70,11 +71,12 @@ def skip_padding(
             return total
         weight = jnp.asarray(weight)
     operands = lax.stop_gradient((total, x, weight))
-    return follow(_skipped_if_needed(*operands, shape, steps, arrange, groups), total)
+    options = (shape, steps, arrange, groups, platforms.current())
+    return follow(_skipped_if_needed(*operands, *options), total)
 
 
 # Jitted, so that layers of one shape are traced once, and calls outside `jit` compile once.
-@functools.partial(jax.jit, static_argnames=("shape", "spread", "arrange", "groups"))
+@functools.partial(jax.jit, static_argnames=("shape", "spread", "arrange", "groups", "platform"))
 def _skipped_if_needed(
     total: jax.Array,
     x: jax.Array,
@@ -83,6 +85,7 @@ def _skipped_if_needed(
     spread: tuple[int, ...],
     arrange: Callable[[jax.Array], jax.Array],
     groups: int,
+    platform: Platform,
 ) -> jax.Array:
     def directly(channels: jax.Array, kernels: jax.Array) -> jax.Array:
         # Dimensions in this order are those of the library that XLA:CPU calls also in a branch;
@@ -102,9 +105,10 @@ def _skipped_if_needed(
         )
 
     def skipped() -> jax.Array:
-        by_taps = functools.partial(convolve_by_taps, shape=shape, spread=spread, groups=groups)
+        by_taps = functools.partial(convolve_by_taps, window=shape, spread=spread, groups=groups)
         operands = _channels(x), arrange(_kernels(weight))
-        result = _platform.on_cpu(*operands, cpu=directly, other=by_taps)
+        with tracing_for(platform):
+            result = on_cpu(*operands, cpu=directly, other=by_taps)
         finite, positive, negative = result.reshape(3, *total.shape)
         return finite + positive - negative
 

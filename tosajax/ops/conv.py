@@ -6,8 +6,6 @@ the bias included, and rounded once, which every `acc_type` allows.
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,15 +16,11 @@ from jax import lax
 
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
-from tosajax.ops import _exact_conv, _platform, _window
-from tosajax.ops._float import dot_rows
-from tosajax.ops._float_taps import convolve_by_taps, spread_out
-from tosajax.ops._route import route
+from tosajax.ops import _window
 from tosajax.ops._skip import skip_padding
 from tosajax.ops._window import Window
-
-_FEW_RESULTS = 96  # elements of one channel
-_KEPT = [(0, 0, 0)] * 3
+from tosajax.ops.routes import choose
+from tosajax.ops.routes.operands import Convolution
 
 
 def conv2d(
@@ -59,8 +53,8 @@ def conv2d(
     Returns:
       int32, int48 or float, [N, OH, OW, OC].
     """
-    shape = _window.window(weight.shape[1:-1], stride, dilation, pad)
-    return _convolve(input, weight, bias, input_zp, weight_zp, shape)
+    window = _window.window(weight.shape[1:-1], stride, dilation, pad)
+    return _convolve(input, weight, bias, input_zp, weight_zp, window)
 
 
 def conv3d(
@@ -93,8 +87,8 @@ def conv3d(
     Returns:
       int32, int48 or float, [N, OD, OH, OW, OC].
     """
-    shape = _window.window(weight.shape[1:-1], stride, dilation, pad)
-    return _convolve(input, weight, bias, input_zp, weight_zp, shape)
+    window = _window.window(weight.shape[1:-1], stride, dilation, pad)
+    return _convolve(input, weight, bias, input_zp, weight_zp, window)
 
 
 def depthwise_conv2d(
@@ -127,18 +121,18 @@ def depthwise_conv2d(
     Returns:
       int32, int48 or float, [N, OH, OW, C * M].
     """
-    shape = _window.window(weight.shape[:2], stride, dilation, pad)
+    window = _window.window(weight.shape[:2], stride, dilation, pad)
     if _is_float(input):
-        zero = jnp.zeros((), input.dtype)
-        total = _depthwise(input, weight.astype(jnp.float32), zero, shape, np.float32)
+        zero = np.zeros(1, input.dtype)
+        c = Convolution(input, weight.astype(jnp.float32), zero, zero, window)
+        groups = input.shape[-1]
         total = skip_padding(
-            total, input, weight, shape, _arrange_depthwise, groups=input.shape[-1]
+            _depthwise(c), input, weight, window, _arrange_depthwise, groups=groups
         )
         return _add_bias(total, bias)
     # The zero point of the small tensor is subtracted, that of the large one is folded.
     wide = weight.astype(jnp.int32) - weight_zp.astype(jnp.int32).reshape(1, 1, 1, 1)
-    total_type = np.int64 if input.dtype == np.int16 else np.int32
-    total = _depthwise(input, wide, input_zp.reshape(()), shape, total_type)
+    total = _depthwise(Convolution(input, wide, input_zp, np.zeros(1, np.int32), window))
     if input.dtype == np.int8:
         sums = jnp.sum(wide, axis=(0, 1), dtype=jnp.int32).reshape(1, 1, 1, -1)
         total = total - input_zp.astype(jnp.int32).reshape(1, 1, 1, 1) * sums
@@ -181,20 +175,15 @@ def transpose_conv2d(
             for size, (low, high) in zip(kernel, pads, strict=True)
         ]
         window = Window(tuple(kernel), (1, 1), (1, 1), tuple(inner))
-        name = "float convolution" if _platform.current().may_be_cpu else "float patches"
-        with route(name, "of the spread input"):
-            total = _platform.on_cpu(
-                input,
-                lax.rev(weight, (1, 2)),
-                cpu=functools.partial(_float_convolution, shape=window, spread=tuple(stride)),
-                other=functools.partial(_float_patches, shape=window, spread=tuple(stride)),
-            )
+        reversed_weight = lax.rev(weight, (1, 2))
+        c = Convolution(input, reversed_weight, input_zp, weight_zp, window, tuple(stride))
+        total = choose.of_floats(c)(c)
         total = skip_padding(total, input, weight, window, _arrange_reversed, spread=stride)
         return _add_bias(total, bias)
     spread, reach = _phases(weight, weight_zp, stride)
     around = [n for size in reach for n in (size - 1, size - 1)]
-    shape = _window.window(reach, (1, 1), (1, 1), around)
-    total = _exact_conv.convolution(input, spread, input_zp, weight_zp, shape)
+    window = _window.window(reach, (1, 1), (1, 1), around)
+    total = choose.convolve_integers(Convolution(input, spread, input_zp, weight_zp, window))
     n, height, width, _ = total.shape
     (sy, sx), oc = stride, weight.shape[0]
     with _x64.scope_of(total.dtype):
@@ -215,88 +204,15 @@ def _convolve(
     bias: jax.Array,
     input_zp: jax.Array,
     weight_zp: jax.Array,
-    shape: Window,
+    window: Window,
 ) -> jax.Array:
-    if not _is_float(x):
-        total = _exact_conv.convolution(x, weight, input_zp, weight_zp, shape)
+    c = Convolution(x, weight, input_zp, weight_zp, window)
+    if _is_float(x):
+        total = choose.of_floats(c)(c)
+        total = skip_padding(total, x, weight, window, _arrange)
     else:
-        if reason := _reason_for_patches(x, shape):
-            with route("float patches", reason):
-                total = _float_patches(x, weight, shape)
-        else:
-            with route("float convolution", "channels and results enough"):
-                total = _platform.on_cpu(
-                    x,
-                    weight,
-                    cpu=functools.partial(_filled_convolution, shape=shape),
-                    other=functools.partial(_float_patches, shape=shape),
-                )
-        total = skip_padding(total, x, weight, shape, _arrange)
+        total = choose.convolve_integers(c)
     return _add_bias(total, bias)
-
-
-def _reason_for_patches(x: jax.Array, shape: Window) -> str:
-    """Why floats are to be convolved as a dot of patches; nothing where they are not."""
-    if not _platform.current().may_be_cpu:
-        return "the platform is not a CPU"
-    if math.prod(shape.size) > _exact_conv.MAX_TAPS:
-        return ""
-    # XLA adds up to other bits in a batch, as of a matrix [K, N] of up to 80 rows.
-    if math.prod(shape.out(x.shape)) <= _FEW_RESULTS:
-        return "a small result"
-    few = x.shape[-1] < _exact_conv.MIN_INPUT_CHANNELS
-    return f"{x.shape[-1]} input channels are few" if few else ""
-
-
-def _float_patches(
-    x: jax.Array, weight: jax.Array, shape: Window, spread: Sequence[int] = ()
-) -> jax.Array:
-    """A convolution in float32 as a dot of patches; [N, ..., IC] by [OC, ..., IC].
-
-    On a GPU all are: other algorithms there carry an infinity into results that it is not part of.
-    """
-    x, weight = x.astype(jnp.float32), weight.astype(jnp.float32)
-    if math.prod(shape.size) > _exact_conv.MAX_TAPS:
-        return convolve_by_taps(x, jnp.moveaxis(weight, 0, -1), shape, spread)
-    x = spread_out(x, spread)
-    out, oc = shape.out(x.shape), weight.shape[0]
-    padded = _window.pad_spatial(x, shape.pad, jnp.zeros((), jnp.float32))
-    patches = _window.patches_of(padded, shape, out)
-    total = dot_rows(patches, weight.reshape(oc, -1))
-    return total.reshape(x.shape[0], *out, oc)
-
-
-def _filled_convolution(x: jax.Array, weight: jax.Array, shape: Window) -> jax.Array:
-    """A convolution in float32, with results filled up to what XLA:CPU has a fast kernel for.
-
-    Other convolutions it leaves to a library that adds up the last rows in another order than the
-    rest, so that the bits of an example depend on its place in a batch. In 3-D they stay there.
-    """
-    oc = weight.shape[0]
-    missing = _exact_conv.MIN_CHANNELS - oc
-    few = x.ndim == 4 and max(x.shape[-1], oc) < _exact_conv.MIN_CHANNELS
-    if few:
-        filled = lax.pad(weight.astype(jnp.float32), np.float32(0), [(0, missing, 0), *_KEPT])
-        weight = lax.optimization_barrier(filled)
-    return _float_convolution(x, weight, shape)[..., :oc]
-
-
-def _float_convolution(
-    x: jax.Array, weight: jax.Array, shape: Window, spread: Sequence[int] = ()
-) -> jax.Array:
-    """A convolution in float32; [N, ..., IC] by [OC, ..., IC]."""
-    layout = ("NHWC", "OHWI", "NHWC") if x.ndim == 4 else ("NDHWC", "ODHWI", "NDHWC")
-    return lax.conv_general_dilated(
-        x.astype(jnp.float32),
-        weight.astype(jnp.float32),
-        shape.stride,
-        shape.pad,
-        lhs_dilation=spread or None,
-        rhs_dilation=shape.dilation,
-        dimension_numbers=layout,
-        precision=lax.Precision.HIGHEST,
-        preferred_element_type=jnp.float32,
-    )
 
 
 def _arrange(kernels: jax.Array) -> jax.Array:
@@ -316,39 +232,10 @@ def _arrange_depthwise(kernels: jax.Array) -> jax.Array:
     return moved.reshape(*moved.shape[:3], -1)
 
 
-def _depthwise(
-    x: jax.Array, weight: jax.Array, padding: jax.Array, shape: Window, total_type: type
-) -> jax.Array:
-    """Sums x * weight, weight being [KH, KW, C, M] of int32 or float32; [N, OH, OW, C * M]."""
-    out = shape.out(x.shape)
-    x = _window.pad_spatial(x, shape.pad, padding)
-    weight = weight.reshape(-1, *weight.shape[2:])
-    one = shape._replace(size=(1, 1))
-
-    def multiply(values: jax.Array, kernel: jax.Array) -> jax.Array:
-        # int16 by at most 255: a product has 24 bits, and MAX_TAPS of them fit int32.
-        return values.astype(kernel.dtype)[..., None] * kernel.reshape(1, 1, 1, *kernel.shape)
-
-    def by_slices() -> jax.Array:
-        taps = zip(shape.offsets(), weight, strict=True)
-        first, *rest = (multiply(_window.tap(x, at, out, shape.stride), w) for at, w in taps)
-        total = sum(rest, start=first)
-        return _widen(total) if total_type is np.int64 else total
-
-    def term(start: list[jax.Array], kernel: jax.Array) -> jax.Array:
-        values = _window.dynamic_window(x, start, one, out)
-        more = multiply(_window.tap(values, (0, 0), out, shape.stride), kernel)
-        return _widen(more) if total_type is np.int64 else more
-
-    count = math.prod(shape.size)
-    if count <= _exact_conv.MAX_TAPS:
-        with route("slices", "one multiply-add for each tap"):
-            total = by_slices()
-    else:
-        with route("loop", f"{count} taps are too many to lay out at once"):
-            steps = shape.dilation
-            total = _exact_conv.sum_over(shape.size, steps, weight, term, total_type)
-    # What follows is another loop: XLA:CPU compiles the two apart to better code.
+def _depthwise(c: Convolution) -> jax.Array:
+    """[N, OH, OW, C * M]."""
+    total = choose.of_depthwise(c)(c)
+    # A loop follows: XLA:CPU compiles the two apart to better code.
     return lax.optimization_barrier(total).reshape(*total.shape[:3], -1)
 
 
@@ -381,11 +268,6 @@ def _add_bias(total: jax.Array, bias: jax.Array) -> jax.Array:
         return (total + bias.astype(jnp.float32).reshape(shape)).astype(bias.dtype)
     with _x64.scope_of(total.dtype):
         return total + bias.reshape(shape)
-
-
-def _widen(value: jax.Array) -> jax.Array:
-    with _x64.scope():
-        return _x64.widen(value)
 
 
 def _is_float(x: jax.Array) -> bool:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jax import lax
 
 from tosajax.dtypes import DType
-from tosajax.ops import _exact
-from tosajax.ops._float import dot_rows
-from tosajax.ops._route import route
+from tosajax.ops.routes import choose
 
 
 def matmul(
@@ -29,27 +24,5 @@ def matmul(
     Returns:
       `out_type`, [N, H, W].
     """
-    if a.dtype == np.int8:
-        with route("dot", "int8, by oneDNN" if _exact.by_onednn(a, b) else "int8"):
-            if isinstance(b, np.ndarray):  # [N, K], which is faster for few rows
-                return _exact.dot_zp(a, b.swapaxes(1, 2).copy(), a_zp, b_zp, b_axis=-1)
-            return _exact.dot_zp(a, b, a_zp, b_zp)
-    if a.dtype == np.int16:
-        with route("dots of bytes", "int16"):
-            return _exact.dot_int16(a, jnp.asarray(b))
-    with route("float dot", "float32"):
-        return _float_product(a.astype(jnp.float32), b.astype(jnp.float32)).astype(out_type.storage)
-
-
-def _float_product(a: jax.Array, b: jax.Array | np.ndarray) -> jax.Array:
-    """float32 [N, H, C] times [N, C, W]."""
-    if isinstance(b, np.ndarray) and len(b) == 1:
-        # All rows of a batch are multiplied by it at once.
-        return dot_rows(a[0], jnp.asarray(b[0].T))[None]
-    return lax.dot_general(
-        a,
-        b,
-        (((2,), (1,)), ((0,), (0,))),
-        precision=lax.Precision.HIGHEST,
-        preferred_element_type=jnp.float32,
-    )
+    total = choose.of_products(a, b)(a, b, a_zp, b_zp)
+    return total.astype(out_type.storage) if out_type.is_float else total

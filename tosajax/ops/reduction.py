@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from tosajax.ops._float import sum_last
+from tosajax.ops.routes.float_dot import sum_last
 from tosajax.spec.enums import NanMode
 
 

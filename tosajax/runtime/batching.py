@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.lowering.run import Params
 from tosajax.lowering.variables import State
-from tosajax.ops._platform import Platform, at_hand
+from tosajax.ops.routes.platform import Platform, at_hand
 from tosajax.passes.binding import bind_formed
 from tosajax.passes.one_example import one_example
 from tosajax.runtime.cost import peak_bytes

@@ -13,7 +13,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.summary import macs_of
 from tosajax.lowering.build import scope_name
-from tosajax.ops import _route
+from tosajax.ops.routes.route import find
 
 # In the text of a compiled program: the name of a step, where a computation starts, one that is a
 # fast kernel of XLA:CPU, and a step that may not be.
@@ -168,7 +168,7 @@ def _routes(program: str) -> dict[str, tuple[str, str]]:
     found = {}
     for name in _op_names(program):
         scope = _scope_of(name)
-        if scope and (route := _route.find(name[scope.end() :])):
+        if scope and (route := find(name[scope.end() :])):
             found[scope[0]] = route
     return found
 

@@ -17,7 +17,7 @@ from tosajax.arguments.types import check_type, count, shown
 from tosajax.graph import Graph
 from tosajax.lowering.run import CustomOps, Params
 from tosajax.lowering.variables import State, Variable
-from tosajax.ops._platform import ANY, Platform
+from tosajax.ops.routes.platform import ANY, Platform
 from tosajax.passes.binding import bind_formed
 from tosajax.report import Report
 from tosajax.runtime import saved

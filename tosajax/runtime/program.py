@@ -10,7 +10,7 @@ from tosajax.graph import Graph, Tensor
 from tosajax.lowering.build import build
 from tosajax.lowering.run import CustomOps, GraphFunction, Params, Traced
 from tosajax.lowering.variables import Variable, initial_state
-from tosajax.ops._platform import ANY, Platform
+from tosajax.ops.routes.platform import ANY, Platform
 from tosajax.passes.folding import fold
 
 

@@ -4,52 +4,62 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 from unittest import mock
 
-from tosajax.ops import _exact_conv, _onednn, _platform
-from tosajax.ops._platform import ANY, Platform
+from tosajax.ops.routes import choose, convolution, loop, onednn, patches, platform
+from tosajax.ops.routes.operands import Convolution
+from tosajax.ops.routes.platform import ANY, Platform
+from tosajax.ops.routes.route import Route
 
 ROUTES = ("onednn", "convolution", "patches", "traced", "loop")
 
 
 def is_here(name: str) -> bool:
     """Whether this machine has a route."""
-    return name != "onednn" or _onednn.usable()
+    return name != "onednn" or onednn.usable()
 
 
 @contextlib.contextmanager
 def route(name: str) -> Iterator[None]:
-    """Has all integer convolutions traced inside take a route.
+    """Forces one route on all integer convolutions traced inside.
 
     Args:
-      name: "onednn", which also multiplies matrices of any size; "convolution" or "patches", for
-        constant weights; "traced", patches for other weights; or "loop", over blocks of taps.
-        Kernels of many taps always loop; depthwise ones have only slices and the loop.
+      name: "onednn", which multiplies matrices of any size as well; "convolution" or "patches", for
+        constant weights; "traced", which treats constant weights as traced; or "loop", over blocks
+        of taps. Kernels of many taps always loop, and depthwise ones have slices and a loop only.
+
+    Raises:
+      ValueError: there is no route of the name.
     """
-    platform = Platform("cpu", onednn=True) if name == "onednn" else ANY
-    with contextlib.ExitStack() as changed:
-        changed.enter_context(mock.patch.object(_platform, "current", return_value=platform))
-        changed.enter_context(mock.patch.object(_onednn, "pays", bool))
-        for attribute, value in _changes(name).items():
-            changed.enter_context(mock.patch.object(_exact_conv, attribute, value))
+    here = Platform("cpu", onednn=True) if name == "onednn" else ANY
+    with (
+        mock.patch.object(platform, "current", return_value=here),
+        mock.patch.object(onednn, "pays", bool),
+        _forced(name),
+    ):
         yield
 
 
-def _changes(name: str) -> dict[str, Any]:
+def _forced(name: str) -> contextlib.AbstractContextManager[object]:
     match name:
         case "onednn":
-            return {}
-        case "convolution" | "patches":
-            choose = _exact_conv.choose
-
-            def forced(*operands: Any) -> _exact_conv.Route:
-                chosen = choose(*operands)
-                return chosen if chosen.name == "loop" else _exact_conv.Route(name, "forced")
-
-            return {"choose": forced}
+            return contextlib.nullcontext()
+        case "convolution":
+            return _constant_weights_by(Route(name, "forced", convolution.run))
+        case "patches":
+            return _constant_weights_by(Route(name, "forced", patches.run))
         case "traced":
-            return {"constant_weight": lambda *_: None}
+            return mock.patch.object(Convolution, "known", None)
         case "loop":
-            return {"MAX_TAPS": 2}
+            return mock.patch.object(loop, "MAX_TAPS", 2)
     raise ValueError(f"no route {name!r}, expected one of {ROUTES}")
+
+
+def _constant_weights_by(route: Route) -> contextlib.AbstractContextManager[object]:
+    of_integers = choose.of_integers
+
+    def forced(c: Convolution) -> Route:
+        chosen = of_integers(c)
+        return chosen if chosen.name == "loop" or c.known is None else route
+
+    return mock.patch.object(choose, "of_integers", forced)

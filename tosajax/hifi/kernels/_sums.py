@@ -15,8 +15,9 @@ from jax import lax
 
 from tosajax.fixedpoint import _x64, qformat
 from tosajax.hifi.kernels._precision import Precision, Quant
-from tosajax.ops import _exact
-from tosajax.ops._float import dot_rows
+from tosajax.ops.routes.dot import dot_zp
+from tosajax.ops.routes.float_dot import dot_rows
+from tosajax.ops.routes.int16_dot import dot_int16, dot_int16_int8
 
 _ZERO = np.zeros(1, np.int8)
 
@@ -36,11 +37,11 @@ def dot(weight: Any, inputs: Any, quant: Quant | None = None) -> jax.Array:
         return dot_rows(jnp.asarray(inputs), jnp.asarray(weight))
     if weight.dtype == np.int16:
         # In this order, which transposes the smaller of the two and leaves the weights alone.
-        return _exact.dot_int16(jnp.asarray(weight), jnp.asarray(inputs).T).T
+        return dot_int16(jnp.asarray(weight), jnp.asarray(inputs).T).T
     if inputs.dtype == np.int16:
-        return _exact.dot_int16_int8(jnp.asarray(inputs), weight, _ZERO, b_axis=-1)
+        return dot_int16_int8(jnp.asarray(inputs), weight, _ZERO, b_axis=-1)
     operands = jnp.asarray(as_int8(inputs)), as_int8(weight)
-    return _exact.dot_zp(*operands, *zero_points(weight, inputs, quant), b_axis=-1)
+    return dot_zp(*operands, *zero_points(weight, inputs, quant), b_axis=-1)
 
 
 def as_int8(x: Any) -> Any:

@@ -36,7 +36,7 @@ from tosajax.hifi.kernels._check import (
     check_shift,
     check_type,
 )
-from tosajax.ops._float import sum_last
+from tosajax.ops.routes.float_dot import sum_last
 
 SIGMOID = ("32_32", "32_16", "32_8", "f32_f32", "asym8u_asym8u")
 TANH = ("32_32", "32_16", "32_8", "f32_f32")

@@ -27,7 +27,7 @@ from tosajax.hifi.kernels._check import (
 )
 from tosajax.hifi.kernels._precision import Quant
 from tosajax.hifi.kernels._sums import as_int32, finish_quantized
-from tosajax.ops._float import sum_last
+from tosajax.ops.routes.float_dot import sum_last
 
 DOT_PROD = ("f32xf32_f32", "16x16_asym8s")
 ELM_QUANTIZE = ("asym16s_asym8s",)

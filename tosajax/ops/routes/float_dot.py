@@ -38,3 +38,24 @@ def sum_last(x: jax.Array) -> jax.Array:
     rows = x.reshape(-1, x.shape[-1])
     sums = dot_rows(rows, jnp.ones((2, x.shape[-1]), jnp.float32))[:, :1]
     return sums.reshape(*x.shape[:-1], 1)
+
+
+def product(
+    a: jax.Array,
+    b: jax.Array | np.ndarray,
+    a_zp: jax.Array | np.ndarray,
+    b_zp: jax.Array | np.ndarray,
+) -> jax.Array:
+    """Floats [N, H, C] times [N, C, W], in float32; their zero points are 0."""
+    del a_zp, b_zp
+    a, b = a.astype(jnp.float32), b.astype(jnp.float32)
+    if isinstance(b, np.ndarray) and len(b) == 1:
+        # All rows of a batch are multiplied by it at once.
+        return dot_rows(a[0], jnp.asarray(b[0].T))[None]
+    return lax.dot_general(
+        a,
+        b,
+        (((2,), (1,)), ((0,), (0,))),
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )

@@ -33,6 +33,8 @@ _MIN_MACS = 2**22
 _MAX_SUM = 2**24
 # Products of int8 are at most 2**14, so that this many of them fit.
 _MAX_TERMS = _MAX_SUM // 2**14
+# Added to the input of `convolution`: oneDNN's kernels multiply uint8 by int8.
+RAISED = 128
 
 
 def is_wanted() -> bool:
@@ -95,7 +97,7 @@ def convolution(x: jax.Array, weight: jax.Array | np.ndarray, shape: Window) -> 
     Returns:
       int32, [N, OH, OW, OC].
     """
-    unsigned = lax.bitcast_convert_type(x, jnp.uint8) ^ np.uint8(128)
+    unsigned = lax.bitcast_convert_type(x, jnp.uint8) ^ np.uint8(RAISED)
     return _convolution(shape)(unsigned, jnp.asarray(weight))
 
 

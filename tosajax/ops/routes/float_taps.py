@@ -1,4 +1,4 @@
-"""Convolutions of floats, added up tap by tap in a loop: for platforms other than CPUs."""
+"""Convolutions of floats as a sum of one dot for each tap, in a loop; not for CPUs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tosajax.ops import _window
-from tosajax.ops._exact_conv import sum_over
-from tosajax.ops._float import dot_rows
-from tosajax.ops._window import Window
+from tosajax.ops._window import Window, dynamic_window, pad_spatial, tap
+from tosajax.ops.routes.float_dot import dot_rows
+from tosajax.ops.routes.loop import sum_over
 
 
 def spread_out(x: jax.Array, spread: Sequence[int]) -> jax.Array:
@@ -24,14 +23,14 @@ def spread_out(x: jax.Array, spread: Sequence[int]) -> jax.Array:
 
 
 def convolve_by_taps(
-    x: jax.Array, weight: jax.Array, shape: Window, spread: Sequence[int] = (), groups: int = 1
+    x: jax.Array, weight: jax.Array, window: Window, spread: Sequence[int] = (), groups: int = 1
 ) -> jax.Array:
-    """A convolution in float32 as a sum of one dot for each tap.
+    """A convolution in float32.
 
     Args:
       x: float32, [N, ..., IC].
       weight: float32, [..., IC / groups, OC].
-      shape: the window over the spread and padded input.
+      window: over the spread and padded input.
       spread: how far apart the elements of `x` are laid, zeros between them, by axis; else 1.
       groups: of channels that are convolved apart.
 
@@ -39,13 +38,13 @@ def convolve_by_taps(
       float32, [N, ..., OC].
     """
     x = spread_out(x, spread)
-    out = shape.out(x.shape)
-    x = _window.pad_spatial(x, shape.pad, jnp.zeros((), x.dtype))
-    one = shape._replace(size=(1,) * len(out))
+    out = window.out(x.shape)
+    x = pad_spatial(x, window.pad, jnp.zeros((), x.dtype))
+    one = window._replace(size=(1,) * len(out))
 
     def term(start: list[jax.Array], kernel: jax.Array) -> jax.Array:
-        values = _window.dynamic_window(x, start, one, out)
-        values = _window.tap(values, (0,) * len(out), out, shape.stride)
+        values = dynamic_window(x, start, one, out)
+        values = tap(values, (0,) * len(out), out, window.stride)
         rows = values.reshape(-1, values.shape[-1])
         if groups == 1:
             total = dot_rows(rows, kernel.T)
@@ -56,4 +55,4 @@ def convolve_by_taps(
         return total.reshape(*values.shape[:-1], -1)
 
     kernels = weight.reshape(-1, *weight.shape[-2:])
-    return sum_over(shape.size, shape.dilation, kernels, term, np.float32)
+    return sum_over(window.size, window.dilation, kernels, term, np.float32)

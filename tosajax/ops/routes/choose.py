@@ -1,0 +1,126 @@
+"""The choice of a route, by operands and platform."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax.ops.routes import (
+    convolution,
+    depthwise,
+    dot,
+    float_convolution,
+    float_dot,
+    float_patches,
+    int16_dot,
+    loop,
+    onednn,
+    onednn_convolution,
+    patches,
+    platform,
+)
+from tosajax.ops.routes.operands import Convolution
+from tosajax.ops.routes.route import Route
+
+# Patches are faster than a convolution with fewer input channels than these: the first where the
+# convolution must be filled up with channels, the second where it need not.
+_MIN_CHANNELS_TO_FILL = 12
+_MIN_INPUT_CHANNELS = 8
+# Elements of one channel of a small result.
+_FEW_RESULTS = 96
+
+
+def of_integers(c: Convolution) -> Route:
+    """The route of a convolution of int8 or int16, for CPUs where the platform is not known."""
+    oc, *kernel, ic = c.weight.shape
+    if math.prod(loop.block_counts(c)) > 1:
+        return Route("loop", _too_many(math.prod(kernel)), loop.run)
+    by_patches = loop.run if c.known is None else patches.run
+    if math.prod(kernel) == 1:
+        reason = "one tap, by oneDNN" if _onednn_pays(c) else "one tap"
+        return Route("dot", reason, by_patches)
+    if c.known is None:
+        return Route("patches", "weights not constant", by_patches)
+    if not platform.current().may_be_cpu:
+        # Others convolve integers slowly, not at all, or (grouped) wrongly.
+        return Route("patches", "only XLA for CPUs convolves integers", by_patches)
+    channels = ic * (kernel[0] if len(kernel) == 3 else 1)
+    constant = f"constant weights, {channels} to {oc} channels"
+    if _onednn_pays(c) and onednn.convolves(c.known):
+        return Route("onednn convolution", constant, onednn_convolution.run)
+    fast = max(channels, oc) >= convolution.MIN_CHANNELS
+    if channels < (_MIN_INPUT_CHANNELS if fast else _MIN_CHANNELS_TO_FILL):
+        return Route("patches", f"{channels} to {oc} channels are few", by_patches)
+    return Route("convolution", constant, convolution.run)
+
+
+def of_floats(c: Convolution) -> Route:
+    """The route of a convolution of floats, for CPUs where the platform is not known."""
+    if c.spread:
+        reason = "of the spread input"
+        if platform.current().may_be_cpu:
+            return Route("float convolution", reason, float_convolution.run)
+        return Route("float patches", reason, float_patches.run)
+    if not platform.current().may_be_cpu:
+        return Route("float patches", "the platform is not a CPU", float_patches.run)
+    if math.prod(c.window.size) <= loop.MAX_TAPS:
+        # XLA adds up to other bits in a batch, as of a matrix [K, N] of up to 80 rows.
+        if math.prod(c.out) <= _FEW_RESULTS:
+            return Route("float patches", "a small result", float_patches.run)
+        if (few := c.x.shape[-1]) < _MIN_INPUT_CHANNELS:
+            return Route("float patches", f"{few} input channels are few", float_patches.run)
+    return Route("float convolution", "channels and results enough", float_convolution.run)
+
+
+def of_depthwise(c: Convolution) -> Route:
+    """The route of a depthwise convolution."""
+    taps = math.prod(c.window.size)
+    if taps <= loop.MAX_TAPS:
+        return Route("slices", "one multiply-add for each tap", depthwise.slices)
+    return Route("loop", _too_many(taps), depthwise.loop)
+
+
+def of_products(a: jax.Array, b: jax.Array | np.ndarray) -> Route:
+    """The route of a product of matrices, a function of (a, b, a_zp, b_zp)."""
+    if a.dtype == np.int8:
+        reason = "int8, by oneDNN" if dot.by_onednn(a, b) else "int8"
+        return Route("dot", reason, dot.product)
+    if a.dtype == np.int16:
+        return Route("dots of bytes", "int16", int16_dot.product)
+    return Route("float dot", "float32", float_dot.product)
+
+
+def convolve_integers(c: Convolution) -> jax.Array:
+    """A convolution by the route that is chosen, in int32, or for int16 in int48 held in int64."""
+    route = of_integers(c)
+    return route(_four_channels(c))
+
+
+def _four_channels(c: Convolution) -> Convolution:
+    """Channels filled up with zero points, which add 0: 32-bit words make faster patches."""
+    missing = 4 - c.x.shape[-1]
+    if missing <= 0 or math.prod(c.window.size) == 1:
+        return c
+
+    def filled(x: jax.Array | np.ndarray, fill: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
+        widths = [(0, 0)] * (x.ndim - 1) + [(0, missing)]
+        known = isinstance(x, np.ndarray) and isinstance(fill, np.ndarray)
+        return (np if known else jnp).pad(x, widths, constant_values=fill.reshape(()))
+
+    x = jnp.asarray(filled(c.x, c.x_zp))
+    return dataclasses.replace(c, x=x, weight=filled(c.weight, c.weight_zp))
+
+
+def _onednn_pays(c: Convolution) -> bool:
+    """Whether the platform has oneDNN multiply so much."""
+    here = platform.current()
+    macs = c.x.shape[0] * math.prod(c.out) * math.prod(c.weight.shape)
+    return here.onednn and onednn.pays(macs * here.examples)
+
+
+def _too_many(taps: int) -> str:
+    return f"{taps} taps are too many to lay out at once"

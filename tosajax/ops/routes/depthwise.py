@@ -1,0 +1,56 @@
+"""Routes "slices" and "loop" of depthwise convolutions: a multiply-add for each tap.
+
+Weights are int32 or float32, [KH, KW, C, M], less their zero point; results are [N, OH, OW, C, M].
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from tosajax.fixedpoint import _x64
+from tosajax.ops._window import dynamic_window, pad_spatial, tap
+from tosajax.ops.routes.loop import sum_over
+from tosajax.ops.routes.operands import Convolution
+
+
+def slices(c: Convolution) -> jax.Array:
+    """Taps side by side, at most `loop.MAX_TAPS`: so many products of int16 by 9 bits fit int32."""
+    x, kernels, out = _padded(c), _kernels(c), c.out
+    taps = zip(c.window.offsets(), kernels, strict=True)
+    first, *rest = (_multiply(tap(x, at, out, c.window.stride), kernel) for at, kernel in taps)
+    return _widened(c, sum(rest, start=first))
+
+
+def loop(c: Convolution) -> jax.Array:
+    """One tap in each turn."""
+    x, kernels, out = _padded(c), _kernels(c), c.out
+    one = c.window._replace(size=(1, 1))
+
+    def term(start: list[jax.Array], kernel: jax.Array) -> jax.Array:
+        values = dynamic_window(x, start, one, out)
+        return _widened(c, _multiply(tap(values, (0, 0), out, c.window.stride), kernel))
+
+    dtype = np.int64 if c.x.dtype == np.int16 else kernels.dtype.type
+    return sum_over(c.window.size, c.window.dilation, kernels, term, dtype)
+
+
+def _padded(c: Convolution) -> jax.Array:
+    return pad_spatial(c.x, c.window.pad, c.x_zp.reshape(()))
+
+
+def _kernels(c: Convolution) -> jax.Array:
+    """[KH * KW, C, M]."""
+    return c.weight.reshape(-1, *c.weight.shape[2:])
+
+
+def _multiply(values: jax.Array, kernel: jax.Array) -> jax.Array:
+    return values.astype(kernel.dtype)[..., None] * kernel.reshape(1, 1, 1, *kernel.shape)
+
+
+def _widened(c: Convolution, total: jax.Array) -> jax.Array:
+    """Sums of int16 as int48."""
+    if c.x.dtype != np.int16:
+        return total
+    with _x64.scope():
+        return _x64.widen(total)

@@ -1,0 +1,122 @@
+"""Route "loop": patches of as many taps at once as fit into memory, block by block.
+
+Weights may be traced: their zero point stays, and padding is the zero point of the input. A kernel
+of one block needs no loop, and the route is called "patches", or "dot" with a single tap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.fixedpoint import _x64
+from tosajax.ops._window import dynamic_window, pad_spatial, patches_of
+from tosajax.ops.routes.dot import dot_zp
+from tosajax.ops.routes.int16_dot import dot_int16_int8
+from tosajax.ops.routes.operands import Convolution
+
+# Taps and bytes of patches that are laid out at once.
+MAX_TAPS = 64
+MAX_PATCH_BYTES = 2**28
+
+
+def run(c: Convolution) -> jax.Array:
+    """int8 or int16 by int8."""
+    x, weight, window, out = c.x, c.weight, c.window, c.out
+    block, counts = _block(c), block_counts(c)
+    # Taps that fill up the last blocks: their weight is the zero point, so that they add 0.
+    filled = tuple(n * part for n, part in zip(counts, block, strict=True))
+    surplus = [whole - size for whole, size in zip(filled, window.size, strict=True)]
+    pads = [
+        (low, high + more * dilation)
+        for (low, high), more, dilation in zip(window.pad, surplus, window.dilation, strict=True)
+    ]
+    x = pad_spatial(x, pads, jnp.asarray(c.x_zp).reshape(()))
+    if any(surplus):
+        high = [(0, 0, 0), *((0, more, 0) for more in surplus), (0, 0, 0)]
+        weight = lax.pad(weight, jnp.asarray(c.weight_zp).reshape(()), high)
+    part = window._replace(size=block, pad=((0, 0),) * len(block))
+
+    def multiply(patches: jax.Array, taps: jax.Array | np.ndarray) -> jax.Array:
+        if x.dtype == np.int16:
+            return dot_int16_int8(patches, taps, c.weight_zp, b_axis=-1)
+        return dot_zp(patches, taps, c.x_zp, c.weight_zp, b_axis=-1)
+
+    def term(start: list[jax.Array], taps: jax.Array) -> jax.Array:
+        return multiply(patches_of(dynamic_window(x, start, part, out), part, out), taps)
+
+    oc = weight.shape[0]
+    if math.prod(counts) == 1:
+        result = multiply(patches_of(x, part, out), weight.reshape(oc, -1))
+    else:
+        result = sum_over(
+            counts,
+            [part * dilation for part, dilation in zip(block, window.dilation, strict=True)],
+            _weight_blocks(jnp.asarray(weight), counts, block),
+            term,
+            np.int64 if x.dtype == np.int16 else np.int32,
+        )
+    return result.reshape(x.shape[0], *out, oc)
+
+
+def sum_over(
+    counts: Sequence[int],
+    steps: Sequence[int],
+    weights: jax.Array,
+    term: Callable[[list[jax.Array], jax.Array], jax.Array],
+    dtype: type,
+) -> jax.Array:
+    """Adds up `term(start, weight)` in a loop over a grid of starts and the rows of `weights`.
+
+    The grid has `counts` points, `steps` apart, in row-major order.
+    """
+
+    def add(total: jax.Array, this: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        index, weight = this
+        start = []
+        for count, step in zip(reversed(counts), reversed(steps), strict=True):
+            start.insert(0, lax.rem(index, np.int32(count)) * np.int32(step))
+            index = lax.div(index, np.int32(count))
+        return total + term(start, weight), None
+
+    with _x64.scope_of(dtype):
+        # Like a term, so that it varies among the devices of `jax.shard_map` where terms do.
+        starts = [lax.full((), 0, np.int32) for _ in counts]
+        total = lax.full_like(jax.eval_shape(term, starts, weights[0]), 0)
+        return lax.scan(add, total, (lax.iota(np.int32, math.prod(counts)), weights))[0]
+
+
+def block_counts(c: Convolution) -> list[int]:
+    """Blocks of taps along each axis."""
+    return [-(-size // part) for size, part in zip(c.window.size, _block(c), strict=True)]
+
+
+def block_of(size: Sequence[int], limit: int) -> tuple[int, ...]:
+    """The largest even share of a kernel that has at most `limit` taps, last axis first."""
+    block = []
+    for length in reversed(size):
+        count = -(-length // min(length, limit))
+        block.append(-(-length // count))
+        limit = max(1, limit // block[-1])
+    return tuple(block[::-1])
+
+
+def _block(c: Convolution) -> tuple[int, ...]:
+    """Taps along each axis that are laid out at once."""
+    elements = c.x.size // max(1, math.prod(c.x.shape[1:-1])) * math.prod(c.out)
+    patch_bytes = max(1, elements * c.x.dtype.itemsize)
+    return block_of(c.window.size, min(MAX_TAPS, max(1, MAX_PATCH_BYTES // patch_bytes)))
+
+
+def _weight_blocks(weight: jax.Array, counts: Sequence[int], block: Sequence[int]) -> jax.Array:
+    """[OC, *kernel, IC] as [blocks, OC, taps of a block * IC]."""
+    rank = len(block)
+    pairs = [n for pair in zip(counts, block, strict=True) for n in pair]
+    split = weight.reshape(weight.shape[0], *pairs, weight.shape[-1])
+    order = (*range(1, 2 * rank, 2), 0, *range(2, 2 * rank + 1, 2), 2 * rank + 1)
+    return split.transpose(order).reshape(math.prod(counts), weight.shape[0], -1)

@@ -1,0 +1,52 @@
+"""The operands of a convolution, which every route takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import jax
+import numpy as np
+
+from tosajax.ops._window import Window
+
+# Products of int8 are at most 2**14, so that 131071 of them add up to less than 2**31.
+INT8_CHUNK = (2**31 - 1) // 2**14
+
+
+@dataclasses.dataclass(frozen=True)
+class Convolution:
+    """Sums of (x - x_zp) * (weight - weight_zp) over windows of x, padded with x_zp.
+
+    Args:
+      x: int8, int16 or float, [N, ..., IC].
+      weight: int8 or float, [OC, ..., IC]; depthwise int32 or float32, [KH, KW, C, M], less its
+        zero point. A NumPy array is a constant.
+      x_zp: the type of x, [1]; 0 unless x is int8.
+      weight_zp: the type of weight, [1]; 0 unless it is int8.
+      window: over the spread input.
+      spread: how far apart the elements of x lie, zeros between them, by axis; floats only.
+    """
+
+    x: jax.Array
+    weight: jax.Array
+    x_zp: jax.Array
+    weight_zp: jax.Array
+    window: Window
+    spread: tuple[int, ...] = ()
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        """The spatial shape of the result, of an input that is not spread."""
+        return self.window.out(self.x.shape)
+
+    @functools.cached_property
+    def known(self) -> np.ndarray | None:
+        """weight - weight_zp where both are constant and it fits int8, and int32 its sums."""
+        if not (isinstance(self.weight, np.ndarray) and isinstance(self.weight_zp, np.ndarray)):
+            return None
+        known = self.weight.astype(np.int16) - self.weight_zp.astype(np.int16)
+        inside = known.size == 0 or (known.min() >= -128 and known.max() <= 127)
+        few = math.prod(known.shape[1:]) <= INT8_CHUNK
+        return known.astype(np.int8) if inside and few else None

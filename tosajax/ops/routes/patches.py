@@ -1,0 +1,28 @@
+"""Route "patches": constant weights times all that each window reads, laid out, as one int8 dot.
+
+With a single tap the patches are the input itself, and the route is called "dot".
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax.ops._window import Window, pad_spatial, patches_of
+from tosajax.ops.routes.constant import Kernel, convolve
+from tosajax.ops.routes.dot import dot
+from tosajax.ops.routes.operands import Convolution
+
+
+def run(c: Convolution) -> jax.Array:
+    """int8 or int16 by constant weights."""
+    return convolve(c, Kernel(sums, pads=lambda *_: False))
+
+
+def sums(x: jax.Array, weight: jax.Array | np.ndarray, window: Window) -> jax.Array:
+    """int8 [N, IH, IW, IC] by int8 [KH, KW, IC, OC], padding being 0, in int32."""
+    oc, out = weight.shape[-1], window.out(x.shape)
+    padded = pad_spatial(x, window.pad, jnp.zeros((), jnp.int8))
+    total = dot(patches_of(padded, window, out), weight.reshape(-1, oc))
+    return total.reshape(x.shape[0], *out, oc)

@@ -1,0 +1,76 @@
+"""The platform that a program is traced for, and code that depends on it.
+
+The platform is a context and not an argument because nothing could pass it: operators have the
+signatures of the specification, users call them without one, and gradient rules, loops and
+transformations of JAX stand between `tosajax.lowering`, which has it, and the operators. Programs
+depend on it in two places only, `choose` and `on_cpu`; both read it while they are traced.
+
+JAX does not tell traces for different platforms apart: a function that is jitted inside an operator
+takes `current()` as a static argument.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import NamedTuple
+
+import jax
+from jax import lax
+
+from tosajax.ops.routes import onednn
+
+
+class Platform(NamedTuple):
+    """A platform, and the library it has for products of int8."""
+
+    name: str | None = None  # that of `jax.Device.platform`; None: not known yet
+    onednn: bool = False
+    examples: int = 1  # that run side by side, by `jax.vmap`
+
+    @property
+    def may_be_cpu(self) -> bool:
+        return self.name in ("cpu", None)
+
+
+ANY = Platform()
+_current: ContextVar[Platform] = ContextVar("platform", default=ANY)
+
+
+def at_hand(name: str) -> Platform:
+    """A platform of this process."""
+    return Platform(name, onednn=onednn.is_wanted() and name == "cpu" and onednn.usable())
+
+
+def current() -> Platform:
+    """The platform of the innermost `tracing_for`, else `ANY`."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def tracing_for(platform: Platform) -> Iterator[None]:
+    """Traces all programs inside for one platform."""
+    token = _current.set(platform)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def on_cpu(
+    *operands: jax.Array,
+    cpu: Callable[..., jax.Array],
+    other: Callable[..., jax.Array],
+) -> jax.Array:
+    """`cpu(*operands)` if the program runs on a CPU, else `other(*operands)`.
+
+    For a platform that is not known yet, the program holds both until it is lowered.
+    """
+    match current().name:
+        case "cpu":
+            return cpu(*operands)
+        case None:
+            return lax.platform_dependent(*operands, cpu=cpu, default=other)
+        case _:
+            return other(*operands)

@@ -1,0 +1,32 @@
+"""A route: a way to compute an operator, with its name and the reason to take it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+_NAME = re.compile(r"route ([a-z0-9 ]+); ([^/();]*)")
+
+
+class Route(NamedTuple):
+    """A function of an operator's operands.
+
+    A call records name and reason in the names of XLA's steps, where `explain` finds them.
+    """
+
+    name: str  # in lower case
+    reason: str  # without parentheses and slashes
+    function: Callable[..., jax.Array]
+
+    def __call__(self, *operands: object) -> jax.Array:
+        with jax.named_scope(f"route {self.name}; {self.reason}"):
+            return self.function(*operands)
+
+
+def find(op_name: str) -> tuple[str, str] | None:
+    """The name and reason of the route in the name that XLA gives to a step."""
+    found = _NAME.search(op_name)
+    return (found[1], found[2]) if found else None
