@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tosajax.arguments.arrays import load_array, load_arrays
 from tosajax.arguments.nan import first_nan
@@ -19,6 +20,17 @@ from tosajax.runtime.rows import filled
 from tosajax.sweep import digest
 
 _DIGESTED = 64  # examples at a time
+
+# Arrays, or batches of them; see `Data`.
+Source = (
+    ArrayLike
+    | tuple[Any, Any]
+    | Mapping[str, ArrayLike]
+    | str
+    | os.PathLike[str]
+    | Iterable[Any]
+    | Callable[[], Iterable[Any]]
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +76,7 @@ class Data:
         where batches are read.
     """
 
-    def __init__(self, source: Any, *, name: str | None = None, allow_nan: bool = False):
+    def __init__(self, source: Source, *, name: str | None = None, allow_nan: bool = False):
         self._arrays = _whole(source) if _is_whole(source) else None
         self._source: Any = source if self._arrays is None else None
         if self._arrays is None and not callable(source) and not isinstance(source, Iterable):
@@ -79,7 +91,7 @@ class Data:
         return {**self.__dict__, "_reading": None}
 
     @classmethod
-    def of(cls, source: Any) -> Data:
+    def of(cls, source: Source | Data) -> Data:
         """The source itself, if it is a data set."""
         return source if isinstance(source, Data) else cls(source)
 

@@ -30,7 +30,7 @@ from tosajax.sweep.metrics import Examples, Metric
 from tosajax.sweep.subject import Arrays, Subject, Variant
 
 Strategy = Literal["loop", "map", "vmap", "sharded"]
-STRATEGIES = ("loop", "map", "vmap", "sharded")
+STRATEGIES: tuple[Strategy, ...] = ("loop", "map", "vmap", "sharded")
 Reference = Callable[..., tuple[jax.Array, ...]]
 
 
@@ -73,6 +73,8 @@ class Evaluator:
     chunk: int
     mesh: Mesh | None = None
     compiling: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+    # Programs by the shapes of inputs and examples.
+    _steps: dict[str, Callable[..., Any]] = dataclasses.field(default_factory=dict, init=False)
 
     def run(
         self, settings: Sequence[Arrays], data: Data, stored: Sequence[np.ndarray] = ()
@@ -165,11 +167,6 @@ class Evaluator:
         if key not in self._steps:
             self._steps[key] = self._compile(varying, state, inputs, examples)
         return self._steps[key]
-
-    @functools.cached_property
-    def _steps(self) -> dict[str, Callable[..., Any]]:
-        """Programs by the shapes of inputs and examples."""
-        return {}
 
     def _compile(self, varying: Any, state: Any, inputs: Any, examples: Any) -> Callable[..., Any]:
         if self.strategy == "loop":

@@ -50,7 +50,7 @@ def connect(address: str | None) -> Any:
 
 def evaluated(
     ray: Any,
-    sweep: Any,
+    runner: Any,
     groups: Sequence[Part],
     workers: int | None,
     say: Callable[[str], None],
@@ -59,7 +59,7 @@ def evaluated(
 
     Args:
       ray: from `connect`.
-      sweep: with a method `chunk_rows(part, fixed, chunk)`; workers get a copy.
+      runner: a `Runner`; workers get a copy.
       groups: settings that share a program, the arrays that they share, and how many of them go
         into it at a time.
       workers: how many; by default, one for each CPU of the cluster.
@@ -76,7 +76,7 @@ def evaluated(
     idle = [made.remote(folder) for _ in range(min(count, len(waiting)))]
     crew = f"{len(idle)} worker{'' if len(idle) == 1 else 's'}"
     say(f"{crew}, starting and compiling")
-    held, lost, busy = ray.put(sweep), 0, {}
+    held, lost, busy = ray.put(runner), 0, {}
     while waiting or busy:
         while idle and waiting:
             worker, part = idle.pop(), waiting.popleft()
@@ -92,7 +92,7 @@ def evaluated(
         lost += 1
         if lost > _RETRIES * len(idle + list(busy)):
             raise RuntimeError(f"Ray lost the sweep {lost} times: is its object store too small?")
-        held = ray.put(sweep)
+        held = ray.put(runner)
         waiting.appendleft(part)
 
 
@@ -105,19 +105,19 @@ class _Worker:
 
     def __init__(self, folder: str):
         self._folder = os.path.join(tempfile.gettempdir(), folder)
-        self._sweep: Any = None
+        self._runner: Any = None
 
     def rows(
         self, held: Sequence[Any], part: Sequence[Any], fixed: Mapping[str, str], chunk: int
     ) -> list[Any] | None:
         """The rows of a part; None if the sweep is lost."""
-        if self._sweep is None:
+        if self._runner is None:
             self._share_programs()
-            self._sweep = _fetched(*held)
-            if self._sweep is None:
+            self._runner = _fetched(*held)
+            if self._runner is None:
                 return None
-            self._sweep.compiling = self._alone
-        return self._sweep.chunk_rows(part, fixed, chunk)
+            self._runner.compiling = self._alone
+        return self._runner.rows(part, fixed, chunk)
 
     def _share_programs(self) -> None:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)

@@ -7,20 +7,27 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tosajax.graph import Graph
 from tosajax.quant import QModel
+from tosajax.quant.recipes import Params
+from tosajax.runtime.batching import Devices
 from tosajax.sweep import digest
-from tosajax.sweep.data import Data, refuse_nan
-from tosajax.sweep.evaluate import STRATEGIES
-from tosajax.sweep.graphs import of_graph
+from tosajax.sweep.data import Data, Source, refuse_nan
+from tosajax.sweep.evaluate import STRATEGIES, Strategy
+from tosajax.sweep.graphs import Scales, of_graph
 from tosajax.sweep.models import ModelSubject, of_model
 from tosajax.sweep.space import Space
 from tosajax.sweep.subject import Subject, of_function
 
+Model = Graph | tuple[QModel, Params] | Subject | Callable[..., Any]
+# "float", a function of inputs, or the outputs of all examples.
+References = str | Callable[..., Any] | ArrayLike | Sequence[ArrayLike]
 
-def subject_of(model: Any, input_quant: Any, output_quant: Any) -> Subject:
-    """What runs.
+
+def subject_of(model: Model, input_quant: Scales | None, output_quant: Scales | None) -> Subject:
+    """The subject that runs a model.
 
     Raises:
       TypeError: the model is of another type, or not a Graph where scales are given.
@@ -41,7 +48,7 @@ def subject_of(model: Any, input_quant: Any, output_quant: Any) -> Subject:
     )
 
 
-def data_of(data: Any, allow_nan: bool) -> Data:
+def data_of(data: Source | Data, allow_nan: bool) -> Data:
     """The data set."""
     if not isinstance(data, Data):
         return Data(data, allow_nan=allow_nan)
@@ -64,7 +71,7 @@ def check_settings(subject: Subject, configs: Space) -> None:
             subject.check({name: value})
 
 
-def strategy_of(name: str, devices: Sequence[Any], are_given: bool) -> Any:
+def strategy_of(name: str, devices: Devices, are_given: bool) -> Strategy:
     """The strategy of a name; "auto" goes by the devices.
 
     Raises:
@@ -76,11 +83,12 @@ def strategy_of(name: str, devices: Sequence[Any], are_given: bool) -> Any:
         if len(devices) > 1 and devices[0].platform != "cpu":
             return "sharded"
         return "loop" if devices[0].platform == "cpu" else "vmap"
-    if name not in STRATEGIES:
+    chosen = next((strategy for strategy in STRATEGIES if strategy == name), None)
+    if chosen is None:
         raise ValueError(f"strategy {name!r}, expected 'auto' or one of {', '.join(STRATEGIES)}")
-    if name != "sharded" and jax.process_count() > 1:
+    if chosen != "sharded" and jax.process_count() > 1:
         raise ValueError(f"strategy {name!r} of several processes, expected 'sharded'")
-    return name
+    return chosen
 
 
 class Reference(NamedTuple):
@@ -89,15 +97,19 @@ class Reference(NamedTuple):
     Args:
       run: (*inputs) -> outputs, of a batch.
       stored: outputs, all examples on the first axis.
-      digest: what tells them from others in a store.
+      digest: tells them from others in a store.
+      given: the same, as the user gave it.
     """
 
     run: Callable[..., Any] | None = None
     stored: tuple[np.ndarray, ...] = ()
     digest: str = ""
+    given: References | None = None
 
 
-def reference_of(subject: Subject, given: Any, *, allow_nan: bool = False) -> Reference:
+def reference_of(
+    subject: Subject, given: References | None, *, allow_nan: bool = False
+) -> Reference:
     """The reference that a sweep is given.
 
     Raises:
@@ -109,16 +121,17 @@ def reference_of(subject: Subject, given: Any, *, allow_nan: bool = False) -> Re
         if given != "float" or not isinstance(subject, ModelSubject):
             raise ValueError(f"reference {given!r}: only a QModel has a 'float' graph to refer to")
         model, params = subject.model, subject.params
-        return Reference(jax.jit(lambda *x: model.apply(params, *x, mode="float")), (), "float")
+        run = jax.jit(lambda *x: model.apply(params, *x, mode="float"))
+        return Reference(run, (), "float", given)
     if callable(given):
         run = jax.jit(given)
         name = getattr(given, "__qualname__", type(given).__name__)
         return Reference(
-            lambda *x: y if isinstance(y := run(*x), tuple) else (y,), (), f"function {name}"
+            lambda *x: y if isinstance(y := run(*x), tuple) else (y,), (), f"function {name}", given
         )
     arrays = given if isinstance(given, tuple | list) else (given,)
     stored = tuple(map(np.asarray, arrays))
     if not allow_nan:
         for number, array in enumerate(stored):
             refuse_nan(f"reference {number}", array)
-    return Reference(None, stored, digest.of_arrays(stored))
+    return Reference(None, stored, digest.of_arrays(stored), given)

@@ -31,7 +31,7 @@ from tosajax.sweep.subject import (
     Variant,
     check_name,
     check_whole,
-    fields_of,
+    made_anew,
 )
 from tosajax.validation import check_form, validate_formed
 
@@ -47,7 +47,8 @@ class _Quantization(NamedTuple):
 
 
 Rewrite = Callable[[Graph, Any], Graph]
-
+# (scale, zero_point), or one or None for each tensor.
+Scales = tuple[float, int] | Sequence[tuple[float, int] | None]
 
 # What keys of a setting do to a graph, in this order.
 _REWRITES: dict[str, Rewrite] = {
@@ -71,11 +72,15 @@ class GraphSubject:
     graph: Graph
     quantization: _Quantization
     rewrites: Mapping[str, Rewrite]
+    # Structures by what is quick to find of a graph, and a graph of each.
+    _outlines: dict[Any, str] = dataclasses.field(default_factory=dict, init=False)
+    _structures: dict[str, Graph] = dataclasses.field(default_factory=dict, init=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return fields_of(self)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made_anew(self)
 
     def digest(self) -> str:
+        """See `Subject`."""
         return self._digest
 
     @functools.cached_property
@@ -166,16 +171,6 @@ class GraphSubject:
         return self._outlines[outline]
 
     @functools.cached_property
-    def _outlines(self) -> dict[Any, str]:
-        """Structures by what is quick to find of a graph."""
-        return {}
-
-    @functools.cached_property
-    def _structures(self) -> dict[str, Graph]:
-        """A graph of each structure."""
-        return {}
-
-    @functools.cached_property
     def _quantized(self) -> dict[str, Any]:
         return {
             **{f"input {name}": q for name, q in self.quantization.inputs.items()},
@@ -212,8 +207,8 @@ class GraphSubject:
 def of_graph(
     graph: Graph,
     *,
-    input_quant: Any = None,
-    output_quant: Any = None,
+    input_quant: Scales | None = None,
+    output_quant: Scales | None = None,
     rewrites: Mapping[str, Rewrite] | None = None,
 ) -> GraphSubject:
     """A graph of fixed or open batch. The keys of its settings are
@@ -268,7 +263,9 @@ def _held(values: np.ndarray | None) -> bytes | None:
     return None if values is None else values.tobytes()
 
 
-def _qparams_of(argument: str, tensors: Sequence[Tensor], given: Any) -> dict[str, QParams]:
+def _qparams_of(
+    argument: str, tensors: Sequence[Tensor], given: Scales | None
+) -> dict[str, QParams]:
     if given is None:
         return {}
     pairs = [given] if isinstance(given, tuple) else list(given)

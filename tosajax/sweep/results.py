@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from tosajax.atomic import write_csv, write_json, write_text
 
@@ -29,7 +29,13 @@ class Results(Sequence[Row]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, at: Any) -> Any:
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Results: ...
+
+    def __getitem__(self, at: int | slice) -> Row | Results:
         return Results(self.rows[at], self.metrics) if isinstance(at, slice) else self.rows[at]
 
     def __iter__(self) -> Iterator[Row]:

@@ -12,13 +12,45 @@ import itertools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, overload
 
 import numpy as np
 
 from tosajax.sweep import digest
 
 Setting = dict[str, Any]
+
+
+class Trial(Protocol):
+    """An Optuna trial, which chooses values."""
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool) -> float:
+        """A float in [low, high]."""
+        ...
+
+    def suggest_int(self, name: str, low: int, high: int) -> int:
+        """An integer in [low, high]."""
+        ...
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """One of the choices."""
+        ...
+
+
+class Axis(Protocol):
+    """The values that a key of settings may have."""
+
+    def ends(self) -> tuple[Any, ...]:
+        """All values, or the ends of a range."""
+        ...
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        """A value at random."""
+        ...
+
+    def suggest(self, trial: Trial, name: str) -> Any:
+        """The value that an Optuna trial chooses."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +80,7 @@ class uniform:
             return float(min(max(drawn, self.low), self.high))
         return float(rng.uniform(self.low, self.high))
 
-    def suggest(self, trial: Any, name: str) -> float:
+    def suggest(self, trial: Trial, name: str) -> float:
         return trial.suggest_float(name, self.low, self.high, log=self.log)
 
 
@@ -74,7 +106,7 @@ class integers:
     def draw(self, rng: np.random.Generator) -> int:
         return int(rng.integers(self.low, self.high, endpoint=True))
 
-    def suggest(self, trial: Any, name: str) -> int:
+    def suggest(self, trial: Trial, name: str) -> int:
         return trial.suggest_int(name, self.low, self.high)
 
 
@@ -88,7 +120,7 @@ class _Choice:
     def draw(self, rng: np.random.Generator) -> Any:
         return self.values[int(rng.integers(len(self.values)))]
 
-    def suggest(self, trial: Any, name: str) -> Any:
+    def suggest(self, trial: Trial, name: str) -> Any:
         # Optuna keeps scalars; others go by their position.
         if all(isinstance(v, str | int | float | bool | None) for v in self.values):
             return trial.suggest_categorical(name, self.values)
@@ -99,7 +131,7 @@ class _Choice:
 class _Either:
     """Axes of one name whose values no single axis has."""
 
-    axes: tuple[Any, ...]
+    axes: tuple[Axis, ...]
 
     def ends(self) -> tuple[Any, ...]:
         return tuple(end for axis in self.axes for end in axis.ends())
@@ -107,7 +139,7 @@ class _Either:
     def draw(self, rng: np.random.Generator) -> Any:
         return self.axes[int(rng.integers(len(self.axes)))].draw(rng)
 
-    def suggest(self, trial: Any, name: str) -> Any:
+    def suggest(self, trial: Trial, name: str) -> Any:
         at = trial.suggest_int(f"{name}/axis", 0, len(self.axes) - 1)
         return self.axes[at].suggest(trial, f"{name}/{at}")
 
@@ -128,12 +160,18 @@ class Space(Sequence[Setting]):
     """
 
     settings: tuple[Setting, ...]
-    axes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    axes: Mapping[str, Axis] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.settings)
 
-    def __getitem__(self, at: Any) -> Any:
+    @overload
+    def __getitem__(self, at: int) -> Setting: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Space: ...
+
+    def __getitem__(self, at: int | slice) -> Setting | Space:
         return Space(self.settings[at], self.axes) if isinstance(at, slice) else self.settings[at]
 
     def __iter__(self) -> Iterator[Setting]:
@@ -155,7 +193,7 @@ class Space(Sequence[Setting]):
         """One value from each axis, at random."""
         return {name: axis.draw(rng) for name, axis in self.axes.items()}
 
-    def suggest(self, trial: Any) -> Setting:
+    def suggest(self, trial: Trial) -> Setting:
         """The setting of an Optuna trial: one value from each axis, in any combination."""
         return {name: axis.suggest(trial, name) for name, axis in self.axes.items()}
 
@@ -190,7 +228,7 @@ def zip_(**axes: Iterable[Any]) -> Space:
     return Space(tuple(dict(zip(choices, row, strict=True)) for row in rows), choices)
 
 
-def random(count: int, /, *, seed: int = 0, **axes: Any) -> Space:
+def random(count: int, /, *, seed: int = 0, **axes: Iterable[Any] | uniform | integers) -> Space:
     """Settings drawn independently from the axes: the same ones for the same seed.
 
     Args:
@@ -234,7 +272,7 @@ def _choices(function: str, axes: Mapping[str, Any]) -> dict[str, _Choice]:
     return found
 
 
-def _axis(function: str, name: str, axis: Any) -> Any:
+def _axis(function: str, name: str, axis: Any) -> uniform | integers | _Choice:
     if isinstance(axis, uniform | integers):
         return axis
     if not isinstance(axis, Iterable):
@@ -245,13 +283,13 @@ def _axis(function: str, name: str, axis: Any) -> Any:
     return _Choice(values)
 
 
-def _united(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def _united(first: Mapping[str, Axis], second: Mapping[str, Axis]) -> dict[str, Axis]:
     """The axes of two spaces; an axis of both has the values of both."""
     both = {name: _union(first[name], second[name]) for name in set(first) & set(second)}
     return {**first, **second, **both}
 
 
-def _union(first: Any, second: Any) -> Any:
+def _union(first: Axis, second: Axis) -> Axis:
     if isinstance(first, _Choice) and isinstance(second, _Choice):
         # By their text: arrays do not compare to one bool, and 1 is not True.
         known = {digest.canonical(v): v for v in (*first.values, *second.values)}

@@ -166,6 +166,7 @@ def check_whole(name: str, value: Any, low: int, high: int, why: str) -> None:
         raise ValueError(f"{name} is {number}, expected {low} to {high} ({why})")
 
 
-def fields_of(subject: Any) -> dict[str, Any]:
-    """The state of a dataclass, without what it has computed from its fields."""
-    return {field.name: getattr(subject, field.name) for field in dataclasses.fields(subject)}
+def made_anew(subject: Any) -> tuple[Any, ...]:
+    """For `__reduce__` of a dataclass: copies are made of its arguments and compute the rest."""
+    fields = [field.name for field in dataclasses.fields(subject) if field.init]
+    return type(subject), tuple(getattr(subject, name) for name in fields)
