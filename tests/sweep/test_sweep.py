@@ -499,7 +499,7 @@ def test_wrong_arguments(quantized, integer_graph, digits):
     with pytest.raises(ValueError, match="no labels"):
         Sweep(linear, POINTS)
     with pytest.raises(TypeError, match="model is int"):
-        Sweep(3, POINTS, ["accuracy"])
+        Sweep(3, POINTS, ["accuracy"])  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="of a Graph"):
         Sweep((model, params), examples, input_quant=(1, 0))
     with pytest.raises(ValueError, match="input_quant has 2 scales"):

@@ -83,12 +83,12 @@ def strategy_of(name: str, devices: Devices, are_given: bool) -> Strategy:
         if len(devices) > 1 and devices[0].platform != "cpu":
             return "sharded"
         return "loop" if devices[0].platform == "cpu" else "vmap"
-    chosen = next((strategy for strategy in STRATEGIES if strategy == name), None)
-    if chosen is None:
+    known: dict[str, Strategy] = {strategy: strategy for strategy in STRATEGIES}
+    if name not in known:
         raise ValueError(f"strategy {name!r}, expected 'auto' or one of {', '.join(STRATEGIES)}")
-    if chosen != "sharded" and jax.process_count() > 1:
+    if name != "sharded" and jax.process_count() > 1:
         raise ValueError(f"strategy {name!r} of several processes, expected 'sharded'")
-    return chosen
+    return known[name]
 
 
 class Reference(NamedTuple):
