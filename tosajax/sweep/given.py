@@ -1,4 +1,4 @@
-"""Arguments of a sweep: what each may be, and what becomes of it."""
+"""Arguments of a sweep: their types, and the objects made of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_settings(subject: Subject, configs: Space) -> None:
     """Checks the names and values of all settings, and those that axes draw from.
 
     Raises:
-      TypeError, ValueError: there is no such name, or its value cannot be.
+      TypeError, ValueError: a name is not known, or its value is not possible.
     """
     for number, setting in enumerate(configs):
         try:
@@ -75,7 +75,7 @@ def strategy_of(name: str, devices: Devices, are_given: bool) -> Strategy:
     """The strategy of a name; "auto" goes by the devices.
 
     Raises:
-      ValueError: there is no such strategy, or not for several processes.
+      ValueError: the strategy is not known, or not for several processes.
     """
     if name == "auto":
         if jax.process_count() > 1 or (are_given and len(devices) > 1):
@@ -92,13 +92,13 @@ def strategy_of(name: str, devices: Devices, are_given: bool) -> Strategy:
 
 
 class Reference(NamedTuple):
-    """Outputs to compare with: a function of inputs, or all of them, or neither.
+    """Outputs to compare with: a function of inputs, or the outputs of all examples, or neither.
 
     Args:
       run: (*inputs) -> outputs, of a batch.
       stored: outputs, all examples on the first axis.
-      digest: tells them from others in a store.
-      given: the same, as the user gave it.
+      digest: identifies them in a store.
+      given: from the user.
     """
 
     run: Callable[..., Any] | None = None
@@ -110,10 +110,10 @@ class Reference(NamedTuple):
 def reference_of(
     subject: Subject, given: References | None, *, allow_nan: bool = False
 ) -> Reference:
-    """The reference that a sweep is given.
+    """The reference of a sweep.
 
     Raises:
-      ValueError: it is "float" and the model has no float graph; or an array has NaN.
+      ValueError: "float" for a model without a float graph, or an array has NaN.
     """
     if given is None:
         return Reference()

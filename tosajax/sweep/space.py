@@ -1,4 +1,4 @@
-"""Spaces: which settings a sweep tries.
+"""Spaces: the settings of a sweep.
 
 A setting is a dictionary. Axes are its keys; an axis is an iterable of values or, for `random` and
 Optuna, a range to draw from: `uniform(1e-4, 1, log=True)`, `integers(2, 8)`. A string or a
@@ -55,7 +55,7 @@ class Axis(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class uniform:
-    """Floats from `low` to `high`, evenly spread or, with `log`, their logarithms are.
+    """Floats from `low` to `high`, uniform or, with `log`, of uniform logarithm.
 
     Raises:
       ValueError: the range is empty or infinite, or has no logarithm.
@@ -76,7 +76,7 @@ class uniform:
     def draw(self, rng: np.random.Generator) -> float:
         if self.log:
             drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
-            # Rounding may lead out of the range.
+            # Rounding may leave the range.
             return float(min(max(drawn, self.low), self.high))
         return float(rng.uniform(self.low, self.high))
 
@@ -86,7 +86,7 @@ class uniform:
 
 @dataclasses.dataclass(frozen=True)
 class integers:
-    """Integers from `low` to `high`, both of them too.
+    """Integers from `low` to `high`, both included.
 
     Raises:
       TypeError: an end is not an integer.
@@ -121,7 +121,7 @@ class _Choice:
         return self.values[int(rng.integers(len(self.values)))]
 
     def suggest(self, trial: Trial, name: str) -> Any:
-        # Optuna keeps scalars; others go by their position.
+        # Optuna stores scalars; other values go by their position.
         if all(isinstance(v, str | int | float | bool | None) for v in self.values):
             return trial.suggest_categorical(name, self.values)
         return self.values[trial.suggest_int(name, 0, len(self.values) - 1)]
@@ -129,7 +129,7 @@ class _Choice:
 
 @dataclasses.dataclass(frozen=True)
 class _Either:
-    """Axes of one name whose values no single axis has."""
+    """Several axes of one name, for example a range and a list of values."""
 
     axes: tuple[Axis, ...]
 
@@ -146,14 +146,14 @@ class _Either:
 
 @dataclasses.dataclass(frozen=True)
 class Space(Sequence[Setting]):
-    """Settings in order, and the axes that they come from.
+    """Settings in order, and their axes.
 
-    `a + b` tries those of both; `a * b` combines each of `a` with each of `b`, those of `b` running
-    faster.
+    `a + b` has the settings of both; `a * b` combines each of `a` with each of `b`, where those of
+    `b` run faster.
 
     Args:
-      settings: what is tried.
-      axes: by name, for Optuna; `grid`, `zip_`, `random` and `one_at_a_time` know them.
+      settings: dictionaries.
+      axes: by name, for Optuna; `grid`, `zip_`, `random` and `one_at_a_time` set them.
 
     Raises:
       ValueError: in `a * b`, both have a key.
@@ -190,7 +190,7 @@ class Space(Sequence[Setting]):
         return {*self.axes, *(key for setting in self.settings for key in setting)}
 
     def draw(self, rng: np.random.Generator) -> Setting:
-        """One value from each axis, at random."""
+        """A setting with a random value from each axis."""
         return {name: axis.draw(rng) for name, axis in self.axes.items()}
 
     def suggest(self, trial: Trial) -> Setting:
@@ -229,10 +229,10 @@ def zip_(**axes: Iterable[Any]) -> Space:
 
 
 def random(count: int, /, *, seed: int = 0, **axes: Iterable[Any] | uniform | integers) -> Space:
-    """Settings drawn independently from the axes: the same ones for the same seed.
+    """Settings drawn independently from the axes; equal seeds give equal settings.
 
     Args:
-      count: of settings; more of them begin with the same ones.
+      count: of settings; a larger count starts with the same settings.
       seed: not negative.
       axes: values or ranges, by name.
 
@@ -249,12 +249,12 @@ def random(count: int, /, *, seed: int = 0, **axes: Iterable[Any] | uniform | in
 
 
 def one_at_a_time(name: str, parts: Iterable[str], values: Iterable[Any]) -> Space:
-    """Settings `{name: {part: value}}` that change one part each: of a network, one layer.
+    """Settings `{name: {part: value}}` that change one part each, for example a layer.
 
     Args:
       name: of the axis.
-      parts: each with every value before the next one.
-      values: to give them.
+      parts: in order; each gets every value before the next one.
+      values: in order.
 
     Raises:
       ValueError: there are no parts or no values.
@@ -284,14 +284,14 @@ def _axis(function: str, name: str, axis: Any) -> uniform | integers | _Choice:
 
 
 def _united(first: Mapping[str, Axis], second: Mapping[str, Axis]) -> dict[str, Axis]:
-    """The axes of two spaces; an axis of both has the values of both."""
+    """The axes of two spaces; an axis in both unites the values."""
     both = {name: _union(first[name], second[name]) for name in set(first) & set(second)}
     return {**first, **second, **both}
 
 
 def _union(first: Axis, second: Axis) -> Axis:
     if isinstance(first, _Choice) and isinstance(second, _Choice):
-        # By their text: arrays do not compare to one bool, and 1 is not True.
+        # By text, as arrays do not compare to one bool, and 1 is not True.
         known = {digest.canonical(v): v for v in (*first.values, *second.values)}
         return _Choice(tuple(known.values()))
     return first if first == second else _Either((first, second))

@@ -1,4 +1,4 @@
-"""Sweep: settings, a data set and metrics, run so that nothing is compiled or computed twice."""
+"""Sweep: settings, a data set and metrics; nothing is compiled or computed twice."""
 
 from __future__ import annotations
 
@@ -31,41 +31,41 @@ from tosajax.sweep.store import Store, fault_of
 from tosajax.sweep.subject import Variant
 
 _BATCH = 1024  # examples, at most
-_BATCH_BYTES = 2**28  # of tensors that are alive, on an accelerator those of a chunk
-_CACHE_BYTES = 2**24  # likewise, on a CPU
+_BATCH_BYTES = 2**28  # of tensors alive at a time on an accelerator, for all settings of a chunk
+_CACHE_BYTES = 2**24  # of tensors alive at a time on a CPU
 _CHUNK_BYTES = 2**28  # of arrays of settings
-_DRAWS = 4  # settings that show what the axes change
-_SECONDS = 5.0  # of work that a crash may cost, about
+_DRAWS = 4  # random settings, to find the arrays that axes change
+_SECONDS = 5.0  # of work, about, that a crash may lose
 
 
 class Sweep:
     """Evaluates settings of a model on a data set.
 
     Args:
-      model: a Graph; a QModel and its parameters, as a pair; a function (setting, *inputs) ->
-        outputs; or what `of_graph`, `of_model` and `of_function` make, with their options.
+      model: a Graph; a pair of a QModel and its parameters; a function (setting, *inputs) ->
+        outputs; or a result of `of_graph`, `of_model` or `of_function`, for their options.
       data: see `Data`.
       metrics: names ("accuracy", "top_5", "agreement", "sqnr", "cosine", "mean_lsb", "max_lsb") or
         `Metric`s.
       configs: settings: a Space, or dictionaries.
       strategy: "loop", "map", "vmap", "sharded"; by default "sharded" for several devices, else
         "loop" on CPU and "vmap" on accelerators.
-      store: a file that keeps rows: what is finished is not run again. None keeps none.
-      devices: for "sharded"; all by default, of all processes where there are several. Or a
-        `jax.sharding.Mesh` of them with the axes "settings" and "data".
+      store: a file that keeps rows, so that finished settings do not run again; None keeps none.
+      devices: for "sharded"; by default all, of all processes; or a `jax.sharding.Mesh` of devices
+        with the axes "settings" and "data".
       reference: outputs to compare with: "float", those of the model's float graph; a function of
-        inputs as the data set has them; or arrays, all examples on the first axis.
+        the data set's inputs; or arrays, all examples on the first axis.
       batch: examples at a time.
       chunk: settings at a time.
       input_quant: of a Graph; see `of_graph`.
       output_quant: of a Graph; see `of_graph`.
-      allow_nan: take NaN in the data and in arrays of `reference` as it is; see `Data`.
+      allow_nan: accept NaN in the data and in arrays of `reference`; see `Data`.
 
     Raises:
       FormatError: the store is damaged, or another file.
       TypeError: the model is of another type, or labels of classes are not integers.
-      ValueError: there is no such metric or strategy, or a metric lacks labels or a reference; a
-        setting has a name or a value of no use to any data; or the data have NaN.
+      ValueError: a metric or the strategy is not known; a metric lacks labels or a reference; a
+        name or value of a setting is not possible; or the data have NaN.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Sweep:
         self._trials: dict[tuple[Variant, tuple[str, ...]], dict[str, str]] = {}
 
     def plan(self) -> Plan:
-        """What `run` will do: nothing is compiled for it."""
+        """The work of `run`, found without compiling."""
         known = self._settings()
         finished = self.store.read()
         left = [k for k in known if k.key not in finished and k.error is None]
@@ -137,21 +137,21 @@ class Sweep:
         ray: bool | str = False,
         workers: int | None = None,
     ) -> Results:
-        """Evaluates what the store has no row of.
+        """Evaluates the settings that the store has no row of.
 
-        Rows are stored every few seconds. A setting that fails is a row with an error. An
-        interrupt leaves a store from which the next run goes on.
+        Rows are stored every few seconds. A setting that fails is a row with an error. After an
+        interrupt, the next run continues with the store.
 
         Args:
-          progress: show a bar, with the rate and the time that is left, on a terminal.
+          progress: show a bar, with the rate and the time left, on a terminal.
           retry_errors: run settings again that failed before.
-          ray: farm settings out through Ray: True on this machine, or the address of a cluster.
+          ray: share settings out through Ray: True on this machine, or the address of a cluster.
             Workers get copies of the model and the data.
-          workers: of Ray; one for each CPU by default.
+          workers: of Ray; by default one for each CPU.
 
         Raises:
           ImportError: Ray is not installed.
-          ValueError: the data do not fit the model, or come from an iterator and the settings
+          ValueError: the data do not fit the model, or come from an iterator while the settings
             take several passes.
         """
         known = self._settings()
@@ -168,18 +168,18 @@ class Sweep:
         return self._results(known, rows)
 
     def rows(self) -> Results:
-        """What the store has so far."""
+        """The rows in the store so far."""
         known = self._settings()
         rows = self.store.read()
         return self._results([k for k in known if k.key in rows], rows)
 
     def evaluate(self, setting: Setting) -> Row:
-        """The row of one setting, from the store where it has one.
+        """The row of one setting, from the store if it is there.
 
-        Programs are kept: settings that differ in arrays do not compile again.
+        Settings that differ in arrays alone share a program.
 
         Raises:
-          ValueError: the setting is of no use.
+          ValueError: the setting fails.
         """
         known = self._known(setting)
         if known.error is not None:
@@ -195,12 +195,12 @@ class Sweep:
         return row
 
     def objective(self, trial: Trial) -> float | tuple[float, ...]:
-        """For Optuna: takes a value from each axis of `configs`, and returns the metrics.
+        """The objective for Optuna: evaluates a value from each axis of `configs`.
 
             study.optimize(sweep.objective, n_trials=100)
 
         Returns:
-          The metric, or all of them where there are several.
+          The metric; a tuple of several.
 
         Raises:
           ValueError: `configs` has no axes, or the setting fails.
@@ -218,7 +218,7 @@ class Sweep:
 
     @property
     def compilations(self) -> int:
-        """How many programs have been compiled."""
+        """The number of programs compiled so far."""
         return self._runner.compilations
 
     @functools.cached_property
@@ -228,7 +228,7 @@ class Sweep:
             self._batch_size(), self.mesh,
         )  # fmt: skip
 
-    # What is known before anything runs.
+    # Before anything runs.
 
     def _settings(self) -> list[Known]:
         if self._prepared is None:
@@ -239,7 +239,7 @@ class Sweep:
         text = digest.canonical(setting)
         try:
             prepared = self.subject.prepare(setting)
-        except Exception as error:  # whatever it is, it is this setting's
+        except Exception as error:  # the setting's own: its row has it
             return Known(setting, (), (), (), self._key(text, "", ""), told(error))
         names = tuple(sorted(prepared.arrays))
         names = self._names.setdefault(names, names)
@@ -249,12 +249,12 @@ class Sweep:
         return Known(setting, prepared.variant, names, digests, key)
 
     def _digest(self, array: Any) -> str:
-        """Of the model's own constants, which many settings share, found once."""
+        """The digest of an array; found once for constants of the model, which settings share."""
         if not isinstance(array, np.ndarray) or array.flags.writeable:
             return sys.intern(digest.of_arrays(array))
         known = self._digests.get(id(array))
         if known is None or known[0]() is not array:
-            # Arrays of a setting are not to outlive it, nor their digests them.
+            # Weak: arrays do not outlive their setting, and digests not their array.
             gone = functools.partial(self._forget, id(array))
             known = weakref.ref(array, gone), sys.intern(digest.of_arrays(array))
             self._digests[id(array)] = known
@@ -281,7 +281,7 @@ class Sweep:
             measures.check_kind_of_labels(self.metrics, labels)
 
     def _varying_bytes(self, group: Sequence[Known]) -> int:
-        """Of the arrays of a setting that the others do not share."""
+        """The bytes of arrays of a setting that the others do not share."""
         fixed, arrays = _fixed(group), self.subject.prepare(group[0].setting).arrays
         own = [array for name, array in arrays.items() if name not in fixed]
         return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(own))
@@ -294,13 +294,13 @@ class Sweep:
             size = _BATCH_BYTES if jax.default_backend() != "cpu" else _CACHE_BYTES * shards
             limit = max(1, min(_BATCH, size // each))
             if self.data.count is not None:
-                # Batches of one size, with little filling.
+                # Equal batches, with little filling.
                 limit = -(-self.data.count // -(-self.data.count // limit))
         return -(-limit // shards) * shards
 
     @property
     def mesh(self) -> Mesh | None:
-        """Of the strategy "sharded"."""
+        """The mesh of the strategy "sharded"."""
         if self.strategy != "sharded":
             return None
         return self._mesh or mesh_of(self.devices, len(self.configs))
@@ -317,7 +317,7 @@ class Sweep:
     # Evaluation.
 
     def _finished(self, known: Sequence[Known], retry_errors: bool) -> dict[str, Row]:
-        """The rows of the store that count, the same ones in every process."""
+        """The rows of finished settings, the same in every process."""
         rows = self.store.read()
         if retry_errors:
             rows = {key: row for key, row in rows.items() if not row["error"]}
@@ -346,7 +346,7 @@ class Sweep:
             yield from farm.evaluated(connected, self._runner, jobs, workers, bar.step)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy is made anew, without devices, store and programs."""
+        """A copy is made of the arguments, without devices and store."""
         check_copied(self.strategy, self.data)
         arguments = self.subject, self.data, self.metrics, self.configs, self.strategy
         options = {
@@ -374,12 +374,12 @@ class Sweep:
             yield self._runner.rows(part, fixed, most)
             start += len(part)
             if self.strategy == "loop":
-                # A chunk is what a crash costs.
+                # A crash loses one chunk.
                 each = (time.monotonic() - began) / len(part)
                 size = max(1, min(most, 4 * size, int(_SECONDS / max(each, 1e-9))))
 
     def _fixed_for_trials(self, known: Known) -> dict[str, str]:
-        """What no setting of its group has changed so far, nor is likely to."""
+        """The digests of arrays that no setting of the group has changed so far."""
         group = known.variant, known.names
         if group not in self._trials:
             rng = np.random.default_rng(0)
@@ -424,7 +424,7 @@ class Sweep:
 
 
 def _groups(known: Iterable[Known]) -> list[list[Known]]:
-    """Settings of one variant, whose arrays have the same names, together."""
+    """Groups of settings with one variant and one set of names of arrays."""
     groups: dict[Any, list[Known]] = {}
     for k in known:
         groups.setdefault((k.variant, k.names), []).append(k)
@@ -440,7 +440,7 @@ def _fixed(group: Sequence[Known]) -> dict[str, str]:
 
 
 def _agreed(known: Sequence[Known], rows: dict[str, Row]) -> dict[str, Row]:
-    """The rows that the first process has: all processes run the same settings."""
+    """The rows that the first process has, so that all processes run the same settings."""
     from jax.experimental import multihost_utils
 
     mine = np.asarray([k.key in rows for k in known])
