@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import gc
 import json
@@ -498,7 +499,7 @@ def test_wrong_arguments(quantized, integer_graph, digits):
     with pytest.raises(ValueError, match="no labels"):
         Sweep(linear, POINTS)
     with pytest.raises(TypeError, match="model is int"):
-        Sweep(3, POINTS, ["accuracy"])
+        Sweep(3, POINTS, ["accuracy"])  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="of a Graph"):
         Sweep((model, params), examples, input_quant=(1, 0))
     with pytest.raises(ValueError, match="input_quant has 2 scales"):
@@ -669,3 +670,19 @@ def test_sweeps_can_be_copied(quantized):
     swept = Sweep((model, params), examples, ["sqnr"], grid(weight_bits=[4, 8]), reference="float")
     expected = swept.run()
     assert pickle.loads(pickle.dumps(swept)).run() == expected
+
+
+def test_a_copy_is_made_of_the_arguments():
+    """Of a sweep, and of what runs for it: without programs, and without the store."""
+    points = np.linspace(0, 1, 12, dtype=np.float32).reshape(6, 2)
+    settings = grid(step=[0.25, 0.5])
+    rounded = sweep.of_function(lambda setting, x: jnp.round(x / setting["step"]) * setting["step"])
+    swept = Sweep(rounded, points, ["max_lsb"], settings, reference=points, batch=4)
+    expected = swept.run()
+    again = copy.copy(swept)
+    assert again.compilations == 0
+    assert again.run() == expected
+    assert copy.copy(swept._runner).compilations == 0
+    once = Sweep(rounded, iter([points]), ["max_lsb"], settings, reference=points, store=None)
+    with pytest.raises(TypeError, match="of an iterator, cannot be copied"):
+        copy.copy(once)

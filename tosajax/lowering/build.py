@@ -33,16 +33,16 @@ def lower(
     """Turns a graph into `fn(params, *inputs) -> outputs`.
 
     A graph with variables becomes `fn(params, state, *inputs) -> (state, outputs)`: the state is
-    a dictionary of `Variable` by name, first `tosajax.initial_state(graph)`. It may hold variables
-    of other graphs too, and these come back as they are.
+    a dictionary of `Variable` by name, at first `tosajax.initial_state(graph)`. Variables of other
+    graphs in it come back unchanged.
 
     Args:
       graph: legal, every dimension known.
       custom_ops: for each (domain_name, operator_name) of a CUSTOM node, a function of its inputs
         that takes the keyword `implementation_attrs` and returns one array or a tuple of them.
-      report_unpredictable: also return, last, a flag for each node and each REQUIRE rule it may
-        break as it runs: {("ADD 'sum'", "add.r1"): bool scalar}. Where one is true, the
-        specification says nothing of the outputs.
+      report_unpredictable: also return, as the last result, a flag for each node and each REQUIRE
+        rule that it may break as it runs: {("ADD 'sum'", "add.r1"): bool scalar}. Where one is
+        true, the specification leaves the outputs open.
 
     Returns:
       fn: pure and traceable: jit, vmap and differentiate it. Inputs and outputs stand in the
@@ -52,10 +52,10 @@ def lower(
 
     Raises:
       TosaError: the graph is illegal.
-      UnsupportedError: a CUSTOM is not in custom_ops, or what a variable holds is undefined; when
-        fn runs, also where control flow is nested too deeply for Python's recursion limit.
+      UnsupportedError: a CUSTOM is not in custom_ops, or the value of a variable is undefined; when
+        fn runs, control flow is nested too deeply for Python's recursion limit.
     """
-    validate(graph).raise_errors()  # which also refuses what is not a Graph
+    validate(graph).raise_errors()  # also of a type that is not a Graph
     program, params = build(graph, custom_ops=custom_ops, report_unpredictable=report_unpredictable)
 
     def fn(params: Params, state: State, *inputs: jax.Array) -> tuple[Any, ...]:
@@ -79,11 +79,13 @@ def build(
     kernels: Any = ops,
     traced: Traced | None = None,
 ) -> tuple[GraphFunction, Params]:
-    """What `lower` does with a graph that is known to be legal, in one form for all.
+    """The function of a legal graph, with state and flags whether the graph has any or not.
 
     Args:
-      graph: as for `lower`; so are custom_ops and report_unpredictable.
-      prepare: for a program that is compiled once, with `compiled.compiler_options`, and not
+      graph: legal, every dimension known.
+      custom_ops: see `lower`.
+      report_unpredictable: see `lower`.
+      prepare: the program is compiled once, with `compiled.compiler_options`, and is not
         differentiated. Operators take constant weights, zero points and shifts from the graph,
         not from the parameters, so that they can prepare them; and bfloat16 moves by its bits.
       platform: the only one that the program is for, if that is known.
@@ -115,13 +117,13 @@ def build(
 
 
 def scope_name(node: Node) -> str:
-    """What XLA's programs and profiles call the steps of a node."""
+    """The name of a node's steps in XLA's programs and profiles."""
     text = node.title.encode("ascii", "backslashreplace").decode()
     return text if len(text) <= 200 else f"{text[:100]}...{text[-97:]}"
 
 
 def to_device(values: np.ndarray, dtype: DType) -> jax.Array:
-    """Values in their storage as a JAX array of its own, int48 without narrowing."""
+    """Values in their storage type as a JAX array with memory of its own; int48 is not narrowed."""
     # jnp.asarray compiles a program for each shape. A JAX array may share memory with the NumPy
     # array that it is put from, hence the copy.
     return _x64.from_numpy(values) if dtype is DType.INT48 else jax.device_put(np.array(values))
@@ -156,7 +158,7 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
 
 
 def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
-    """Adds a graph's constants to the parameters; their keys by tensor name."""
+    """Adds a graph's constants to the parameters, and returns their keys by tensor name."""
     keys: dict[str, str] = {}
     for node in graph.nodes:
         for name in node.outputs if node.op == "CONST" else ():
@@ -172,11 +174,11 @@ def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
 def _fenced(
     step: Step, node: Node, tensors: Mapping[str, Tensor], readers: Mapping[str, int]
 ) -> Step:
-    """Has some outputs computed once, by themselves.
+    """Puts a barrier behind some outputs.
 
-    A tensor that several nodes read is fenced, or XLA would compute it again for each of them,
-    with all that it comes from. A float tensor is, so that each operator rounds its own result:
-    XLA would fuse a product into the sum that follows, differently for different batches.
+    Without one, XLA computes a tensor again, with all that it comes from, for each node that reads
+    it; and it fuses a float product into the sum that follows, which then rounds differently from
+    batch to batch.
     """
     fenced = [n for n in node.outputs if readers[n] > 1 or tensors[n].dtype.is_float]
     scope = scope_name(node)

@@ -1,4 +1,4 @@
-"""Steps of COND_IF and WHILE_LOOP: graphs pass on the state and the flags beside their tensors."""
+"""Steps of COND_IF and WHILE_LOOP, which pass state and flags through their graphs."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def while_loop_step(node: Node, blocks: Mapping[str, GraphFunction], context: Co
         inputs = tuple(run.read(node.inputs))
         nothing = flag_names.lowered((cond_graph, body_graph), run.state, *inputs)
 
-        # cond_graph may write variables and break rules like any other, so it runs where its
-        # effects can be passed on: before the loop, and at the end of each turn.
+        # cond_graph may write variables and break rules, so it runs where state and flags pass
+        # on: before the loop, and at the end of each turn.
         def judge(state: State, flags: Flags, values: tuple[jax.Array, ...]):
             state, found, (condition,) = cond_graph(state, *values)
             return condition, state, _either(flags, found), values
@@ -65,13 +65,13 @@ def while_loop_step(node: Node, blocks: Mapping[str, GraphFunction], context: Co
 
 
 class FlagNames:
-    """The flags that the graphs of a node may raise, found as the node runs for the first time."""
+    """The flags that the graphs of a node may raise, found when the node first runs."""
 
     def __init__(self, context: Context) -> None:
         self._names: set[tuple[str, str]] | None = None if context.report_unpredictable else set()
 
     def lowered(self, graphs: Sequence[Callable[..., Any]], *args: Any) -> Flags:
-        """All of them, none raised."""
+        """All flags, none raised."""
         if self._names is None:
             self._names = {name for graph in graphs for name in jax.eval_shape(graph, *args)[1]}
         return {name: jnp.asarray(False) for name in self._names}

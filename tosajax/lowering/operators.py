@@ -57,8 +57,8 @@ def operator_step(node: Node, tensors: Mapping[str, Tensor], context: Context) -
 def _by_bits(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """Moves bfloat16 as integers.
 
-    An element that XLA:CPU reads once and writes more than once is in a register meanwhile, and
-    x86 instructions for bfloat16 make zero of a subnormal there, in some shapes and not in others.
+    XLA:CPU holds an element that it writes more than once in a register, where in some shapes x86
+    instructions for bfloat16 turn a subnormal into zero.
     """
 
     def to_bits(x: jax.Array) -> jax.Array:
@@ -68,7 +68,7 @@ def _by_bits(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
         bits = kernel(*jax.tree.map(to_bits, inputs))
         if bits.dtype != jnp.uint16:
             return bits
-        # Without the barrier XLA would write bfloat16 in the loop that moves.
+        # Without the barrier XLA writes bfloat16 in the loop that moves.
         return lax.bitcast_convert_type(lax.optimization_barrier(bits), jnp.bfloat16)
 
     return move
@@ -87,7 +87,7 @@ def _is_constant(tensors: Mapping[str, Tensor], name: str | tuple[str, ...]) -> 
 def _with_fixed(
     kernel: Callable[..., Any], fixed: Mapping[int, Any], static: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Fixes attributes, and some of the positional arguments, by position."""
+    """The kernel with fixed attributes, and some fixed operands by their position."""
     if not fixed:
         return functools.partial(kernel, **static)
 

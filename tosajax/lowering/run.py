@@ -1,4 +1,4 @@
-"""A graph as it runs, and what making a step of any node may need."""
+"""A graph as it runs, and the context in which the steps of its nodes are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tosajax.lowering.variables import State
 Params = dict[str, jax.Array]
 Flags = dict[tuple[str, str], jax.Array]
 CustomOps = Mapping[tuple[str, str], Callable[..., Any]]
-# For the output of a node, its attributes that come with the parameters, and their keys.
+# By output of a node, its traced attributes, each with its key in the parameters.
 Traced = Mapping[str, Mapping[str, str]]
 # Given the name and the value of an input or of a node's output, what is read in its place.
 Amend = Callable[[str, Any], Any]
@@ -23,7 +23,7 @@ GraphFunction = Callable[..., tuple[State, Flags, tuple[jax.Array, ...]]]
 
 
 class Context(NamedTuple):
-    """What making a step of any node may need, and the parameters found so far."""
+    """The options of lowering, and the parameters found so far."""
 
     custom_ops: CustomOps
     report_unpredictable: bool
@@ -36,7 +36,7 @@ class Context(NamedTuple):
 
 @dataclasses.dataclass
 class Run:
-    """One graph as it runs: its tensors, and what it passes on to the next."""
+    """One graph as it runs: its tensors, and the state and flags that it passes on."""
 
     params: Params
     state: State

@@ -1,4 +1,4 @@
-"""The values of a program's variables, which live on from call to call."""
+"""The values of a program's variables, from call to call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tosajax.graph import Graph, Tensor, declared_variables
 
 
 class Variable(NamedTuple):
-    """One variable: its value, and whether it has been given one (else it is zeros)."""
+    """One variable: its value, and whether it has one; before, the value is zeros."""
 
     value: jax.Array
     written: jax.Array

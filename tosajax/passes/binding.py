@@ -1,7 +1,7 @@
 """Binding: gives every -1 dimension of a graph its size.
 
-Converters leave the batch open: -1 in the shapes of tensors, and hidden in the constant shapes
-that RESHAPE and SLICE read. Known input shapes settle all of them, node by node.
+Converters leave the batch open: -1 in the shapes of tensors, and in the constant shapes that
+RESHAPE and SLICE read. Input shapes give all sizes, node by node.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def bind(
     """Returns the graph with every dimension known.
 
     Args:
-      graph: any graph; one without -1 comes back unchanged.
+      graph: with dimensions of -1; any other comes back unchanged.
       batch: size of each input's first dimension where that is -1.
-      shapes: whole shapes of inputs, by name, where more than the batch is open.
+      shapes: whole shapes of inputs, by name, where other dimensions are open.
 
     Raises:
       ValueError: an input's shape stays open, or contradicts the graph.
@@ -58,7 +58,7 @@ def bind_formed(
 def _bound(
     graph: Graph, inputs: Sequence[Tensor], variables: Mapping[str, tuple[Tensor, ...]]
 ) -> Graph:
-    """The graph with these inputs, and the dimensions that follow from them."""
+    """The graph with these inputs and the sizes that follow from them."""
     tensors = dict(graph.tensors) | {tensor.name: tensor for tensor in inputs}
     nodes: list[Node] = []
     subgraphs: dict[str, Graph] = {}
@@ -82,7 +82,7 @@ def _with_bound_graphs(
     subgraphs: dict[str, Graph],
     variables: Mapping[str, tuple[Tensor, ...]],
 ) -> Node:
-    """Gives a node subgraphs for the sizes of its inputs, which may differ between nodes."""
+    """Gives a node subgraphs bound to the sizes of its own inputs."""
     operator = spec.OPERATORS[node.op]
     attributes = dict(node.attributes)
     for argument in operator.attributes:
@@ -115,7 +115,7 @@ def _bound_input(tensor: Tensor, batch: int | None, shapes: Mapping[str, Sequenc
 
 
 def _bound_node(node: Node, tensors: dict[str, Tensor], around: Surroundings) -> list[Node]:
-    """The node, after a constant of its own if it needs one; its outputs get their shapes."""
+    """The node, after a constant shape of its own if it needs one; sizes its outputs."""
     nodes = _settled(node, tensors)
     for tensor in _output_tensors(nodes[-1], tensors, around):
         tensors[tensor.name] = tensor
@@ -123,9 +123,9 @@ def _bound_node(node: Node, tensors: dict[str, Tensor], around: Surroundings) ->
 
 
 def _settled(node: Node, tensors: dict[str, Tensor]) -> list[Node]:
-    """Replaces a constant shape with -1 in it by one that has the size this node needs.
+    """Replaces a constant shape with -1 by one of known sizes.
 
-    Several nodes may read one constant and need different sizes, so each gets its own.
+    Nodes that share a constant may need different sizes, so each gets its own.
     """
     if node.op not in ("RESHAPE", "SLICE"):
         return [node]
@@ -171,7 +171,7 @@ def _output_tensors(
 
 
 def _filled(node: Node, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Puts sizes where the tensor has none; what the file states stays, and is validated."""
+    """Puts sizes where the tensor has none; stated sizes stay, and validation checks them."""
     declared = tensor.shape if tensor.shape is not None else (DYNAMIC,) * len(shape)
     if len(declared) != len(shape):
         raise _cannot(node, f"{tensor.name!r} is {tensor}, its inputs make it {shape}")

@@ -1,4 +1,4 @@
-"""What a graph computes from constants alone, computed once; and nodes that nothing reads, gone."""
+"""Folding: nodes of constants become constants, and nodes that nothing reads go."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LARGE = 2**16  # elements
 
 
 def fold(graph: Graph, *, keep_required: bool = False) -> Graph:
-    """The graph with less to do, and the same results to the last bit.
+    """The graph with fewer nodes, and the same results to the last bit.
 
     Args:
       graph: legal, every dimension known.
-      keep_required: leave nodes that have rules on values (REQUIRE) as they are, for their flags.
+      keep_required: keep nodes with rules on values (REQUIRE), for their flags.
     """
     nodes, folded, known = [], [], set()
     for node in graph.ordered_nodes():
@@ -61,7 +61,7 @@ def _is_kept(node: Node, keep_required: bool) -> bool:
 
 
 def _is_exact(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether the node has the same bits run by itself, outside a compiled graph."""
+    """Whether the node gives the same bits outside a compiled graph."""
     types = {tensors[name].dtype for name in (*node.inputs, *node.outputs)}
     if spec.OPERATORS[node.op].moves:
         return DType.BF16 not in types
@@ -69,7 +69,7 @@ def _is_exact(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _grows(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether the results are large and larger than the operands: the program makes them anew."""
+    """Whether the results are large and larger than the operands: the program computes them."""
     before, after = (
         sum(math.prod(tensors[name].shape or ()) for name in names)
         for names in (node.inputs, node.outputs)
@@ -80,7 +80,7 @@ def _grows(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 def _values(
     nodes: Sequence[Node], read: Container[str], tensors: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The tensors that nodes make of constants, of those that are read, with their values."""
+    """The tensors that nodes make of constants, with their values, as far as they are read."""
     made = dict.fromkeys(name for node in nodes for name in node.outputs)
     outputs = tuple(name for name in made if name in read)
     if not outputs:
@@ -92,7 +92,7 @@ def _values(
     ]
     needed = {name: tensors[name] for name in (*given, *made)}
     program, params = build(Graph((), outputs, needed, (*constants, *nodes)))
-    # One program for all: by itself, each operation would be compiled.
+    # One program for all: run singly, each operation compiles.
     _, _, values = jax.jit(program)(params, {})
     return {
         name: dataclasses.replace(tensors[name], values=np.asarray(y))

@@ -1,8 +1,8 @@
-"""Whether a graph of open batch treats its examples alike, each by itself.
+"""Graphs of open batch as graphs of one example.
 
-A converter leaves the batch open, and every operator of a usual network keeps it as the first
-dimension. Where that can be shown, node by node, the graph is the graph of one example run for
-each, so that examples can run in micro-batches and on several devices.
+A converter leaves the batch open, and in a usual network every operator keeps it as the first
+dimension. Where each node provably does, the graph computes each example by itself, so that
+examples can run in micro-batches and on several devices.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from tosajax.spec import Kind
 
 
 def one_example(graph: Graph) -> Graph | None:
-    """The graph of one example, where a batch of them is known to be computed one by one.
+    """The graph of one example, if examples of a batch do not depend on each other.
 
     Args:
-      graph: has passed `check_form`; every input has an open first dimension, or none that could
-        be taken for one.
+      graph: has passed `check_form`.
 
     Returns:
       The graph bound to a batch of 1, or None where examples may depend on each other.
@@ -61,7 +60,7 @@ def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
     others = [graph.tensors[name] for name in node.inputs if name not in own]
     if node.op == "RESCALE":
         return len(call.output.shape) > 1 or not call.per_channel
-    if node.op in ("TABLE", "MUL"):  # whose last input is not an operand
+    if node.op in ("TABLE", "MUL"):  # the last input is not an operand
         return node.inputs[-1] not in own and _broadcasts(others[:-1], call.output)
     if operator.is_elementwise or node.op == "IDENTITY":
         return _broadcasts(others, call.output)
@@ -77,7 +76,7 @@ def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
         case "PAD":
             return tuple(call.padding[:2]) == (0, 0)
         case "RESHAPE":
-            return True  # examples come first, before and after
+            return True  # examples are the first dimension of input and output
         case "SLICE":
             return call.size[0] == call.input1.shape[0]
         case "TILE":
@@ -96,6 +95,6 @@ def _batched(node: Node) -> set[str]:
 
 
 def _broadcasts(others: Sequence[Tensor], output: Tensor) -> bool:
-    """Whether each example reads the same of the other operands."""
+    """Whether the other operands are the same for each example."""
     rank = len(output.shape or ())
     return all(t.shape is not None and (*(1,) * rank, *t.shape)[-rank] == 1 for t in others)

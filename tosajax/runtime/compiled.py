@@ -1,4 +1,4 @@
-"""A program as XLA compiles it: what is constant is an argument, and barriers last on CPU."""
+"""Programs for XLA: constants become arguments, and on CPU barriers last."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from jax.extend import core
 
 from tosajax.runtime.jax_version import check_jax
 
-# What kernels prepare from constants stays in the program up to this size.
+# Bytes. Smaller arrays that kernels prepare from constants stay in the program.
 _SMALL = 64
-# A thread that has it may take it again, as a program may compile another while it is traced.
+# Reentrant, as tracing a program may compile another.
 _CACHE_LOCK = threading.RLock()
 
 
 def trace(
     program: Callable[..., Any], params: Any, *arguments: Any
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """Traces a program, and makes arguments of its parameters and its large constants.
+    """Traces a program; its parameters and large constants become arguments.
 
-    Of constants XLA would compute while it compiles: for seconds, and not always to the same bits
-    (it keeps subnormal floats, and counts leading zeros of a negative number wrongly).
+    XLA computes with constants while it compiles: for seconds, and not always to the same bits (it
+    keeps subnormal floats, and miscounts the leading zeros of negative numbers).
 
     Args:
       program: pure, (params, *arguments).
@@ -36,8 +36,8 @@ def trace(
       *arguments: pytrees of arrays or of `jax.ShapeDtypeStruct`.
 
     Returns:
-      function: (constants, *arguments) -> what `program` returns.
-      constants: its first argument: the parameters that the program reads, and the rest.
+      function: (constants, *arguments) -> the results of `program`.
+      constants: its first argument: the parameters that the program reads, and large constants.
     """
     closed, result = jax.make_jaxpr(program, return_shape=True)(params, *arguments)
     tree, leaves = jax.tree.structure(result), jax.tree.leaves(params)
@@ -66,10 +66,10 @@ def _read_variables(jaxpr: core.Jaxpr) -> set[Any]:
 
 @contextlib.contextmanager
 def persistent_cache(folder: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Keeps what XLA compiles meanwhile in a folder, and takes it from there the next time.
+    """A context in which a folder keeps the programs that XLA compiles, and supplies them again.
 
-    Sets JAX's own options for as long as it lasts, for all threads; one thread at a time does, so
-    that the options are those of before when the last is done. None changes nothing.
+    The context sets JAX's options for all threads. One thread at a time is in it, so that the last
+    to leave restores the first options. None changes nothing.
     """
     if folder is None:
         yield
@@ -91,14 +91,14 @@ def persistent_cache(folder: str | os.PathLike[str] | None) -> Iterator[None]:
 def _set_cache(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         jax.config.update(name, value)
-    compilation_cache.reset_cache()  # which else keeps to the folder it was first used with
+    compilation_cache.reset_cache()  # or JAX keeps the first folder
 
 
 def compiler_options(platform: str | None) -> dict[str, str] | None:
-    """On CPU, keeps the barriers of `lower` until XLA has decided what to compute once.
+    """Options for XLA. On CPU they keep the barriers of `lower` until XLA has removed twins.
 
-    XLA:CPU compiles a small loop as one function, which may not hold a barrier. It uses half of
-    what registers of 512 bits hold, if not told otherwise; integer loops gain from the whole.
+    XLA:CPU compiles a small loop as one function, which cannot hold a barrier. By default it uses
+    half of a register of 512 bits; integer loops gain from all of it.
 
     Raises:
       UnsupportedError: tosajax is not tested with this version of jax.

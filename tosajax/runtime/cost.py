@@ -1,4 +1,4 @@
-"""What a graph costs to run: multiply-accumulates, bytes, and the route of each heavy operator."""
+"""The cost of a graph: multiply-accumulates, bytes, and the route of each heavy operator."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tosajax.graph.summary import macs_of
 from tosajax.lowering.build import scope_name
 from tosajax.ops.routes.route import find
 
-# In the text of a compiled program: the name of a step, where a computation starts, one that is a
-# fast kernel of XLA:CPU, and a step that may not be.
+# In the text of a compiled program: the name of a step, the head of a computation, a call of a fast
+# kernel of XLA:CPU, and a dot or convolution that may lack one.
 _OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?(\S+) .*\{$")
 _FAST = re.compile(r'calls=%?([\w.\-]+).*"kind":"__ynn_fusion"')
@@ -27,19 +27,19 @@ _LINES, _WIDE = 40, 200  # of a text in a repr
 
 
 class NodeCost(NamedTuple):
-    """One node: what it does and how."""
+    """The cost of one node."""
 
     title: str
     output: str  # type and shape of its first output
     macs: int
-    bytes: int  # of all that it reads and writes
+    bytes: int  # of all tensors that it reads and writes
     route: str = ""  # of a heavy operator
-    reason: str = ""  # why it takes that route
-    warning: str = ""  # where XLA has no fast kernel for it
+    reason: str = ""  # for the route
+    warning: str = ""  # if XLA has no fast kernel for it
 
 
 class Cost(NamedTuple):
-    """One run of a graph; of one example, where examples run side by side."""
+    """The cost of one run of a graph; of one example, where examples run side by side."""
 
     nodes: tuple[NodeCost, ...]
     peak_bytes: int  # of tensors that are alive at a time, constants apart
@@ -92,7 +92,7 @@ class Cost(NamedTuple):
 
 
 class Explanation(str):
-    """A cost as text, which a notebook shows as a table; see `Executable.explain`."""
+    """The text of a cost, which a notebook shows as a table; see `Executable.explain`."""
 
     cost: Cost
 
@@ -118,7 +118,7 @@ def cost(graph: Graph, program: str) -> Cost:
 
     Args:
       graph: its subgraphs count once, however often they run.
-      program: what XLA made of it, for the routes.
+      program: the text of the compiled graph, for the routes.
     """
     routes, slow = _routes(program), _slow_kernels(program)
     nodes = tuple(
@@ -131,7 +131,7 @@ def cost(graph: Graph, program: str) -> Cost:
 
 
 def peak_bytes(graph: Graph) -> int:
-    """The most bytes of tensors that are alive at a time, constants apart; the main graph's."""
+    """The most bytes of tensors of the main graph that are alive at a time, constants apart."""
     nodes = [n for n in graph.ordered_nodes() if n.op not in spec.CONSTANT_OPERATORS]
     left = Counter(name for node in nodes for name in set(node.inputs))
     left.update(graph.outputs)
@@ -174,9 +174,9 @@ def _routes(program: str) -> dict[str, tuple[str, str]]:
 
 
 def _slow_kernels(program: str) -> dict[str, str]:
-    """Each "dot" or "convolution" that XLA:CPU has no fast kernel for, by scope.
+    """Each "dot" or "convolution" without a fast kernel in XLA:CPU, by scope.
 
-    That is any of integers, and of floats a convolution in a loop.
+    These are all of integers, and convolutions of floats inside a loop.
     """
     fast = set(_FAST.findall(program))
     found, inside, in_main = {}, "", False

@@ -14,7 +14,7 @@ from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.runtime.executable import Executable, compile
 from tosajax.runtime.rows import Progress, filled, in_parts, silent
 
-# Types a .npy file may hold the bits of an element type in.
+# NumPy types that hold the bits of an element type in .npy files.
 _SAME_BITS = {
     DType.INT8: (np.uint8,),
     DType.INT16: (np.uint16,),
@@ -30,8 +30,8 @@ class Dataset:
 
     Args:
       arrays: each (count, *shape of one example).
-      stacked: whether an example has the graph's whole input shape, so that the arrays have one
-        axis more than the inputs; otherwise examples lie along the inputs' first dimension.
+      stacked: an example has the graph's whole input shape, so that the arrays have one axis more
+        than the inputs; otherwise examples lie along the inputs' first dimension.
     """
 
     arrays: tuple[np.ndarray, ...]
@@ -41,8 +41,8 @@ class Dataset:
     def of(cls, graph: Graph, arrays: Sequence[np.ndarray]) -> Dataset:
         """Reads arrays as examples: (count, *shape), or (count, *shape[1:]) of a batch of 1 or -1.
 
-        Real numbers for an input of integers become integers where the graph says what those
-        stand for (`Graph.quantization`).
+        Real numbers for an input of integers become integers where `Graph.quantization` has its
+        scale.
 
         Raises:
           TypeError: an element type is wrong.
@@ -77,7 +77,7 @@ class Dataset:
     def run(self, graph: Graph, batch: int, progress: Progress = silent) -> list[np.ndarray]:
         """Runs all examples, `batch` of them in a call.
 
-        A graph with variables takes one after the other, in order, whatever the batch.
+        With variables, examples run one after the other, in order, whatever the batch.
 
         Returns:
           One array for each output, examples on the first axis as in the inputs.
@@ -106,14 +106,14 @@ class Dataset:
         return [y[None] for y in outputs] if whole else outputs
 
     def _result_shape(self, tensor: Tensor, piece: np.ndarray) -> tuple[int, ...]:
-        """Puts back the axis of size 1 that whole examples have."""
+        """The shape of all results; whole examples get their axis of size 1 back."""
         rest = piece.shape[1:]
         extra = self.stacked and len(rest) < len(tensor.shape or ())
         return (self.count, 1, *rest) if extra else (self.count, *rest)
 
 
 def holds(found: np.dtype, dtype: DType) -> bool:
-    """Whether arrays of a NumPy type hold an element type, as it is or by its bits."""
+    """Whether arrays of a NumPy type hold an element type, by value or by bits."""
     return found == dtype.storage or found in _SAME_BITS.get(dtype, ())
 
 

@@ -29,20 +29,20 @@ def differentiable(
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Turns a graph into `fn(params, *inputs) -> outputs`, with integers as QTensors.
 
-    Integers are those that `tosajax.lower` gives, bit for bit. Derivatives are taken by the
-    shadows of parameters and inputs, and by floats.
+    Integers equal those of `tosajax.lower`, bit for bit. Derivatives are with respect to the
+    shadows of parameters and inputs, and to floats.
 
     Args:
       graph: legal, every dimension known. With variables, it becomes
         `fn(params, state, *inputs) -> (state, outputs)`.
-      estimator: what stands for the derivative of rounding and saturation.
+      estimator: replaces the derivative of rounding and saturation.
       overrides: other estimators, by operator ("RESCALE"); CEIL, FLOOR and LOGICAL_LEFT_SHIFT
-        have none but these.
-      safe: derivatives of LOG, POW, RECIPROCAL and RSQRT that are infinite or NaN are 0.
-      max_trip_count: turns of a WHILE_LOOP that reverse mode goes back over, with the memory for
-        so many. Outputs are the same whatever it is; derivatives are NaN where a loop takes more
-        turns. None: loops have a forward mode only.
-      custom_ops: as for `tosajax.lower`; they are given QTensors.
+        have one only here.
+      safe: infinite and NaN derivatives of LOG, POW, RECIPROCAL and RSQRT become 0.
+      max_trip_count: the most turns of a WHILE_LOOP that reverse mode can go back; memory is taken
+        for all of them. Outputs do not depend on it; derivatives are NaN where a loop takes more
+        turns. None: loops have forward mode only.
+      custom_ops: as for `tosajax.lower`; they get QTensors.
 
     Returns:
       fn: pure. Inputs may be arrays or QTensors; outputs of integers are QTensors.
@@ -51,7 +51,7 @@ def differentiable(
     Raises:
       TosaError: the graph is illegal.
       UnsupportedError: as for `tosajax.lower`.
-      ValueError: an override is of no operator that has an estimator.
+      ValueError: the operator of an override takes no estimator.
     """
     validate(graph).raise_errors()
     chosen = kernels(estimator, overrides or {}, safe=safe, max_trip_count=max_trip_count)

@@ -1,4 +1,4 @@
-"""dump: what every tensor of a graph holds, by its name."""
+"""dump: the values of every tensor of a graph, by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tosajax.runtime.dataset import Dataset
 from tosajax.runtime.rows import Progress, in_parts, silent
 from tosajax.runtime.watch import Watch, activations
 
-# NumPy files know no such types: their bits are written.
+# NumPy files have no such types: the bits are written.
 _BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
 
 
@@ -52,7 +52,7 @@ class _Run:
         return (self._data.count, *rest)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        """The tensors of each batch, (examples, *shape)."""
+        """The tensors of each batch, arrays (examples, *shape)."""
         yield from map(self._watch, in_parts(self._data.rows, self._size, self._progress))
 
 
@@ -63,18 +63,19 @@ def dump(
     batch: int = 32,
     progress: Progress = silent,
 ) -> dict[str, np.ndarray]:
-    """Computes the tensors of a graph, each example as if alone.
+    """Computes the tensors of a graph, each example as it would be alone.
 
     Args:
-      graph: with inputs; dimensions other than the batch are known.
-      inputs: examples stacked as for `tosajax run`.
-      tensors: a regular expression that names contain; by default all that depend on the inputs.
+      graph: with inputs; all dimensions but the batch are known.
+      inputs: examples, stacked as for `tosajax run`.
+      tensors: a regular expression that names contain; by default all tensors that depend on the
+        inputs.
       batch: how many examples run at a time.
       progress: wraps the batches, given their number.
 
     Returns:
-      Arrays by name, in the order in which they are computed, in `dtype.storage`; examples on
-      the first axis, as in the inputs.
+      Arrays by name, in the order of computation, in `dtype.storage`; examples on the first axis,
+      as in the inputs.
 
     Raises:
       TosaError: the graph is illegal.
@@ -101,10 +102,10 @@ def dump_npz(
     batch: int = 32,
     progress: Progress = silent,
 ) -> dict[str, tuple[int, ...]]:
-    """Writes what `dump` computes to an .npz file, of which memory holds one batch at a time.
+    """Writes the results of `dump` to an .npz file; memory holds one batch at a time.
 
-    Its arrays have the names of the tensors; bf16 and fp8 are written as the bits of uint16 and
-    uint8. The file appears when it is complete.
+    The arrays have the names of the tensors; bf16 and fp8 are written as bits, in uint16 and uint8.
+    The file appears when it is complete.
 
     Returns:
       Shapes by name.

@@ -47,11 +47,10 @@ class Executable:
     """A compiled graph: `executable(*inputs) -> tuple`, in the order of the graph.
 
     Inputs are NumPy or JAX arrays in `dtype.storage` (int4 in int8, int48 in int64); outputs are
-    JAX arrays. XLA compiles at the first call of each set of input shapes; a graph of open
-    dimensions is also validated then. int48 outputs are
-    int64 arrays: arithmetic on them in `jax.numpy` narrows to int32 unless the user enables x64,
-    so take them to NumPy first. The graph's variables live in `state`, and each call leaves there
-    what it wrote.
+    JAX arrays. XLA compiles at the first call with each set of input shapes; a graph of open
+    dimensions is also validated then. int48 outputs are int64 arrays: `jax.numpy` narrows them to
+    int32 unless the user enables x64, so take them to NumPy first. `state` holds the graph's
+    variables, and each call updates it.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class Executable:
         return (outputs, flags) if self._reports else outputs
 
     def hlo(self) -> str:
-        """The program that XLA made of the graph, as text: what runs, kernel by kernel.
+        """The text of the compiled program, kernel by kernel.
 
         Raises:
           ValueError: the shapes of the inputs are not known.
@@ -144,9 +143,9 @@ class Executable:
         return cost(self.graph, self.hlo())
 
     def explain(self) -> Explanation:
-        """A table of the operators that multiply: how each is computed, why, and warnings.
+        """A table of the operators that multiply: the route of each, the reason, and warnings.
 
-        It is a str; a notebook shows it as a table, and a terminal its first lines.
+        The result is a str; a notebook shows it as a table, and a terminal its first lines.
 
         Raises:
           ValueError: the shapes of the inputs are not known.
@@ -162,17 +161,17 @@ class Executable:
     ) -> None:
         """Writes the executable to a file that `tosajax.load_executable` runs.
 
-        The file holds the program and its constants, and needs neither the graph nor a second
-        tracing; XLA compiles it where it is loaded. Micro-batches are kept, devices are not.
+        The file holds the program and its constants: loading needs no graph and no tracing. XLA
+        compiles the program where it is loaded. The file keeps micro-batches, but no devices.
 
         Args:
-          path: of the file; it appears when it is complete.
-          open_batch: leave open how many examples a call takes. On CPU they run in micro-batches,
+          path: of the file, which appears when it is complete.
+          open_batch: a call takes any number of examples. On CPU they run in micro-batches,
             elsewhere all at once.
-          platforms: where it is to run: "cpu", "cuda", "rocm", "tpu"; by default, this one.
+          platforms: that run it: "cpu", "cuda", "rocm", "tpu"; by default, this one.
 
         Raises:
-          ValueError: the shapes of the inputs are not known, or the examples cannot be left open.
+          ValueError: the shapes of the inputs are not known, or the batch cannot be open.
         """
         check_type("path", path, (str, os.PathLike), "a path")
         if open_batch and (self.examples is None or self._variables):
@@ -222,9 +221,9 @@ class Executable:
         return {name: self.state[name] for name in self._variables}
 
     def _compile(self, inputs: Sequence[jax.Array]) -> tuple[Any, list[jax.Array]]:
-        """A function (constants, state, *inputs) for inputs like these, and its constants.
+        """A function (constants, state, *inputs) for these shapes, and its constants.
 
-        It is jitted, or compiled already where a folder keeps it.
+        The function is jitted; with `cache_dir`, it is compiled.
         """
         shapes = [x.shape for x in inputs]
         key = tuple(shapes), self._placed(inputs)
@@ -237,13 +236,13 @@ class Executable:
             compiled = jax.jit(function, compiler_options=options)
             if self._cache_dir is not None:
                 lowered = compiled.lower(constants, *arguments)
-                with persistent_cache(self._cache_dir):  # nothing runs while others wait
+                with persistent_cache(self._cache_dir):  # holds a lock: only to compile
                     compiled = lowered.compile()
             self._compiled[key] = compiled, constants
         return self._compiled[key]
 
     def _placed(self, inputs: Sequence[jax.Array]) -> tuple[Any, ...]:
-        """Where arrays are, if a program is compiled for that; a jitted one goes where they are."""
+        """The devices of the arrays, which a compiled program depends on; a jitted one adapts."""
         if self._cache_dir is None:
             return ()
         arrays = *inputs, *jax.tree.leaves(self._own_state())
@@ -303,30 +302,30 @@ def compile(*args: Any, **options: Any) -> Executable:
       graph: from `tosajax.load` or a `Builder`.
       target: profiles, extensions and level to check against, also as text
         ("PRO-INT+EXT-INT16@8K"); everything by default.
-      batch: how many examples a call takes. Sets the first dimension of each input where it is
+      batch: how many examples a call takes. Sets the first dimension of each input where that is
         -1. A graph whose dimensions are fixed runs `batch` independent examples in one call:
-        inputs whose first dimension is 1 take `batch` there, others are shared by all examples;
-        outputs are put together on their first dimension where that is 1, else on a new one.
-        Without it, the shapes are the graph's own, and each -1 takes its size from the inputs.
+        inputs whose first dimension is 1 take `batch` there, and all examples share the others;
+        outputs join on their first dimension where that is 1, else on a new one. Without `batch`,
+        the shapes are the graph's own, and each -1 takes its size from the inputs.
       micro_batch: how many examples run at a time, where they do not depend on each other; by
-        default, on CPU, as many as the cache holds. Of float graphs it may change last bits. A call
+        default, on CPU, as many as the cache holds. In float graphs it may change last bits. A call
         runs one micro-batch after another. A program of devices loops over them, but by default
         not over floats: XLA:CPU has no fast convolution of floats inside a loop.
-      devices: share the examples among these, such as `jax.devices()`.
-      state: variables by name, shared with other executables: give them one dictionary, such as
-        the `state` of another. New variables are added to it, and each call updates it. Examples
-        that run side by side have variables of their own, on a new first dimension.
+      devices: share the examples equally, for example `jax.devices()`.
+      state: variables by name. Executables share variables if they get the same dictionary, for
+        example the `state` of another. New variables are added to it, and each call updates it.
+        Examples that run side by side each have their variables, on a new first dimension.
       custom_ops: the functions of CUSTOM nodes; see `tosajax.lower`.
       report_unpredictable: calls also return flags of broken REQUIRE rules; see `tosajax.lower`.
-        Examples that run side by side have flags of their own.
-      cache_dir: a folder where compiled programs are kept from one process to the next.
-      onednn: may call the oneDNN that jaxlib holds, on CPUs where it is exact and faster than XLA's
-        own kernels. Programs that are kept in a folder or saved do not. The environment variable
+        Examples that run side by side each have their flags.
+      cache_dir: a folder that keeps compiled programs from one process to the next.
+      onednn: programs may call the oneDNN of jaxlib, on CPUs where it is exact and faster than
+        XLA's own kernels; programs in `cache_dir` and saved ones do not. The environment variable
         TOSAJAX_ONEDNN=0, read here, turns it off in all programs of a process.
 
     Raises:
       TosaError: the graph is illegal or the target does not support it.
-      UnsupportedError: a CUSTOM is not in custom_ops, or what a variable holds is undefined.
+      UnsupportedError: a CUSTOM is not in custom_ops, or the value of a variable is undefined.
       TypeError: an argument is of another type.
       ValueError: no input can carry the batch, the state does not fit, micro_batch or devices are
         given and examples depend on each other, or TOSAJAX_ONEDNN is neither 0 nor 1.

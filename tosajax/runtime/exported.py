@@ -1,8 +1,8 @@
-"""What the program of a saved executable may hold, and the arrays it has to take and to give.
+"""The check of programs in files: their operations, and the arrays that they take and return.
 
-A program is StableHLO, of which XLA makes native code. Its own operations stay within their arrays;
-a custom call does what the code of its name does with its operands, and may end the process or do
-worse. So the programs that are run are those that hold no more than programs of graphs do.
+A program is StableHLO, of which XLA makes native code. Operations of StableHLO stay within their
+arrays; a custom call runs any code on its operands, and may end the process or do worse. So a
+program runs only if it holds no more than the programs of graphs.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tosajax.runtime.batching import of_a_batch, of_a_call
 from tosajax.runtime.saved_file import Manifest
 
 _DIALECTS = frozenset({"builtin", "func", "stablehlo"})
-# What operations on the host, or on what it sends, may be.
+# Operations on the host, or on its data.
 _OF_THE_HOST = frozenset(f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv"))
-# All that graphs need, of any operator, for any platform: JAX checks open dimensions by it, and
-# takes it out before XLA sees the program.
+# The only target in programs of graphs, for any operator and platform: JAX checks open dimensions
+# with it, and removes it before XLA gets the program.
 _TARGETS = frozenset({"shape_assertion"})
 _COMPOSITES = "chlo."  # of one operation, ERF
 
 
 class Layout(NamedTuple):
-    """The types and shapes of what a file holds beside its program."""
+    """The types and shapes of the arrays that a file holds beside its program."""
 
     constants: list[tuple[np.dtype, tuple[int, ...]]]
     state: list[tuple[np.dtype, tuple[int, ...]]]
@@ -45,19 +45,20 @@ class Layout(NamedTuple):
 def check_program(
     exported: jax.export.Exported, manifest: Manifest, allow: Collection[str]
 ) -> Layout:
-    """Checks what a program holds before anything is made of it.
+    """Checks a program before anything else uses it.
 
     Args:
       exported: the program.
       manifest: of its file.
-      allow: targets of custom calls, and operations, that it may hold as well.
+      allow: targets of custom calls, and operations, that the program may also hold.
 
     Returns:
       The layout of its constants and variables.
 
     Raises:
-      FormatError: it is damaged, or not the program of this manifest.
-      UnsupportedError: it holds what is not allowed, or needs another version of jax.
+      FormatError: the program is damaged, or does not fit the manifest.
+      UnsupportedError: the program holds an operation that is not allowed, or needs another version
+        of jax.
     """
     oldest, newest = (
         jax.export.minimum_supported_calling_convention_version,
@@ -78,7 +79,7 @@ def check_program(
                 return _layout(exported, manifest)
     except UnsupportedError:
         raise
-    except Exception as error:  # whatever jax and MLIR make of broken bytes
+    except Exception as error:  # jax and MLIR have no error of their own for broken bytes
         raise FormatError(f"the program is damaged, or another's: {error}") from None
     raise UnsupportedError(
         f"the program holds {', '.join(found)}, which programs of graphs do not; if you trust it, "
@@ -87,7 +88,7 @@ def check_program(
 
 
 def _forbidden(module: ir.Module, allow: Collection[str]) -> list[str]:
-    """The names of what a program may not hold, each once."""
+    """The names of operations that the program may not hold, each once."""
     found: dict[str, None] = {}
 
     def note(operation: ir.Operation) -> ir.WalkResult:
@@ -101,7 +102,7 @@ def _forbidden(module: ir.Module, allow: Collection[str]) -> list[str]:
 
 
 def _forbidden_name(operation: ir.Operation) -> str | None:
-    """What an operation would have to be allowed by; None where any program may hold it."""
+    """The name by which `allow` would admit an operation; None where any program may hold it."""
     name, attributes = operation.name, operation.attributes
     if name == "stablehlo.custom_call":
         target = ir.StringAttr(attributes["call_target_name"]).value
@@ -115,13 +116,13 @@ def _forbidden_name(operation: ir.Operation) -> str | None:
 
 
 def _check_main(module: ir.Module, exported: jax.export.Exported) -> None:
-    """Checks that the program's function takes and gives the arrays that jax will have for it."""
+    """Checks that the main function takes and returns the arrays that jax expects."""
     functions = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in module.body}
     found = ir.FunctionType(ir.TypeAttr(functions["main"].attributes["function_type"]).value)
     kept = exported.module_kept_var_idx
     _expect(list(kept) == sorted(set(kept)), f"it takes the arguments {kept}")
     inputs = [_tensor_type(_described(exported.in_avals[i])) for i in kept]
-    if len(exported.platforms) > 1:  # which of them it runs on comes first
+    if len(exported.platforms) > 1:  # the first input chooses the platform
         inputs.insert(0, _tensor_type((np.dtype(np.int32), ())))
     outputs = [_tensor_type(_described(aval)) for aval in exported.out_avals]
     fits = list(found.inputs) == inputs and list(found.results) == outputs
@@ -135,7 +136,7 @@ def _tensor_type(described: tuple[np.dtype, tuple[int, ...]]) -> ir.Type:
 
 
 def _layout(exported: jax.export.Exported, manifest: Manifest) -> Layout:
-    """What stands beside the program, if it takes and gives what the manifest tells."""
+    """The arrays beside the program, if its arguments and results fit the manifest."""
     batch, leaves = manifest.batch, 2 * len(manifest.variables)
     inputs, outputs = manifest.inputs, manifest.outputs
     others = exported.in_tree.num_leaves - leaves - len(inputs)

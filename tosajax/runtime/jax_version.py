@@ -1,7 +1,7 @@
 """The versions of JAX that tosajax is tested with.
 
-XLA ignores the names of passes that it does not know, so a version that was not tested might
-compute other bits without a word. pyproject.toml holds the same bounds.
+XLA ignores unknown names of passes, so an untested version might silently compute other bits.
+pyproject.toml holds the same bounds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FIRST, BEYOND = "0.10.2", "0.13"
 
 
 def check_jax() -> None:
-    """Looks at the version of JAX before anything is compiled.
+    """Checks the version of JAX before anything is compiled.
 
     Raises:
       UnsupportedError: tosajax is not tested with it.

@@ -42,8 +42,8 @@ def run_op(
 
     y = run_op("CLAMP", [x], {"min_val": 0.0, "max_val": 6.0})
 
-    Works under `jit`, `vmap` and `grad`. What must be a compile-time constant is taken as one
-    where its value is known, and as an input that needs EXT-DYNAMIC where it is traced.
+    Works under `jit`, `vmap` and `grad`. An input that must be a compile-time constant is one where
+    its value is known; where it is traced, it needs EXT-DYNAMIC.
 
     Args:
       op: operator, "CONV2D".
@@ -51,8 +51,7 @@ def run_op(
         for INT4, int64 for INT48); a shape_t input is a list of integers.
       attrs: attributes by the specification's names; `out_type`, a DType, where the inputs leave
         the output type open; a `Graph` for each graph of control flow.
-      target: what to check against, also as text ("PRO-INT@8K"); everything at level 8K by
-        default.
+      target: to check against, also as text ("PRO-INT@8K"); everything at level 8K by default.
       outputs: element type and shape of each output of CUSTOM.
       custom_ops: the function of CUSTOM; see `tosajax.lower`.
 
@@ -62,7 +61,7 @@ def run_op(
     Raises:
       TosaError: the operator is illegal, or the target does not support it.
       TypeError: an input has no element type of TOSA.
-      ValueError: the output type is open, or no operator of the name runs alone.
+      ValueError: the output type is open, or the operator does not run alone.
     """
     check_type("op", op, str, 'the name of an operator, such as "ADD"')
     check_type("inputs", inputs, (list, tuple), "a list of arrays")
@@ -107,10 +106,7 @@ def _output_types(
     attrs: Mapping[str, Any],
     graphs: Mapping[str, Graph],
 ) -> Sequence[DType]:
-    """The output types.
-
-    Where the inputs fit no type row, those of any row: validation then says what is wrong.
-    """
+    """The output types; of any row where the inputs fit none: validation then finds the fault."""
     name = operator.name
     found = possible_output_types(name, tensors, attrs, graphs)
     complete = len(tensors) >= len(operator.inputs)
@@ -121,7 +117,7 @@ def _output_types(
 
 
 def _input(b: Builder, operator: Operator, position: int, value: Any, arrays: list[Any]) -> Tensor:
-    """Declares an input: a constant where it must be one and is known, else one of `arrays`."""
+    """Declares an input: a known constant where it must be one, else one more of `arrays`."""
     argument = _argument(operator, position)
     if argument is not None and argument.form is Form.SHAPE:
         return b.const_shape([index(v) for v in value])
@@ -134,7 +130,7 @@ def _input(b: Builder, operator: Operator, position: int, value: Any, arrays: li
 
 
 def _argument(operator: Operator, position: int) -> Argument | None:
-    """The argument of an input; a tensor list takes all that the others leave."""
+    """The argument of an input; None in a list of tensors, after the first."""
     if position < len(operator.inputs):
         return operator.inputs[position]
     return None

@@ -1,4 +1,4 @@
-"""Executables in files: the traced program and its constants, for XLA to compile where they run."""
+"""Executables in files: a traced program and its constants; XLA compiles where they run."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tosajax.runtime.inputs import accept, zeros
 from tosajax.runtime.program import Program
 from tosajax.runtime.saved_file import Manifest
 
-# What `jax.export` calls the platforms of one backend.
+# The platforms of each backend, as `jax.export` names them.
 _PLATFORMS = {"cpu": {"cpu"}, "gpu": {"cuda", "rocm"}, "tpu": {"tpu"}}
 
 
 class SavedExecutable:
     """An executable that `load_executable` read: `saved(*inputs) -> tuple`.
 
-    Inputs and outputs are those of the `Executable` that was saved; so is `state`, as it was then.
+    Inputs and outputs are those of the saved `Executable`; `state` is as it was when saved.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SavedExecutable:
         self._call = jax.jit(program.call, compiler_options=options)
 
     def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
-        """Runs it; results and errors are those of `Executable`."""
+        """Runs the program; results and errors are those of `Executable`."""
         arrays = accept(self.inputs, [t.shape for t in self.inputs], inputs)
         call = functools.partial(self._call, self._constants)
         batch = self._batch_of(arrays)
@@ -63,7 +63,7 @@ class SavedExecutable:
         return tuple(outputs), dict(zip(self._flags, flags, strict=True))
 
     def _batch_of(self, arrays: Sequence[jax.Array]) -> Batch:
-        """How these inputs share calls; in an open batch, all hold as many examples."""
+        """How these inputs share calls; in an open batch, all hold the same number of examples."""
         if self._batch.examples != DYNAMIC:
             return self._batch
         open_inputs = [
@@ -101,7 +101,7 @@ def write(
     *,
     platforms: Sequence[str] | None,
 ) -> None:
-    """Writes a program to a file, or nothing.
+    """Writes a program to a file, whole or not at all.
 
     Args:
       path: of the file.
@@ -160,26 +160,25 @@ def _to_trace(program: Program, batch: Batch) -> tuple[list[Any], Program]:
 def load_executable(
     path: str | os.PathLike[str], *, allow: Collection[str] = ()
 ) -> SavedExecutable:
-    """Reads what `Executable.save` wrote.
+    """Reads a file that `Executable.save` wrote.
 
-    Load what you trust: XLA makes native code of the program, which runs in this process. What is
-    checked is that a program holds nothing but what graphs are made of, which stays within its
-    arrays: no custom call, by which a file could have any function of this process called with
-    operands that it does not expect, and no operation on the host. A program may still take all
-    time or memory, and give other results than the graph it is said to be of; and neither JAX's
-    reader of programs nor XLA is made to withstand an attack.
+    Load only files that you trust: XLA makes native code of the program, which runs in this
+    process. A check admits only operations that graphs consist of, which stay within their arrays:
+    no operation on the host and no custom call, by which a file could call any function of this
+    process with operands that it does not expect. A program may still take all time or memory, and
+    compute something else than its graph; and neither JAX's reader of programs nor XLA is made to
+    withstand an attack.
 
     Args:
       path: of the file.
-      allow: targets of custom calls that the program may hold, where functions of `custom_ops`
-        brought them, or operations of StableHLO. They do what their owners wrote, so that nothing
-        of the above holds for such a file.
+      allow: targets of custom calls that the program may hold, because functions of `custom_ops`
+        brought them, or operations of StableHLO. The check does not cover their code.
 
     Raises:
-      FormatError: the file is not one, or damaged.
-      UnsupportedError: another version of tosajax or jax wrote it, it is for other platforms, or
-        the program holds what is not allowed.
-      FileNotFoundError: there is no such file.
+      FormatError: the file is not a saved executable, or damaged.
+      UnsupportedError: another version of tosajax or jax wrote the file, it is for other platforms,
+        or the program holds an operation that is not allowed.
+      FileNotFoundError: the file does not exist.
     """
     check_type("path", path, (str, os.PathLike), "a path")
     if isinstance(allow, str) or not all(isinstance(name, str) for name in allow):
@@ -187,7 +186,7 @@ def load_executable(
     manifest, program, data = saved_file.read(path)
     try:
         exported = jax.export.deserialize(bytearray(program))
-    except Exception as error:  # whatever jax makes of broken bytes
+    except Exception as error:  # jax has no error of its own for broken bytes
         raise FormatError(f"{path}: jax cannot read the program: {error}") from None
     here = jax.default_backend()
     if _PLATFORMS.get(here, {here}).isdisjoint(exported.platforms):

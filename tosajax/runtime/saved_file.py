@@ -23,14 +23,14 @@ from tosajax.report import FormatError, UnsupportedError
 from tosajax.runtime.batching import Batch
 
 _KIND, _VERSION = "tosajax executable", 3
-# What a manifest tells of a batch: devices are not saved, and a call runs one micro-batch.
+# The fields of a batch in a manifest: devices are not saved, and a call runs one micro-batch.
 _CALLS = ("carries", "examples", "at_once")
 _MANIFEST, _PROGRAM, _ARRAYS = _MEMBERS = ("manifest.json", "program.bin", "arrays.bin")
-# A member is at most so many times larger than what the file has of it, so that a small file never
-# asks for much memory. Writers leave a member as it is where it could be compressed further.
+# A member is at most this many times larger than its bytes in the file, so that a small file never
+# takes much memory. Writers store a member as it is where it compresses further.
 _MOST = 32
 _ENCRYPTED = 1  # the bit of an archive's flags
-# What reading a broken archive or its manifest raises.
+# Errors of reading a broken archive or manifest.
 _BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
@@ -47,13 +47,13 @@ _BROKEN = (
 
 
 class Manifest(NamedTuple):
-    """What a file tells of its program."""
+    """The description of a program in its file."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     batch: Batch
     variables: tuple[str, ...]
-    flags: tuple[tuple[str, str], ...] | None  # None where callers are not given them
+    flags: tuple[tuple[str, str], ...] | None  # None where callers do not get them
 
 
 def write(
@@ -63,9 +63,9 @@ def write(
 
     Args:
       path: of the file.
-      manifest: for these inputs and outputs every dimension is known, or DYNAMIC.
-      program: as `jax.export` writes it.
-      arrays: the elements of each.
+      manifest: its inputs and outputs have a rank.
+      program: as `jax.export` serializes it.
+      arrays: the bytes of each.
     """
     contents = {_PROGRAM: program, _ARRAYS: b"".join(arrays)}
     fields = {
@@ -90,9 +90,9 @@ def read(path: str | os.PathLike[str]) -> tuple[Manifest, bytes, bytes]:
     """Reads a file: its manifest, program and arrays.
 
     Raises:
-      FormatError: it is not such a file, or damaged.
-      UnsupportedError: another version of tosajax wrote it.
-      OSError: it cannot be read.
+      FormatError: the file is not a saved executable, or damaged.
+      UnsupportedError: another version of tosajax wrote the file.
+      OSError: the file cannot be read.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -129,7 +129,7 @@ def _read(file: IO[bytes], size: int) -> tuple[Manifest, bytes, bytes]:
 
 
 def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, size: int) -> bytes:
-    """The content of a member, if the file holds enough for it."""
+    """The content of a member, unless it is much larger than its bytes in the file."""
     if entry.flag_bits & _ENCRYPTED:
         raise ValueError(f"{entry.filename} is encrypted")
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -180,7 +180,7 @@ def _tensor(entry: Any, name: str) -> Tensor:
 
 
 def _batch(entry: Any, inputs: Sequence[Tensor]) -> Batch:
-    """How calls share a batch, if these inputs can."""
+    """The batch of a manifest, if it fits these inputs."""
     if not isinstance(entry, dict) or entry.keys() != set(_CALLS):
         raise ValueError(f"parts are {shown(entry)}, expected {', '.join(_CALLS)}")
     batch = Batch(**entry)._replace(carries=tuple(_list(entry["carries"], "carries")))

@@ -1,4 +1,4 @@
-"""Watch: tensors of a graph, by name, for many examples of which each is computed as if alone."""
+"""Watch: chosen tensors of a graph for many examples, each computed as it would be alone."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def activations(graph: Graph, pattern: str | None = None) -> tuple[str, ...]:
     """The tensors that a graph computes from its inputs and variables, in order.
 
     Args:
-      graph: of which only the main graph is looked at.
-      pattern: a regular expression that a name has to contain.
+      graph: subgraphs are left out.
+      pattern: a regular expression that names contain.
 
     Raises:
       ValueError: no name contains the pattern.
@@ -102,7 +102,7 @@ def takes_examples(tensor: Tensor) -> bool:
 
 
 def _carrying(graph: Graph) -> Graph:
-    """The graph with a first dimension of 1 in every input, which examples can lie along."""
+    """The graph with a first dimension of 1, for examples, in every input."""
     tensors, inputs, nodes = dict(graph.tensors), [], list(graph.nodes)
     for tensor in graph.input_tensors:
         shape = tensor.shape or ()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tosajax.arguments.arrays import load_array, load_arrays
 from tosajax.arguments.nan import first_nan
@@ -20,16 +21,27 @@ from tosajax.sweep import digest
 
 _DIGESTED = 64  # examples at a time
 
+# Arrays, or batches of them; see `Data`.
+Source = (
+    ArrayLike
+    | tuple[Any, Any]
+    | Mapping[str, ArrayLike]
+    | str
+    | os.PathLike[str]
+    | Iterable[Any]
+    | Callable[[], Iterable[Any]]
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Examples on the first axis of each array; the last ones fill it up where there are fewer.
+    """Examples on the first axis of each array.
 
     Args:
       inputs: of the model.
       labels: an array, or None.
-      stored: reference outputs that lie beside the inputs, or None.
-      count: how many examples there are.
+      stored: reference outputs of these examples, or None.
+      count: how many examples there are; any further ones fill up the arrays.
       names: of the inputs, in messages.
     """
 
@@ -41,30 +53,29 @@ class Batch:
 
 
 class Data:
-    """A data set that a sweep reads batch by batch, once for every chunk of settings.
+    """A data set that a sweep reads batch by batch, once for each chunk of settings.
 
     Args:
       source: one of
         - inputs: an array, the examples on its first axis;
         - (inputs, labels): the inputs one array, or a tuple of several; the labels may be None;
-        - a mapping of arrays: "labels", if any, and the inputs in their order under other names;
-        - a path of an `.npz` file of the same, or of an `.npy` file of inputs;
+        - a mapping of arrays: "labels", if any, and under other names the inputs in their order;
+        - the path of an `.npz` file of this mapping, or of an `.npy` file of inputs;
         - an iterable of batches in one of these forms, or a function that returns one. Pairs may
-          be lists, as those of PyTorch's loaders are. Batches may differ in size; examples come
-          in the same order each time. An iterator can be read once only.
-      name: what tells the data set from others in a store; by default a digest of all of it.
-      allow_nan: take NaN in inputs and labels as it is. By default it is an error, found when the
+          be lists, as in PyTorch's loaders. Batches may differ in size; examples come in the same
+          order each time. An iterator can be read only once.
+      name: identifies the data set in a store; by default a digest of all examples.
+      allow_nan: accept NaN in inputs and labels. By default NaN is an error, found when the
         examples are read and before any row is written. Infinities are numbers: floats compute
         with them, and quantization saturates them.
 
     Raises:
       OSError: a file cannot be read.
-      TypeError: the source, or a batch, has another form.
-      ValueError: arrays have different numbers of examples, or none; or they have NaN, here or
-        where batches are read.
+      TypeError: the source has another form.
+      ValueError: arrays have different numbers of examples, or none.
     """
 
-    def __init__(self, source: Any, *, name: str | None = None, allow_nan: bool = False):
+    def __init__(self, source: Source, *, name: str | None = None, allow_nan: bool = False):
         self._arrays = _whole(source) if _is_whole(source) else None
         self._source: Any = source if self._arrays is None else None
         if self._arrays is None and not callable(source) and not isinstance(source, Iterable):
@@ -75,28 +86,28 @@ class Data:
         self._reading: Iterator[Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy reads from the beginning.
+        # A copy reads from the start: the iterator of a pass may not be copied.
         return {**self.__dict__, "_reading": None}
 
     @classmethod
-    def of(cls, source: Any) -> Data:
-        """The source itself, if it is a data set."""
+    def of(cls, source: Source | Data) -> Data:
+        """The data set of a source; a data set is its own."""
         return source if isinstance(source, Data) else cls(source)
 
     def with_nan(self) -> Data:
-        """The same data set, in its place, that takes NaN as it is."""
+        """A copy of the data set that accepts NaN."""
         found = copy.copy(self)
         found._seeks_nan = False
         return found
 
     @property
     def count(self) -> int | None:
-        """How many examples there are; None where only reading tells."""
+        """How many examples there are; None before batches are read."""
         return None if self._arrays is None else self._arrays.count
 
     @property
     def labels(self) -> np.ndarray | None:
-        """All labels; None where there are none, or only reading tells."""
+        """All labels; None without labels, or where the source is batches."""
         return None if self._arrays is None else self._arrays.labels
 
     @property
@@ -104,17 +115,17 @@ class Data:
         return isinstance(self._source, Iterator)
 
     def digest(self) -> str:
-        """What tells the data set from others: its name, or a digest, for which all is read.
+        """The name of the data set, else a digest, which reads all examples.
 
-        The digest is of inputs and labels in their order, however they are batched.
+        The digest is of inputs and labels in their order, whatever the batches.
 
         Raises:
-          ValueError: the data can be read once only, and have no name.
+          ValueError: the data can be read only once, and have no name.
         """
         if self._name is None:
             if self.is_read_once:
                 raise ValueError(
-                    "an iterator can be read once only: name the data set (Data(..., name=...)), "
+                    "an iterator can be read only once: name the data set (Data(..., name=...)), "
                     "or give an iterable"
                 )
             found = hashlib.sha256()
@@ -127,12 +138,13 @@ class Data:
         """The examples, `size` at a time.
 
         Args:
-          size: of every batch, at least 1; the last one is filled up.
+          size: of each batch, at least 1; the last example fills up the last batch.
           with_reference: outputs to compare with, all examples on the first axis.
 
         Raises:
+          TypeError: a batch has another form.
           ValueError: batches have different types or shapes, the reference has another number of
-            examples, or an iterator has been read already.
+            examples, inputs or labels have NaN, or an iterator has been read already.
         """
         if size < 1:
             raise ValueError(f"batches of {size} examples, expected at least 1")
@@ -146,7 +158,7 @@ class Data:
         _check_reference(with_reference, start, is_all=True)
 
     def first(self) -> Batch:
-        """One example, to learn shapes from.
+        """The first example, for types and shapes.
 
         Raises:
           ValueError: there are no examples, or an iterator has been read already.
@@ -156,7 +168,7 @@ class Data:
             if part is None:
                 raise ValueError("the data set has no examples")
             if self.is_read_once:
-                # What has been looked at comes first again.
+                # Later reads start with this part again.
                 self._source = itertools.chain([part], self._source)
             self._first = _slice(part, 0, 1)
         return self._first
@@ -164,7 +176,7 @@ class Data:
     def _parts(self) -> Iterator[Batch]:
         if self._arrays is not None:
             self._check_nan(self._arrays, 0)
-            self._seeks_nan = False  # there is none, and need not be looked for again
+            self._seeks_nan = False  # there is none
             yield self._arrays
             return
         batches = iter(self._source if isinstance(self._source, Iterable) else self._source())
@@ -194,7 +206,7 @@ class Data:
 
 
 def _is_whole(source: Any) -> bool:
-    """Whether a source is all of the data, not batches of them."""
+    """Whether a source is all examples, not batches of them."""
     if isinstance(source, tuple):
         return _is_pair(source)
     return isinstance(source, Mapping | str | os.PathLike) or _is_array(source)
@@ -300,7 +312,7 @@ def _check_reference(reference: Sequence[np.ndarray], count: int, *, is_all: boo
 
 
 def _regrouped(parts: Iterable[Batch], size: int) -> Iterator[Batch]:
-    """The same examples, `size` at a time but for the last ones."""
+    """The examples again, in batches of `size`; the last one may be smaller."""
     held: list[Batch] = []
     count = 0
     for part in parts:
@@ -330,7 +342,7 @@ def _slice(batch: Batch, start: int, end: int) -> Batch:
 
 
 def _filled(batch: Batch, size: int) -> Batch:
-    """Repeats the last example; `count` stays as it is."""
+    """A batch of `size` rows: the last example repeats, and does not count."""
 
     def fill(x: np.ndarray) -> np.ndarray:
         return filled(x, size)
@@ -340,7 +352,7 @@ def _filled(batch: Batch, size: int) -> Batch:
 
 
 def _each(function: Callable[..., np.ndarray], *batches: Batch) -> Batch:
-    """Applies a function to the inputs and labels of batches; the rest is that of the first."""
+    """The first batch, with a function of the inputs and labels of all."""
     inputs = tuple(function(*xs) for xs in zip(*(b.inputs for b in batches), strict=True))
     labels = [b.labels for b in batches if b.labels is not None]
     return dataclasses.replace(

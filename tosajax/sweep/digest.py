@@ -1,4 +1,4 @@
-"""Digests: names of arrays and settings that stay the same from one process to the next."""
+"""Digests: names of arrays and settings that are the same in every process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tosajax.dtypes import DType
 
 
 def of_arrays(tree: Any) -> str:
-    """A digest of the arrays of a pytree, their types and shapes, and where they are in it.
+    """A digest of the arrays of a pytree, their types, shapes and places.
 
     Returns:
       64 hexadecimal digits.
@@ -39,10 +39,10 @@ def of_text(*parts: str) -> str:
 
 
 def canonical(value: Any) -> str:
-    """A setting as text, the same for the same values: of arrays, their digests.
+    """A setting as text, the same for the same values; arrays are digests.
 
-    Keys have no order, tuples are lists; 1, 1.0 and True differ, as programs take them for
-    different types.
+    Keys have no order, tuples are lists; 1, 1.0 and True differ, as they have different types in a
+    program.
 
     Raises:
       TypeError: a value is neither a number, a string, a bool, None, an array, an element type,
@@ -52,7 +52,7 @@ def canonical(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as Python's `json` holds it, NaN and infinities included.
+    """A value for Python's `json`, which has NaN and infinities.
 
     Raises:
       TypeError: see `canonical`.

@@ -1,11 +1,11 @@
 """Evaluation: many settings of one program over a data set, by one of four strategies.
 
-- "loop": one setting after another, each on the batch that is in memory: XLA:CPU is fastest at it.
+- "loop": one setting after another on the batch in memory; the fastest with XLA:CPU.
 - "map": `lax.map` over settings, within one program.
 - "vmap": side by side, for accelerators that one batch does not fill.
 - "sharded": settings and examples over a mesh of devices, of this host or of several.
 
-All give the same numbers, as metrics are summed exactly.
+All give the same numbers, as sums of metrics are exact.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tosajax.sweep.metrics import Examples, Metric
 from tosajax.sweep.subject import Arrays, Subject, Variant
 
 Strategy = Literal["loop", "map", "vmap", "sharded"]
-STRATEGIES = ("loop", "map", "vmap", "sharded")
+STRATEGIES: tuple[Strategy, ...] = ("loop", "map", "vmap", "sharded")
 Reference = Callable[..., tuple[jax.Array, ...]]
 
 
@@ -47,18 +47,18 @@ class ReadError(Exception):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evaluator:
-    """A program, compiled at its first use, and how settings and examples go through it.
+    """A program, compiled at its first use, that measures settings on examples.
 
     Args:
-      subject: what runs.
+      subject: that runs.
       variant: of all settings.
       fixed: arrays that all settings share.
       metrics: to measure.
-      reference: outputs to compare with, from inputs as the data set has them; None if there are
-        none, or they are stored beside the data.
+      reference: a function of the data set's inputs that returns outputs to compare with; None
+        without outputs, or where they are stored.
       batch: examples at a time.
       strategy: one of STRATEGIES.
-      chunk: settings at a time; of "loop" any number.
+      chunk: settings at a time; any number for "loop".
       mesh: for "sharded": the axes "settings" and "data".
       compiling: the context in which the program is compiled.
     """
@@ -73,6 +73,8 @@ class Evaluator:
     chunk: int
     mesh: Mesh | None = None
     compiling: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+    # Programs by the shapes of inputs and examples.
+    _steps: dict[str, Callable[..., Any]] = dataclasses.field(default_factory=dict, init=False)
 
     def run(
         self, settings: Sequence[Arrays], data: Data, stored: Sequence[np.ndarray] = ()
@@ -80,12 +82,12 @@ class Evaluator:
         """The metrics of settings, at most `chunk` of them.
 
         Args:
-          settings: the arrays that they do not share.
+          settings: the arrays of each that are not fixed.
           data: examples.
           stored: reference outputs, all examples on the first axis.
 
         Raises:
-          ReadError: of the data, whatever the setting.
+          ReadError: the data cannot be read.
         """
         varying, state, shapes, count = self._stacked(settings), None, None, 0
         for batch in _read(data.batches(self.batch, stored)):
@@ -107,7 +109,7 @@ class Evaluator:
         return len(self._steps)
 
     def _placed(self, batch: Batch) -> tuple[Any, Any]:
-        """Inputs, and (labels, reference, which examples count), on the device or devices."""
+        """Inputs, and (labels, reference, flags of examples that count), on the devices."""
         inputs = self.subject.accept(batch.inputs, self.batch)
         reference = batch.stored
         if self.reference is not None:
@@ -120,7 +122,7 @@ class Evaluator:
         return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("data")), placed)
 
     def _stacked(self, settings: Sequence[Arrays]) -> Any:
-        """The arrays of settings: a list of them for "loop", else one array of each, filled up."""
+        """The arrays of settings: a list for "loop", else stacked, with `chunk` rows."""
         if self.strategy == "loop":
             return [jax.tree.map(jnp.asarray, s) for s in settings]
         filled = [*settings, *(settings[-1],) * (self.chunk - len(settings))]
@@ -140,7 +142,7 @@ class Evaluator:
         return jax.tree.map(functools.partial(_over, self.mesh, PartitionSpec("settings")), many)
 
     def _check_labels(self, shapes: Any, batch: Batch, data: Data, start: int) -> None:
-        """All labels at the first batch where they are at hand, else those of each batch."""
+        """Checks all labels at the first batch if they are known, else those of each batch."""
         if batch.labels is None or (start and data.labels is not None):
             return
         labels = batch.labels[: batch.count] if data.labels is None else data.labels
@@ -150,7 +152,7 @@ class Evaluator:
             raise ReadError(error) from error
 
     def _shapes(self, setting: Arrays, inputs: Any, examples: Any) -> Examples:
-        """What metrics will see on a device."""
+        """The types and shapes of examples on a device."""
 
         def part(x: Any) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct((self._share, *x.shape[1:]), x.dtype)
@@ -166,18 +168,13 @@ class Evaluator:
             self._steps[key] = self._compile(varying, state, inputs, examples)
         return self._steps[key]
 
-    @functools.cached_property
-    def _steps(self) -> dict[str, Callable[..., Any]]:
-        """Programs by the shapes of inputs and examples."""
-        return {}
-
     def _compile(self, varying: Any, state: Any, inputs: Any, examples: Any) -> Callable[..., Any]:
         if self.strategy == "loop":
             step = self._jitted(self._step, varying[0], state[0], inputs, examples)
 
             def each(varying: Any, state: Any, inputs: Any, examples: Any) -> Any:
                 found = [step(v, s, inputs, examples) for v, s in zip(varying, state, strict=True)]
-                # Else batches would wait on the device, more and more of them.
+                # Without it, batches pile up on the device.
                 return jax.block_until_ready(found)
 
             return each
@@ -192,15 +189,15 @@ class Evaluator:
             constants = [place(c) for c in constants]
         jitted = jax.jit(run, donate_argnums=2, compiler_options=compiler_options(platform))
         lowered = jitted.lower(constants, *arguments)
-        # Compiled here and now: another shape is an error, not another compilation.
+        # Compiled ahead: another shape is an error, not another compilation.
         with self.compiling():
             return functools.partial(lowered.compile(), constants)
 
     def _step(self, varying: Arrays, state: Any, inputs: Any, examples: Any) -> Any:
-        """Takes in a batch, of one setting."""
+        """Adds the examples of a batch to the state of one setting."""
         labels, reference, counts = examples
         outputs = self._program(varying, *inputs)
-        # Metrics see what the program gives, not sums that XLA joined to theirs.
+        # Without the barrier XLA fuses sums of the program into those of metrics.
         outputs = lax.optimization_barrier(tuple(outputs))
         found = Examples(outputs, labels, reference)
         return measures.update(self.metrics, state, found, counts)
@@ -248,7 +245,7 @@ def _read(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def mesh_of(devices: Sequence[Any], settings: int) -> Mesh:
-    """Devices as a mesh of settings and data: settings first, as they need no sums."""
+    """Devices as a mesh of settings and data: rather of settings, as these need no sums."""
     count = len(devices)
     rows = max(n for n in range(1, count + 1) if count % n == 0 and n <= max(settings, 1))
     return Mesh(np.asarray(devices).reshape(rows, count // rows), ("settings", "data"))
@@ -269,12 +266,12 @@ def _vmapped(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _over_data(x: jax.Array) -> jax.Array:
-    """What the shards of a batch found, together: totals have axes of their own."""
+    """The values of all shards of a batch: totals, which have axes, add up."""
     return lax.psum(x, "data") if x.ndim > 1 else lax.pmax(x, "data")
 
 
 def _over(mesh: Mesh, spec: PartitionSpec, x: Any) -> jax.Array:
-    """A global array, each device taking its part of what every process has."""
+    """A global array: each device takes its part of the array that every process has."""
     host = np.asarray(x)
     return jax.make_array_from_callback(host.shape, NamedSharding(mesh, spec), lambda at: host[at])
 

@@ -1,8 +1,8 @@
 """Exact sums on the device: whatever the order of the terms, and however they are shared out.
 
-A float32 is an integer of 24 bits times a power of two. The integers of each power are summed by
-themselves, in two halves of 12 bits, so that no bit is lost: batches, devices and hosts may add
-their parts in any order and the total is the same to the last bit.
+A float32 is an integer of 24 bits times a power of two. The integers of each power have a sum of
+their own, in two halves of 12 bits, so that no bit is lost: batches, devices and hosts may add
+their parts in any order, and the total is the same to the last bit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-# Halves of 12 bits that int32 surely holds the sum of.
+# Halves of 12 bits whose sum fits in int32.
 _MOST_TERMS = 2**19
 _POWERS = 256
 _NOT_FINITE = 255
@@ -85,7 +85,7 @@ def _halves(terms: jax.Array) -> jax.Array:
         jnp.zeros(_POWERS, jnp.int32).at[power].add(sign * half)
         for half in (integer & 0xFFF, integer >> 12)
     ]
-    # Terms that are not finite are counted, as sums of them might cancel.
+    # Counts terms that are not finite, as their sums might cancel.
     broken = jnp.sum(power == _NOT_FINITE, dtype=jnp.int32)
     return jnp.stack([sums[0].at[_NOT_FINITE].set(broken), sums[1]])
 

@@ -1,8 +1,8 @@
-"""Settings farmed out through Ray: workers of one machine compile once, and dead ones come back.
+"""Settings for workers of Ray: those of one machine compile once, and dead ones restart.
 
-`pip install 'tosajax[ray]'`. Ray keeps the workers and their restarts. A worker is made of nothing
-that could be lost: it fetches the sweep with its first part, after a restart once more, and where
-the sweep was lost with the machine that held it, it is put there again.
+`pip install 'tosajax[ray]'`. Ray starts and restarts workers. Nothing that a worker is made of can
+be lost: it fetches the runner with its first part, and again after a restart. A runner that is lost
+with the machine that held it is stored again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ try:
 except ImportError:  # Windows: workers compile side by side
     fcntl = None
 
-_RETRIES = 8  # of a part whose worker died, and of a sweep that was lost
+_RETRIES = 8  # of a part whose worker died, and of a runner that was lost
 
 Part = tuple[Sequence[Any], Mapping[str, str], int]  # settings, what they share, the chunk
 
@@ -33,8 +33,7 @@ def connect(address: str | None) -> Any:
     """The ray module, connected to a cluster, or to one on this machine that it starts.
 
     Args:
-      address: as `ray.init` takes it; None for this machine. A connection that there is already
-        is used as it is.
+      address: as for `ray.init`; None for this machine. An open connection is used as it is.
 
     Raises:
       ImportError: Ray is not installed.
@@ -50,37 +49,37 @@ def connect(address: str | None) -> Any:
 
 def evaluated(
     ray: Any,
-    sweep: Any,
+    runner: Any,
     groups: Sequence[Part],
     workers: int | None,
     say: Callable[[str], None],
 ) -> Iterator[list[dict[str, Any]]]:
-    """The rows of settings, part by part, as they are finished.
+    """The rows of settings, part by part, as workers finish them.
 
     Args:
       ray: from `connect`.
-      sweep: with a method `chunk_rows(part, fixed, chunk)`; workers get a copy.
-      groups: settings that share a program, the arrays that they share, and how many of them go
-        into it at a time.
+      runner: a `Runner`; workers get a copy.
+      groups: settings that share a program, the arrays that they share, and how many of them run
+        at a time.
       workers: how many; by default, one for each CPU of the cluster.
-      say: takes a few words on what goes on.
+      say: shows a few words of progress.
 
     Raises:
-      RuntimeError: the sweep was lost again and again.
+      RuntimeError: the runner was lost again and again.
     """
     count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
     waiting = deque(part for group in groups for part in _parts(*group, count))
     made = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_RETRIES)(_Worker)
-    # Of texts alone: what lies in the object store may be lost, and the worker with it.
+    # A worker is made of text: objects of the store may be lost, and the worker with them.
     folder = f"tosajax-{uuid.uuid4().hex}"
     idle = [made.remote(folder) for _ in range(min(count, len(waiting)))]
     crew = f"{len(idle)} worker{'' if len(idle) == 1 else 's'}"
     say(f"{crew}, starting and compiling")
-    held, lost, busy = ray.put(sweep), 0, {}
+    held, lost, busy = ray.put(runner), 0, {}
     while waiting or busy:
         while idle and waiting:
             worker, part = idle.pop(), waiting.popleft()
-            # In a list Ray passes it on as it is.
+            # In a list, Ray does not fetch it.
             busy[worker.rows.remote([held], *part)] = worker, part
         (done,), _ = ray.wait(list(busy), num_returns=1)
         worker, part = busy.pop(done)
@@ -92,44 +91,44 @@ def evaluated(
         lost += 1
         if lost > _RETRIES * len(idle + list(busy)):
             raise RuntimeError(f"Ray lost the sweep {lost} times: is its object store too small?")
-        held = ray.put(sweep)
+        held = ray.put(runner)
         waiting.appendleft(part)
 
 
 class _Worker:
-    """Keeps the sweep and its programs from one part to the next.
+    """Keeps the runner and its programs from one part to the next.
 
     Args:
-      folder: by this name, workers of one machine share what they compile.
+      folder: its name; workers of one machine share compiled programs in it.
     """
 
     def __init__(self, folder: str):
         self._folder = os.path.join(tempfile.gettempdir(), folder)
-        self._sweep: Any = None
+        self._runner: Any = None
 
     def rows(
         self, held: Sequence[Any], part: Sequence[Any], fixed: Mapping[str, str], chunk: int
     ) -> list[Any] | None:
-        """The rows of a part; None if the sweep is lost."""
-        if self._sweep is None:
+        """The rows of a part; None if the runner is lost."""
+        if self._runner is None:
             self._share_programs()
-            self._sweep = _fetched(*held)
-            if self._sweep is None:
+            self._runner = _fetched(*held)
+            if self._runner is None:
                 return None
-            self._sweep.compiling = self._alone
-        return self._sweep.chunk_rows(part, fixed, chunk)
+            self._runner.compiling = self._alone
+        return self._runner.rows(part, fixed, chunk)
 
     def _share_programs(self) -> None:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
-        # The process is ours alone; a cache of the user's own is theirs.
+        # The process is ours, but a cache that the user has set stays.
         if not jax.config.values["jax_compilation_cache_dir"]:
             jax.config.update("jax_compilation_cache_dir", self._folder)
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """One worker of a machine at a time: the next ones find what it compiled."""
+        """Lets one worker of a machine compile at a time: the others then find its programs."""
         with open(os.path.join(self._folder, "lock"), "ab") as file:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -146,6 +145,6 @@ def _fetched(held: Any) -> Any:
 
 
 def _parts(group: Sequence[Any], fixed: Mapping[str, str], most: int, workers: int) -> list[Part]:
-    """Small enough that workers end at about the same time."""
+    """A group in parts small enough for workers to end at about the same time."""
     size = max(1, min(most, len(group) // (4 * workers)))
     return [(group[i : i + size], fixed, most) for i in range(0, len(group), size)]

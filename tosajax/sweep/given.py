@@ -1,4 +1,4 @@
-"""Arguments of a sweep: what each may be, and what becomes of it."""
+"""Arguments of a sweep: their types, and the objects made of them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tosajax.graph import Graph
 from tosajax.quant import QModel
+from tosajax.quant.recipes import Params
+from tosajax.runtime.batching import Devices
 from tosajax.sweep import digest
-from tosajax.sweep.data import Data, refuse_nan
-from tosajax.sweep.evaluate import STRATEGIES
-from tosajax.sweep.graphs import of_graph
+from tosajax.sweep.data import Data, Source, refuse_nan
+from tosajax.sweep.evaluate import STRATEGIES, Strategy
+from tosajax.sweep.graphs import Scales, of_graph
 from tosajax.sweep.models import ModelSubject, of_model
 from tosajax.sweep.space import Space
 from tosajax.sweep.subject import Subject, of_function
 
+Model = Graph | tuple[QModel, Params] | Subject | Callable[..., Any]
+# "float", a function of inputs, or the outputs of all examples.
+References = str | Callable[..., Any] | ArrayLike | Sequence[ArrayLike]
 
-def subject_of(model: Any, input_quant: Any, output_quant: Any) -> Subject:
-    """What runs.
+
+def subject_of(model: Model, input_quant: Scales | None, output_quant: Scales | None) -> Subject:
+    """The subject that runs a model.
 
     Raises:
       TypeError: the model is of another type, or not a Graph where scales are given.
@@ -41,7 +48,7 @@ def subject_of(model: Any, input_quant: Any, output_quant: Any) -> Subject:
     )
 
 
-def data_of(data: Any, allow_nan: bool) -> Data:
+def data_of(data: Source | Data, allow_nan: bool) -> Data:
     """The data set."""
     if not isinstance(data, Data):
         return Data(data, allow_nan=allow_nan)
@@ -52,7 +59,7 @@ def check_settings(subject: Subject, configs: Space) -> None:
     """Checks the names and values of all settings, and those that axes draw from.
 
     Raises:
-      TypeError, ValueError: there is no such name, or its value cannot be.
+      TypeError, ValueError: a name is not known, or its value is not possible.
     """
     for number, setting in enumerate(configs):
         try:
@@ -64,11 +71,11 @@ def check_settings(subject: Subject, configs: Space) -> None:
             subject.check({name: value})
 
 
-def strategy_of(name: str, devices: Sequence[Any], are_given: bool) -> Any:
+def strategy_of(name: str, devices: Devices, are_given: bool) -> Strategy:
     """The strategy of a name; "auto" goes by the devices.
 
     Raises:
-      ValueError: there is no such strategy, or not for several processes.
+      ValueError: the strategy is not known, or not for several processes.
     """
     if name == "auto":
         if jax.process_count() > 1 or (are_given and len(devices) > 1):
@@ -76,32 +83,37 @@ def strategy_of(name: str, devices: Sequence[Any], are_given: bool) -> Any:
         if len(devices) > 1 and devices[0].platform != "cpu":
             return "sharded"
         return "loop" if devices[0].platform == "cpu" else "vmap"
-    if name not in STRATEGIES:
+    known: dict[str, Strategy] = {strategy: strategy for strategy in STRATEGIES}
+    if name not in known:
         raise ValueError(f"strategy {name!r}, expected 'auto' or one of {', '.join(STRATEGIES)}")
     if name != "sharded" and jax.process_count() > 1:
         raise ValueError(f"strategy {name!r} of several processes, expected 'sharded'")
-    return name
+    return known[name]
 
 
 class Reference(NamedTuple):
-    """Outputs to compare with: a function of inputs, or all of them, or neither.
+    """Outputs to compare with: a function of inputs, or the outputs of all examples, or neither.
 
     Args:
       run: (*inputs) -> outputs, of a batch.
       stored: outputs, all examples on the first axis.
-      digest: what tells them from others in a store.
+      digest: identifies them in a store.
+      given: from the user.
     """
 
     run: Callable[..., Any] | None = None
     stored: tuple[np.ndarray, ...] = ()
     digest: str = ""
+    given: References | None = None
 
 
-def reference_of(subject: Subject, given: Any, *, allow_nan: bool = False) -> Reference:
-    """The reference that a sweep is given.
+def reference_of(
+    subject: Subject, given: References | None, *, allow_nan: bool = False
+) -> Reference:
+    """The reference of a sweep.
 
     Raises:
-      ValueError: it is "float" and the model has no float graph; or an array has NaN.
+      ValueError: "float" for a model without a float graph, or an array has NaN.
     """
     if given is None:
         return Reference()
@@ -109,16 +121,17 @@ def reference_of(subject: Subject, given: Any, *, allow_nan: bool = False) -> Re
         if given != "float" or not isinstance(subject, ModelSubject):
             raise ValueError(f"reference {given!r}: only a QModel has a 'float' graph to refer to")
         model, params = subject.model, subject.params
-        return Reference(jax.jit(lambda *x: model.apply(params, *x, mode="float")), (), "float")
+        run = jax.jit(lambda *x: model.apply(params, *x, mode="float"))
+        return Reference(run, (), "float", given)
     if callable(given):
         run = jax.jit(given)
         name = getattr(given, "__qualname__", type(given).__name__)
         return Reference(
-            lambda *x: y if isinstance(y := run(*x), tuple) else (y,), (), f"function {name}"
+            lambda *x: y if isinstance(y := run(*x), tuple) else (y,), (), f"function {name}", given
         )
     arrays = given if isinstance(given, tuple | list) else (given,)
     stored = tuple(map(np.asarray, arrays))
     if not allow_nan:
         for number, array in enumerate(stored):
             refuse_nan(f"reference {number}", array)
-    return Reference(None, stored, digest.of_arrays(stored))
+    return Reference(None, stored, digest.of_arrays(stored), given)

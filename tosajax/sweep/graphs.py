@@ -31,7 +31,7 @@ from tosajax.sweep.subject import (
     Variant,
     check_name,
     check_whole,
-    fields_of,
+    made_anew,
 )
 from tosajax.validation import check_form, validate_formed
 
@@ -40,16 +40,17 @@ _ROUNDINGS = ("single", "double")  # "inexact" cannot be traced beside them
 
 
 class _Quantization(NamedTuple):
-    """The QParams of inputs and outputs by tensor name; those of others are as they are."""
+    """The QParams of inputs and outputs by tensor name, where real values stand for integers."""
 
     inputs: Mapping[str, QParams]
     outputs: Mapping[str, QParams]
 
 
 Rewrite = Callable[[Graph, Any], Graph]
+# (scale, zero_point), or one or None for each tensor.
+Scales = tuple[float, int] | Sequence[tuple[float, int] | None]
 
-
-# What keys of a setting do to a graph, in this order.
+# The rewrites of a setting by key, in order of application.
 _REWRITES: dict[str, Rewrite] = {
     "weight_bits": lambda graph, n: rewrite.bits(graph, n, tensors="weights"),
     "act_bits": rewrite.bits,
@@ -66,16 +67,20 @@ _WIDTHS = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GraphSubject:
-    """A graph whose constants may differ from one setting to the next; see `of_graph`."""
+    """A graph whose constants may differ between settings; see `of_graph`."""
 
     graph: Graph
     quantization: _Quantization
     rewrites: Mapping[str, Rewrite]
+    # Names of structures by outline, and a graph of each.
+    _outlines: dict[Any, str] = dataclasses.field(default_factory=dict, init=False)
+    _structures: dict[str, Graph] = dataclasses.field(default_factory=dict, init=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return fields_of(self)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made_anew(self)
 
     def digest(self) -> str:
+        """See `Subject`."""
         return self._digest
 
     @functools.cached_property
@@ -92,15 +97,15 @@ class GraphSubject:
             elif name == "rounding":
                 _rounding(value)
             elif self.rewrites[name] is _REWRITES.get(name):
-                self._check_value(name, value)  # what others take, they alone know
+                self._check_value(name, value)  # rewrites of the user check theirs
 
     def _check_constant(self, setting: Setting, name: str, value: Any) -> None:
         graph = self.graph
         if name not in graph.tensors:
             try:
-                graph = self._rewritten(setting)  # which has other constants
+                graph = self._rewritten(setting)  # it has other constants
             except Exception:
-                return  # of this setting, not of the name
+                return  # a fault of the setting, not of the name
         known = ("rounding", *self.rewrites)
         check_name(name, known, tuple(_constants(graph)), "the name of a CONST")
         if value is not None:
@@ -121,7 +126,7 @@ class GraphSubject:
 
     @functools.cached_property
     def _most(self) -> dict[str, int]:
-        """The greatest value of an axis of bits; 0 where the graph has nothing for it."""
+        """The greatest value of each axis of bits; 0 where the graph has no tensor for it."""
         tables = [n.inputs[0] for part in self.graph.walk() for n in part.nodes if n.op == "TABLE"]
         tensors = {name: t for part in self.graph.walk() for name, t in part.tensors.items()}
         # 256 entries for INT8, 2**9 steps for INT16.
@@ -152,11 +157,11 @@ class GraphSubject:
         return Prepared(variant, {**_constants(graph), **arrays})
 
     def _structure(self, graph: Graph) -> str:
-        """What tells a graph from those that differ in constants alone."""
+        """A name shared by graphs that differ in constants alone."""
         constants = _constants(graph)
         outline = _outline(graph, constants)
         if outline not in self._outlines:
-            # Takes long, as the whole graph is written: once for each structure.
+            # Slow, as it writes the whole graph: once for each structure.
             tensors = dict(graph.tensors)
             for name, values in constants.items():
                 tensors[name] = dataclasses.replace(tensors[name], values=np.zeros_like(values))
@@ -164,16 +169,6 @@ class GraphSubject:
             self._outlines[outline] = found
             self._structures.setdefault(found, graph)
         return self._outlines[outline]
-
-    @functools.cached_property
-    def _outlines(self) -> dict[Any, str]:
-        """Structures by what is quick to find of a graph."""
-        return {}
-
-    @functools.cached_property
-    def _structures(self) -> dict[str, Graph]:
-        """A graph of each structure."""
-        return {}
 
     @functools.cached_property
     def _quantized(self) -> dict[str, Any]:
@@ -212,26 +207,26 @@ class GraphSubject:
 def of_graph(
     graph: Graph,
     *,
-    input_quant: Any = None,
-    output_quant: Any = None,
+    input_quant: Scales | None = None,
+    output_quant: Scales | None = None,
     rewrites: Mapping[str, Rewrite] | None = None,
 ) -> GraphSubject:
     """A graph of fixed or open batch. The keys of its settings are
 
     - "rounding": "single" or "double", of every RESCALE that can have both;
-    - "weight_bits", "act_bits", "table_bits", "scale_bits", "float": what `tosajax.rewrite` makes
-      of the graph with that value, in this order;
+    - "weight_bits", "act_bits", "table_bits", "scale_bits", "float": the value for the rewrite of
+      `tosajax.rewrite`; they apply in this order;
     - the name of a CONST tensor: an array in its place (weights, multipliers, shifts, zero
       points, tables).
 
-    Graphs that differ in constants alone share a program. None leaves all as it is.
+    Graphs that differ in constants alone share a program. A value of None changes nothing.
 
     Args:
       graph: legal.
-      input_quant: (scale, zero_point) of the input, or a list of them or None, one for each input:
-        real values of the data set are quantized by it.
-      output_quant: the same of outputs: metrics see real values.
-      rewrites: other keys: functions (graph, value) -> graph.
+      input_quant: (scale, zero_point) of the input, or a list with one or None for each input, by
+        which real values of the data set are quantized.
+      output_quant: (scale, zero_point) of outputs in this form, so that metrics get real values.
+      rewrites: functions (graph, value) -> graph of other keys.
 
     Raises:
       TosaError: the graph is illegal.
@@ -253,7 +248,7 @@ def _constants(graph: Graph) -> dict[str, np.ndarray]:
 
 
 def _outline(graph: Graph, constants: Collection[str] = ()) -> tuple[Any, ...]:
-    """All of a graph but the values of constants: equal only where all else is."""
+    """A graph without the values of constants, to compare."""
     tensors = [
         (t.name, t.dtype, t.shape, t.variable, _held(None if name in constants else t.values))
         for name, t in graph.tensors.items()
@@ -268,7 +263,9 @@ def _held(values: np.ndarray | None) -> bytes | None:
     return None if values is None else values.tobytes()
 
 
-def _qparams_of(argument: str, tensors: Sequence[Tensor], given: Any) -> dict[str, QParams]:
+def _qparams_of(
+    argument: str, tensors: Sequence[Tensor], given: Scales | None
+) -> dict[str, QParams]:
     if given is None:
         return {}
     pairs = [given] if isinstance(given, tuple) else list(given)
@@ -293,7 +290,7 @@ def digest_of(graph: Graph) -> str:
 
 
 def _check_pattern(graph: Graph, pattern: Any) -> None:
-    """Of nodes, by their outputs or locations."""
+    """Checks a regular expression of outputs or locations of nodes."""
     if not isinstance(pattern, str):
         raise TypeError(f"float is {pattern!r}, expected a regular expression")
     nodes = [node for part in graph.walk() for node in part.nodes]

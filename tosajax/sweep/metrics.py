@@ -1,7 +1,7 @@
-"""Metrics: numbers that tell how good the outputs of a setting are.
+"""Metrics: numbers that rate the outputs of a setting.
 
-A metric measures examples on the device, by values that are summed exactly or of which the
-greatest counts, so that a row of a sweep does not depend on batches, strategies or devices.
+A metric measures examples on the device. Its values are summed exactly or the greatest is taken, so
+that a row of a sweep does not depend on batches, strategies or devices.
 
 Scores are the elements of an output, one row for each example. NaN is not a score: it is not the
 highest, and an example whose own score is NaN is not right.
@@ -24,7 +24,7 @@ from tosajax.sweep import exact
 
 
 class Examples(NamedTuple):
-    """What a metric measures.
+    """Examples for a metric to measure.
 
     Args:
       outputs: of the setting, each with the examples on the first axis.
@@ -44,7 +44,7 @@ class Total(NamedTuple):
 
 
 class Greatest(NamedTuple):
-    """Values of which the greatest counts, NaN above all: not negative; likewise."""
+    """Values of which the greatest counts, NaN above all: types as of `Total`, not negative."""
 
     values: jax.Array
 
@@ -54,16 +54,16 @@ Found = Mapping[str, Any]  # totals as Fractions (NaN if not finite), greatest v
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """How good the outputs of a setting are, as one number.
+    """A number that rates the outputs of a setting.
 
     Args:
-      name: of the column. Results in a store are known by it.
-      measure: from Examples to Totals and Greatests by name; pure, compiled. Filled-up examples
-        are measured too, and do not count.
-      finish: from what they came to, by name, and the number of examples, to the number.
+      name: of the column; it identifies results in a store.
+      measure: from Examples to Totals and Greatests by name; pure, compiled. Examples that fill up
+        a batch are measured, but do not count.
+      finish: from the final value of each, by name, and the number of examples to the metric.
       needs: "labels", "reference", or both.
-      classes: the output whose scores are of the classes that labels name: a label that is not
-        one of them is an error then. None where labels are anything else.
+      classes: the output that has a score for each class, if labels are classes: any other label is
+        an error. None where labels are not classes.
     """
 
     name: str
@@ -87,7 +87,8 @@ def top_k(k: int, output: int = 0) -> Metric:
 
     Args:
       k: at least 1.
-      output: which one has the scores. Labels are integers from 0, below the number of scores.
+      output: the index of the output with the scores. Labels are integers from 0, below the number
+        of scores.
 
     Raises:
       ValueError: k is less than 1.
@@ -122,8 +123,8 @@ def agreement(output: int = 0) -> Metric:
 def sqnr(output: int = 0) -> Metric:
     """Signal to quantization noise of the reference and the outputs, in dB.
 
-    inf without noise, -inf with noise but no signal. Squares are rounded to float32, and summed
-    exactly: those of magnitudes below 1e-19 may be lost, and above 1e19 the result is NaN.
+    inf without noise, -inf with noise but no signal. Squares are rounded to float32 and summed
+    exactly: magnitudes below 1e-19 may be lost, and above 1e19 the result is NaN.
     Differences of integers are exact.
     """
 
@@ -201,10 +202,10 @@ def max_lsb(output: int = 0) -> Metric:
 
 
 def mean(name: str, function: Callable[[Examples], jax.Array], *needs: str) -> Metric:
-    """A metric of one's own: the mean over examples.
+    """A metric of the user's: the mean of a function over examples.
 
     Args:
-      name: of the column. Results in a store are known by it: another function takes another.
+      name: of the column; it identifies results in a store: another function needs another name.
       function: from Examples to one value for each: float32, int32, uint32 or bool.
       needs: "labels", "reference", or both.
     """
@@ -226,7 +227,7 @@ def named(metrics: Sequence[str | Metric]) -> tuple[Metric, ...]:
     """Metrics by their names; "top_3" is `top_k(3)`.
 
     Raises:
-      ValueError: there is no such metric, or two of one name.
+      ValueError: a metric is not known, or two have one name.
     """
     found = tuple(m if isinstance(m, Metric) else _by_name(m) for m in metrics)
     names = [m.name for m in found]
@@ -247,7 +248,7 @@ def _by_name(name: str) -> Metric:
 
 
 def check_kind_of_labels(metrics: Sequence[Metric], first: np.ndarray) -> None:
-    """Checks the type and shape of labels that are to be classes.
+    """Checks the type and shape of labels that metrics take for classes.
 
     Args:
       metrics: to be measured.
@@ -276,12 +277,12 @@ def check_classes(
 
     Args:
       metrics: to be measured.
-      examples: arrays, or `jax.ShapeDtypeStruct`, of what they will measure.
+      examples: like those to be measured; arrays or `jax.ShapeDtypeStruct`.
       labels: integers.
       start: how many examples came before.
 
     Raises:
-      ValueError: a label is negative, or there are not as many classes.
+      ValueError: a label is negative, or not below the number of classes.
     """
     for output in {m.classes: None for m in metrics if m.classes is not None}:
         count = math.prod(examples.outputs[output].shape[1:])
@@ -297,17 +298,17 @@ def check_classes(
         )
 
 
-# What is found so far, on the device: {metric: {quantity: array}}.
+# The values so far, on the device: {metric: {quantity: array}}.
 
 State = dict[str, dict[str, jax.Array]]
 
 
 def start(metrics: Sequence[Metric], examples: Examples) -> State:
-    """No examples yet.
+    """The state before any example.
 
     Args:
       metrics: to start.
-      examples: arrays, or `jax.ShapeDtypeStruct`, of what they will measure.
+      examples: like those to be measured; arrays or `jax.ShapeDtypeStruct`.
     """
     found: State = {}
     for metric in metrics:
@@ -320,17 +321,17 @@ def start(metrics: Sequence[Metric], examples: Examples) -> State:
 
 
 def update(metrics: Sequence[Metric], state: State, examples: Examples, counts: jax.Array) -> State:
-    """More examples.
+    """The state with more examples.
 
     Args:
       metrics: of the state.
       state: so far.
-      examples: measured now.
-      counts: bool [examples]; those that count, the others being filling.
+      examples: to measure.
+      counts: bool [examples]; false for those that fill up a batch.
 
     Raises:
-      TypeError: a total is of values of another type than `Total` takes.
-      ValueError: outputs, labels, a reference or what a metric returns has a wrong shape.
+      TypeError: the values of a total have a type that `Total` does not take.
+      ValueError: outputs, labels, a reference or the values of a metric have a wrong shape.
     """
     return {
         metric.name: {
@@ -351,7 +352,7 @@ def join(metrics: Sequence[Metric], state: State, more: State) -> State:
 
 
 def finish(metrics: Sequence[Metric], state: Any, count: int) -> dict[str, float]:
-    """The numbers, by name.
+    """The metrics, by name.
 
     Args:
       metrics: of the state.

@@ -26,7 +26,7 @@ from tosajax.sweep import digest
 from tosajax.sweep.graphs import digest_of
 from tosajax.sweep.program import accepted, graph_program, is_constant
 from tosajax.sweep.space import Setting
-from tosajax.sweep.subject import Arrays, Prepared, Variant, check_name, fields_of
+from tosajax.sweep.subject import Arrays, Prepared, Variant, check_name, made_anew
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,8 +38,8 @@ class ModelSubject:
     observed: Observed | None
     change: Callable[[QModel, Params, Setting], Params] | None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return fields_of(self)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made_anew(self)
 
     def digest(self) -> str:
         return self._digest

@@ -1,4 +1,4 @@
-"""Plans: what a sweep will do, before it does it."""
+"""Plans: the work of a sweep, before it runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Program(NamedTuple):
 
     Args:
       settings: how many it runs.
-      axes: the values that these have, in their order, by axis.
+      axes: the values of these settings, in their order, by axis.
     """
 
     settings: int
@@ -43,19 +43,19 @@ class Program(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a run will do.
+    """The work of a run.
 
     Args:
       settings: of the sweep.
       finished: settings whose rows the store has.
-      failed: why settings cannot run, by their place in the sweep.
+      failed: errors of settings that cannot run, by their place in the sweep.
       failing: these settings, by their place in the sweep.
-      programs: to be compiled, each for the settings that differ in arrays alone.
+      programs: to compile, each for settings that differ in arrays alone.
       strategy: of evaluation.
       batch: examples at a time.
       chunk: settings at a time, at most.
       arrays_bytes: of the arrays of one setting that others do not share.
-      memory_bytes: about how much is needed at a time, data and program apart.
+      memory_bytes: about how much is alive at a time, without data and program.
       devices: that run it.
     """
 
@@ -77,7 +77,7 @@ class Plan:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """The axes of which not all programs have the same values."""
+        """The axes whose values differ between programs."""
         sets = [{n: _names(values) for n, values in p.axes.items()} for p in self.programs]
         axes = dict.fromkeys(name for names in sets for name in names)
         return tuple(a for a in axes if any(s.get(a) != sets[0].get(a) for s in sets))
@@ -106,7 +106,7 @@ class Plan:
         )
 
     def _programs(self) -> list[str]:
-        # Programs of the same values differ in how these go together.
+        # Programs may have the same values in other combinations.
         own = self.differences or dict.fromkeys(a for p in self.programs for a in p.axes)
         lines = []
         if shared := {a: v for p in self.programs[:1] for a, v in p.axes.items() if a not in own}:

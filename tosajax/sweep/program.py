@@ -1,4 +1,4 @@
-"""Programs of graphs whose constants are fixed, or arguments that all examples share."""
+"""Programs of graphs in which constants are fixed, or arguments that all examples share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,17 @@ from tosajax.sweep.subject import Arrays
 
 
 def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Callable[..., Any]:
-    """The program of a graph: constants are fixed, or inputs that all examples share."""
+    """The program (varying arrays, *inputs) -> outputs of a graph.
+
+    Args:
+      graph: legal, of fixed or open batch.
+      traced: attributes by output of their node, with the names of their arrays.
+      fixed: arrays that are constants of the program; all others are varying.
+      batch: examples on the first axis of inputs and outputs.
+
+    Raises:
+      ValueError: examples depend on each other.
+    """
     everything = Target.everything()
     one, examples = of_examples(graph, everything, batch)
     if examples is None:
@@ -74,7 +84,7 @@ def _constants(graph: Graph) -> list[str]:
 
 
 def _with_inputs(graph: Graph, names: Sequence[str], known: Mapping[str, Any]) -> Graph:
-    """The graph with some constants as inputs, and others of these values."""
+    """The graph with some constants as inputs, and others with these values."""
     tensors = dict(graph.tensors)
     for name in names:
         tensors[name] = dataclasses.replace(tensors[name], values=None)
@@ -101,7 +111,7 @@ def _real(qparams: QParams | None, y: jax.Array) -> jax.Array:
 
 
 def _rescale(*operands: Any, rounding_mode: Any, **attributes: Any) -> jax.Array:
-    """RESCALE whose rounding mode may be traced: whether it rounds twice."""
+    """RESCALE whose rounding mode may be traced, as a bool: it rounds twice."""
     if isinstance(rounding_mode, RoundingMode):
         return ops.rescale(*operands, rounding_mode=rounding_mode, **attributes)
     both = [

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from tosajax.atomic import write_csv, write_json, write_text
 
@@ -15,12 +15,12 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Results(Sequence[Row]):
-    """Rows in the order of the settings: the setting, what is known of it, metrics, any error.
+    """Rows in the order of the settings: the setting, other columns, metrics, any error.
 
     Args:
-      rows: dictionaries of the same keys; None where a row has no value. Values are what JSON
-        holds, NaN and infinities included.
-      metrics: which columns are metrics.
+      rows: dictionaries of the same keys; None where a row has no value. Values are those of JSON,
+        NaN and infinities.
+      metrics: the columns that are metrics.
     """
 
     rows: tuple[Row, ...]
@@ -29,7 +29,13 @@ class Results(Sequence[Row]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, at: Any) -> Any:
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Results: ...
+
+    def __getitem__(self, at: int | slice) -> Row | Results:
         return Results(self.rows[at], self.metrics) if isinstance(at, slice) else self.rows[at]
 
     def __iter__(self) -> Iterator[Row]:
@@ -37,7 +43,7 @@ class Results(Sequence[Row]):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The keys of all rows, in the order in which they come."""
+        """The keys of all rows, in order of appearance."""
         return tuple(dict.fromkeys(key for row in self.rows for key in row))
 
     @property
@@ -53,7 +59,7 @@ class Results(Sequence[Row]):
           least: the lowest instead.
 
         Raises:
-          KeyError: there is no such column.
+          KeyError: the column is not there.
           ValueError: no row has a value.
         """
         name = self.metrics[0] if metric is None else metric
@@ -63,17 +69,17 @@ class Results(Sequence[Row]):
         return (min if least else max)(known, key=lambda row: row[name])
 
     def pareto(self, cost: str, gain: str | None = None) -> Results:
-        """The rows that no other beats: none costs no more and gains no less, and not both equal.
+        """The rows that no other beats, with a lower cost and no lower gain or the reverse.
 
-        Rows without one of the values, NaN included, are left out; the others come by their cost,
-        those of equal cost in the order of the settings.
+        Rows come in the order of their cost, at equal cost in the order of the settings. Rows
+        without one of the values, or with NaN, are left out.
 
         Args:
           cost: a column of which less is better.
           gain: one of which more is better; by default the first metric.
 
         Raises:
-          KeyError: there is no such column.
+          KeyError: the column is not there.
         """
         name = self.metrics[0] if gain is None else gain
 
@@ -123,7 +129,7 @@ class Results(Sequence[Row]):
 
         Raises:
           OSError: the file cannot be written.
-          TypeError: a value is none that JSON holds.
+          TypeError: JSON cannot hold a value.
         """
         write_json(path, self.rows)
 
@@ -135,18 +141,18 @@ class Results(Sequence[Row]):
         about: Mapping[str, str] | None = None,
         command: str | None = None,
     ) -> None:
-        """Writes a page to look at, with charts and all rows; the file appears when it is complete.
+        """Writes a page with charts and all rows; the file appears when it is complete.
 
         Args:
           path: of the file.
           cost: a column of which less is better, for a chart of the front; by default mean_bits,
             where rows have it.
-          about: what was swept, for the page's summary: "model": "m.tosa".
-          command: what made the results, for the page's foot.
+          about: lines of the page's summary: {"model": "m.tosa"}.
+          command: that made the results, for the page's foot.
 
         Raises:
           ImportError: matplotlib is not installed, which the charts need.
-          KeyError: there is no such column.
+          KeyError: the column is not there.
           OSError: the file cannot be written.
         """
         from tosajax.viz.sweep import results_page

@@ -1,4 +1,4 @@
-"""Spaces: which settings a sweep tries.
+"""Spaces: the settings of a sweep.
 
 A setting is a dictionary. Axes are its keys; an axis is an iterable of values or, for `random` and
 Optuna, a range to draw from: `uniform(1e-4, 1, log=True)`, `integers(2, 8)`. A string or a
@@ -12,7 +12,7 @@ import itertools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, overload
 
 import numpy as np
 
@@ -21,9 +21,41 @@ from tosajax.sweep import digest
 Setting = dict[str, Any]
 
 
+class Trial(Protocol):
+    """An Optuna trial, which chooses values."""
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool) -> float:
+        """A float in [low, high]."""
+        ...
+
+    def suggest_int(self, name: str, low: int, high: int) -> int:
+        """An integer in [low, high]."""
+        ...
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """One of the choices."""
+        ...
+
+
+class Axis(Protocol):
+    """The values that a key of settings may have."""
+
+    def ends(self) -> tuple[Any, ...]:
+        """All values, or the ends of a range."""
+        ...
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        """A value at random."""
+        ...
+
+    def suggest(self, trial: Trial, name: str) -> Any:
+        """The value that an Optuna trial chooses."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class uniform:
-    """Floats from `low` to `high`, evenly spread or, with `log`, their logarithms are.
+    """Floats from `low` to `high`, uniform or, with `log`, of uniform logarithm.
 
     Raises:
       ValueError: the range is empty or infinite, or has no logarithm.
@@ -44,17 +76,17 @@ class uniform:
     def draw(self, rng: np.random.Generator) -> float:
         if self.log:
             drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
-            # Rounding may lead out of the range.
+            # Rounding may leave the range.
             return float(min(max(drawn, self.low), self.high))
         return float(rng.uniform(self.low, self.high))
 
-    def suggest(self, trial: Any, name: str) -> float:
+    def suggest(self, trial: Trial, name: str) -> float:
         return trial.suggest_float(name, self.low, self.high, log=self.log)
 
 
 @dataclasses.dataclass(frozen=True)
 class integers:
-    """Integers from `low` to `high`, both of them too.
+    """Integers from `low` to `high`, both included.
 
     Raises:
       TypeError: an end is not an integer.
@@ -74,7 +106,7 @@ class integers:
     def draw(self, rng: np.random.Generator) -> int:
         return int(rng.integers(self.low, self.high, endpoint=True))
 
-    def suggest(self, trial: Any, name: str) -> int:
+    def suggest(self, trial: Trial, name: str) -> int:
         return trial.suggest_int(name, self.low, self.high)
 
 
@@ -88,8 +120,8 @@ class _Choice:
     def draw(self, rng: np.random.Generator) -> Any:
         return self.values[int(rng.integers(len(self.values)))]
 
-    def suggest(self, trial: Any, name: str) -> Any:
-        # Optuna keeps scalars; others go by their position.
+    def suggest(self, trial: Trial, name: str) -> Any:
+        # Optuna stores scalars; other values go by their position.
         if all(isinstance(v, str | int | float | bool | None) for v in self.values):
             return trial.suggest_categorical(name, self.values)
         return self.values[trial.suggest_int(name, 0, len(self.values) - 1)]
@@ -97,9 +129,9 @@ class _Choice:
 
 @dataclasses.dataclass(frozen=True)
 class _Either:
-    """Axes of one name whose values no single axis has."""
+    """Several axes of one name, for example a range and a list of values."""
 
-    axes: tuple[Any, ...]
+    axes: tuple[Axis, ...]
 
     def ends(self) -> tuple[Any, ...]:
         return tuple(end for axis in self.axes for end in axis.ends())
@@ -107,33 +139,39 @@ class _Either:
     def draw(self, rng: np.random.Generator) -> Any:
         return self.axes[int(rng.integers(len(self.axes)))].draw(rng)
 
-    def suggest(self, trial: Any, name: str) -> Any:
+    def suggest(self, trial: Trial, name: str) -> Any:
         at = trial.suggest_int(f"{name}/axis", 0, len(self.axes) - 1)
         return self.axes[at].suggest(trial, f"{name}/{at}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Space(Sequence[Setting]):
-    """Settings in order, and the axes that they come from.
+    """Settings in order, and their axes.
 
-    `a + b` tries those of both; `a * b` combines each of `a` with each of `b`, those of `b` running
-    faster.
+    `a + b` has the settings of both; `a * b` combines each of `a` with each of `b`, where those of
+    `b` run faster.
 
     Args:
-      settings: what is tried.
-      axes: by name, for Optuna; `grid`, `zip_`, `random` and `one_at_a_time` know them.
+      settings: dictionaries.
+      axes: by name, for Optuna; `grid`, `zip_`, `random` and `one_at_a_time` set them.
 
     Raises:
       ValueError: in `a * b`, both have a key.
     """
 
     settings: tuple[Setting, ...]
-    axes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    axes: Mapping[str, Axis] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.settings)
 
-    def __getitem__(self, at: Any) -> Any:
+    @overload
+    def __getitem__(self, at: int) -> Setting: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Space: ...
+
+    def __getitem__(self, at: int | slice) -> Setting | Space:
         return Space(self.settings[at], self.axes) if isinstance(at, slice) else self.settings[at]
 
     def __iter__(self) -> Iterator[Setting]:
@@ -152,10 +190,10 @@ class Space(Sequence[Setting]):
         return {*self.axes, *(key for setting in self.settings for key in setting)}
 
     def draw(self, rng: np.random.Generator) -> Setting:
-        """One value from each axis, at random."""
+        """A setting with a random value from each axis."""
         return {name: axis.draw(rng) for name, axis in self.axes.items()}
 
-    def suggest(self, trial: Any) -> Setting:
+    def suggest(self, trial: Trial) -> Setting:
         """The setting of an Optuna trial: one value from each axis, in any combination."""
         return {name: axis.suggest(trial, name) for name, axis in self.axes.items()}
 
@@ -190,11 +228,11 @@ def zip_(**axes: Iterable[Any]) -> Space:
     return Space(tuple(dict(zip(choices, row, strict=True)) for row in rows), choices)
 
 
-def random(count: int, /, *, seed: int = 0, **axes: Any) -> Space:
-    """Settings drawn independently from the axes: the same ones for the same seed.
+def random(count: int, /, *, seed: int = 0, **axes: Iterable[Any] | uniform | integers) -> Space:
+    """Settings drawn independently from the axes; equal seeds give equal settings.
 
     Args:
-      count: of settings; more of them begin with the same ones.
+      count: of settings; a larger count starts with the same settings.
       seed: not negative.
       axes: values or ranges, by name.
 
@@ -211,12 +249,12 @@ def random(count: int, /, *, seed: int = 0, **axes: Any) -> Space:
 
 
 def one_at_a_time(name: str, parts: Iterable[str], values: Iterable[Any]) -> Space:
-    """Settings `{name: {part: value}}` that change one part each: of a network, one layer.
+    """Settings `{name: {part: value}}` that change one part each, for example a layer.
 
     Args:
       name: of the axis.
-      parts: each with every value before the next one.
-      values: to give them.
+      parts: in order; each gets every value before the next one.
+      values: in order.
 
     Raises:
       ValueError: there are no parts or no values.
@@ -234,7 +272,7 @@ def _choices(function: str, axes: Mapping[str, Any]) -> dict[str, _Choice]:
     return found
 
 
-def _axis(function: str, name: str, axis: Any) -> Any:
+def _axis(function: str, name: str, axis: Any) -> uniform | integers | _Choice:
     if isinstance(axis, uniform | integers):
         return axis
     if not isinstance(axis, Iterable):
@@ -245,15 +283,15 @@ def _axis(function: str, name: str, axis: Any) -> Any:
     return _Choice(values)
 
 
-def _united(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """The axes of two spaces; an axis of both has the values of both."""
+def _united(first: Mapping[str, Axis], second: Mapping[str, Axis]) -> dict[str, Axis]:
+    """The axes of two spaces; an axis in both unites the values."""
     both = {name: _union(first[name], second[name]) for name in set(first) & set(second)}
     return {**first, **second, **both}
 
 
-def _union(first: Any, second: Any) -> Any:
+def _union(first: Axis, second: Axis) -> Axis:
     if isinstance(first, _Choice) and isinstance(second, _Choice):
-        # By their text: arrays do not compare to one bool, and 1 is not True.
+        # By text, as arrays do not compare to one bool, and 1 is not True.
         known = {digest.canonical(v): v for v in (*first.values, *second.values)}
         return _Choice(tuple(known.values()))
     return first if first == second else _Either((first, second))

@@ -1,10 +1,9 @@
-"""Stores: rows of a sweep in a file that only ever grows, one JSON object a line.
+"""Stores: rows of a sweep in a file that only grows, one JSON object a line.
 
-Lines are written under a lock, and are on the disk when the call returns: a process that is killed
-leaves whole lines and at most the beginning of one, which readers pass over, as they do lines with
-zeros that a disk made when power failed. Any other line that is not a row, of a file that was
-edited, is an error. Numbers that are not finite are NaN, Infinity and -Infinity, as Python's `json`
-writes and reads them.
+Lines are written under a lock, and are on the disk when the call returns: a killed process leaves
+whole lines and at most the beginning of one. Readers skip beginnings, and lines with zeros from a
+power failure. Any other line that is not a row is an error, as the file was edited. Numbers that
+are not finite are NaN, Infinity and -Infinity, as in Python's `json`.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ except ImportError:  # Windows: one process at a time
 
 
 _BEGINNING = b'{"key": "'  # of every row
-# What may follow the place where a row that was cut off is not JSON any more: half a word, a number
-# or an escape.
+# The rest of a row that was cut off, from the place where it is not JSON: half a word, a number or
+# an escape.
 _CUT_OFF = re.compile(r"[\w.+\\-]*")
-# Bytes are written as they are, where a system has files of text.
+# O_BINARY: Windows would change line ends.
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
@@ -35,12 +34,12 @@ class Store:
     """The rows of a file by their keys; None keeps nothing.
 
     Args:
-      path: of the file, which is made if it is not there; its folder is not.
-      fault: what is wrong with a row, None if nothing is. That it has a key is checked here.
+      path: of the file, created if needed in a folder that exists.
+      fault: a function that returns the fault of a row, or None. The store itself checks the key.
 
     Raises:
-      FormatError: it is not a store, or a line is damaged.
-      OSError: the file can be neither read nor made.
+      FormatError: the file is not a store, or a line is damaged.
+      OSError: the file can be neither read nor created.
     """
 
     def __init__(
@@ -56,10 +55,10 @@ class Store:
             self.read()
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """All rows so far, by key; the last of equal keys.
+        """All rows so far, by key; of equal keys, the newest.
 
         Raises:
-          FormatError: it is not a store, or a line is damaged.
+          FormatError: the file is not a store, or a line is damaged.
           OSError: the file cannot be read.
         """
         if self.path is None:
@@ -70,7 +69,7 @@ class Store:
             if not begins_well and not found:
                 self._refuse(f"is not a store of sweeps: line {number} is not a row")
             if b"\0" in line:
-                continue  # what a disk made of a row when power failed
+                continue  # left of a row by a power failure
             row, fault = _parsed(line) if begins_well else (None, f"does not begin {_BEGINNING!r}")
             fault = fault or (row and self._fault(row))
             if fault:
@@ -80,7 +79,7 @@ class Store:
         return found
 
     def _refuse(self, why: str) -> NoReturn:
-        # Here, as the package takes long to import, and processes that append need none of it.
+        # Imported here, as it loads the package, and processes that only append start faster.
         from tosajax.report import FormatError
 
         raise FormatError(f"{self.path} {why}")
@@ -89,18 +88,18 @@ class Store:
         """Adds rows.
 
         Args:
-          rows: each with a string "key"; the rest is for `json`.
+          rows: each with a string "key", and other values of JSON.
 
         Raises:
-          KeyError: a row has no key; none has been added.
-          OSError: the disk is full; some may have been added.
-          TypeError: a row is not for `json`, or its key no string; none has been added.
+          KeyError: a row has no key; no row is added.
+          OSError: the disk is full; some rows may be added.
+          TypeError: JSON cannot hold a row, or a key is not a string; no row is added.
         """
         if self.path is None or not rows:
             return
         text = "".join(map(_line, rows))
         with self._locked() as file:
-            # What another process could not finish gets a line of its own.
+            # The beginning of a row by another process stays a line of its own.
             text = text if _ends_whole(file) else "\n" + text
             rest = memoryview(text.encode())
             while rest:
@@ -126,7 +125,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _parsed(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
-    """The row of a line that begins like one, and its fault; neither where it was cut off."""
+    """The row of a line, or its fault; neither where the line was cut off."""
     try:
         text = line.decode()
         return json.loads(text, object_pairs_hook=_object), None
@@ -138,7 +137,7 @@ def _parsed(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
         return None, f"not UTF-8 at byte {error.start}"
     except RecursionError:
         return None, "nested too deeply"
-    except ValueError as error:  # of a name given twice, or a number of too many digits
+    except ValueError as error:  # a name twice, or a number of too many digits
         return None, str(error)
 
 
@@ -151,7 +150,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def fault_of(row: Mapping[str, Any]) -> str | None:
-    """What is wrong with a row of a sweep, other than its key; None if nothing is."""
+    """The fault of a row of a sweep, its key apart; None without fault."""
     for name in ("setting", "columns", "metrics"):
         if not isinstance(row.get(name), dict):
             return _unlike(row, name, "an object")
@@ -170,7 +169,7 @@ def _unlike(row: Mapping[str, Any], name: str, wanted: str) -> str:
 
 
 def _is_float(value: Any) -> bool:
-    """Whether a value of JSON is a number that a float holds."""
+    """Whether a value of JSON is a number that fits in a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, float) or abs(value) < 2**1023

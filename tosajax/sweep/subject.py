@@ -1,8 +1,7 @@
-"""Subjects: what a sweep runs, as programs of arrays.
+"""Subjects: models as programs of arrays, for sweeps.
 
-A setting becomes arrays and, where they cannot say it, a variant. Settings of one variant share a
-program: arrays that differ among them are its arguments, all others its constants, which XLA may
-prepare.
+A setting becomes arrays and, for the rest, a variant. Settings of one variant share a program:
+arrays that differ among them are its arguments, all others its constants, which XLA may prepare.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class Prepared(NamedTuple):
     """A setting, ready to run.
 
     Args:
-      variant: what programs are compiled for.
-      arrays: what the program is given.
-      columns: what else is known of the setting, for its row.
+      variant: of the program that runs the setting.
+      arrays: for the program.
+      columns: other numbers of the setting, for its row.
     """
 
     variant: Variant
@@ -41,27 +40,27 @@ class Prepared(NamedTuple):
 
 @runtime_checkable
 class Subject(Protocol):
-    """What a sweep runs."""
+    """A model that a sweep runs."""
 
     def digest(self) -> str:
-        """What tells it from others in a store."""
+        """Identifies the subject in a store."""
         ...
 
     def check(self, setting: Setting) -> None:
-        """Checks names and values of a setting by themselves, before any setting runs.
+        """Checks names and values of a setting, before any setting runs.
 
         Raises:
           TypeError: a value is of another type.
-          ValueError: there is no such name, or a value is out of range. What only a try can tell,
-            as whether a rewrite finds something to change, is left to `prepare`.
+          ValueError: a name is not known, or a value is out of range. `prepare` finds the rest, for
+            example a rewrite with nothing to change.
         """
         ...
 
     def prepare(self, setting: Setting) -> Prepared:
-        """Makes arrays of a setting.
+        """The arrays and the variant of a setting.
 
         Raises:
-          ValueError: it has a key or a value of no use.
+          ValueError: a key or a value does not fit the model.
         """
         ...
 
@@ -76,7 +75,7 @@ class Subject(Protocol):
         ...
 
     def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
-        """Inputs of the data set as the program takes them.
+        """Inputs of the data set, for the program.
 
         Raises:
           TypeError: their number or a type is wrong.
@@ -85,7 +84,7 @@ class Subject(Protocol):
         ...
 
     def bytes_per_example(self) -> int:
-        """About how many bytes of tensors are alive at a time, arrays apart; 0 if unknown."""
+        """About how many bytes of tensors are alive at a time, without arrays; 0 if unknown."""
         ...
 
 
@@ -100,7 +99,7 @@ class FunctionSubject:
         return digest.of_text("function", self.name)
 
     def check(self, setting: Setting) -> None:
-        """Any name goes: the function alone knows which it reads."""
+        """Accepts any name, as any function may read any."""
 
     def prepare(self, setting: Setting) -> Prepared:
         is_static = {k: v is None or isinstance(v, str | bool | DType) for k, v in setting.items()}
@@ -128,24 +127,24 @@ class FunctionSubject:
 def of_function(function: Callable[..., Any], name: str | None = None) -> FunctionSubject:
     """A function (setting, *inputs) -> output or outputs, the examples on the first axis.
 
-    Numbers and arrays of a setting are traced; strings, bools and None are not, and each
-    combination of them is compiled.
+    Numbers and arrays of a setting are traced; strings, bools and None are not: each combination of
+    them compiles by itself.
 
     Args:
       function: pure.
-      name: results in a store are known by it: another function takes another.
+      name: identifies results in a store: another function needs another name.
     """
     return FunctionSubject(function, name or getattr(function, "__qualname__", repr(function)))
 
 
 def check_name(name: str, known: Sequence[str], others: Sequence[str] = (), what: str = "") -> None:
-    """Raises ValueError for a name of a setting that is not known.
+    """Raises ValueError for an unknown name in a setting.
 
     Args:
-      name: given.
-      known: names to list.
-      others: names too many to list.
-      what: in words, the others.
+      name: from the user.
+      known: names that the message lists.
+      others: more names, too many to list.
+      what: describes the others.
     """
     if name not in known and name not in others:
         listed = ", ".join((*known, *((what,) if what else ())))
@@ -166,6 +165,7 @@ def check_whole(name: str, value: Any, low: int, high: int, why: str) -> None:
         raise ValueError(f"{name} is {number}, expected {low} to {high} ({why})")
 
 
-def fields_of(subject: Any) -> dict[str, Any]:
-    """The state of a dataclass, without what it has computed from its fields."""
-    return {field.name: getattr(subject, field.name) for field in dataclasses.fields(subject)}
+def made_anew(subject: Any) -> tuple[Any, ...]:
+    """For `__reduce__` of a dataclass: copies are made of its arguments and compute the rest."""
+    fields = [field.name for field in dataclasses.fields(subject) if field.init]
+    return type(subject), tuple(getattr(subject, name) for name in fields)

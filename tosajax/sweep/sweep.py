@@ -1,16 +1,14 @@
-"""Sweep: settings, a data set and metrics, run so that nothing is compiled or computed twice."""
+"""Sweep: settings, a data set and metrics; nothing is compiled or computed twice."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,92 +16,73 @@ from jax.sharding import Mesh
 
 from tosajax.progress import Progress
 from tosajax.report import FormatError
+from tosajax.runtime.batching import Devices
 from tosajax.sweep import digest, farm, given
 from tosajax.sweep import metrics as measures
-from tosajax.sweep.evaluate import Evaluator, ReadError, mesh_of
+from tosajax.sweep.data import Data, Source
+from tosajax.sweep.evaluate import Strategy, mesh_of
+from tosajax.sweep.graphs import Scales
 from tosajax.sweep.metrics import Metric
 from tosajax.sweep.plan import Plan, Program
 from tosajax.sweep.results import Results, Row
-from tosajax.sweep.space import Setting, Space
+from tosajax.sweep.runner import Known, Runner, check_copied, row_of, told
+from tosajax.sweep.space import Setting, Space, Trial
 from tosajax.sweep.store import Store, fault_of
-from tosajax.sweep.subject import Prepared, Variant
+from tosajax.sweep.subject import Variant
 
 _BATCH = 1024  # examples, at most
-_BATCH_BYTES = 2**28  # of tensors that are alive, on an accelerator those of a chunk
-_CACHE_BYTES = 2**24  # likewise, on a CPU
+_BATCH_BYTES = 2**28  # of tensors alive at a time on an accelerator, for all settings of a chunk
+_CACHE_BYTES = 2**24  # of tensors alive at a time on a CPU
 _CHUNK_BYTES = 2**28  # of arrays of settings
-_DRAWS = 4  # settings that show what the axes change
-_SECONDS = 5.0  # of work that a crash may cost, about
-
-
-class _Known(NamedTuple):
-    """What is kept of a setting, of which there may be very many.
-
-    Args:
-      setting: as it is given.
-      variant: what its program is compiled for.
-      names: of its arrays; the same tuple for all settings that have the same.
-      digests: of these arrays.
-      key: in the store.
-      error: why it cannot run, if so.
-    """
-
-    setting: Setting
-    variant: Variant
-    names: tuple[str, ...]
-    digests: tuple[str, ...]
-    key: str
-    error: str | None = None
+_DRAWS = 4  # random settings, to find the arrays that axes change
+_SECONDS = 5.0  # of work, about, that a crash may lose
 
 
 class Sweep:
     """Evaluates settings of a model on a data set.
 
     Args:
-      model: a Graph; a QModel and its parameters, as a pair; a function (setting, *inputs) ->
-        outputs; or what `of_graph`, `of_model` and `of_function` make, with their options.
+      model: a Graph; a pair of a QModel and its parameters; a function (setting, *inputs) ->
+        outputs; or a result of `of_graph`, `of_model` or `of_function`, for their options.
       data: see `Data`.
       metrics: names ("accuracy", "top_5", "agreement", "sqnr", "cosine", "mean_lsb", "max_lsb") or
         `Metric`s.
       configs: settings: a Space, or dictionaries.
       strategy: "loop", "map", "vmap", "sharded"; by default "sharded" for several devices, else
         "loop" on CPU and "vmap" on accelerators.
-      store: a file that keeps rows: what is finished is not run again. None keeps none.
-      devices: for "sharded"; all by default, of all processes where there are several. Or a
-        `jax.sharding.Mesh` of them with the axes "settings" and "data".
+      store: a file that keeps rows, so that finished settings do not run again; None keeps none.
+      devices: for "sharded"; by default all, of all processes; or a `jax.sharding.Mesh` of devices
+        with the axes "settings" and "data".
       reference: outputs to compare with: "float", those of the model's float graph; a function of
-        inputs as the data set has them; or arrays, all examples on the first axis.
+        the data set's inputs; or arrays, all examples on the first axis.
       batch: examples at a time.
       chunk: settings at a time.
       input_quant: of a Graph; see `of_graph`.
       output_quant: of a Graph; see `of_graph`.
-      allow_nan: take NaN in the data and in arrays of `reference` as it is; see `Data`.
+      allow_nan: accept NaN in the data and in arrays of `reference`; see `Data`.
 
     Raises:
       FormatError: the store is damaged, or another file.
       TypeError: the model is of another type, or labels of classes are not integers.
-      ValueError: there is no such metric or strategy, or a metric lacks labels or a reference; a
-        setting has a name or a value of no use to any data; or the data have NaN.
+      ValueError: a metric or the strategy is not known; a metric lacks labels or a reference; a
+        name or value of a setting is not possible; or the data have NaN.
     """
-
-    # The context in which a program is compiled: workers of one machine take turns in it.
-    compiling: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
     def __init__(
         self,
-        model: Any,
-        data: Any,
+        model: given.Model,
+        data: Source | Data,
         metrics: Sequence[str | Metric] = ("accuracy",),
         configs: Iterable[Setting] = ({},),
         strategy: str = "auto",
         *,
         store: str | os.PathLike[str] | None = None,
-        devices: Sequence[Any] | Mesh | None = None,
-        reference: Any = None,
+        devices: Devices | Mesh | None = None,
+        reference: given.References | None = None,
         batch: int | None = None,
         chunk: int | None = None,
-        input_quant: Any = None,
-        output_quant: Any = None,
+        input_quant: Scales | None = None,
+        output_quant: Scales | None = None,
         allow_nan: bool = False,
     ):
         self.subject = given.subject_of(model, input_quant, output_quant)
@@ -113,21 +92,20 @@ class Sweep:
         self._mesh = devices if isinstance(devices, Mesh) else None
         listed = devices.devices.flat if isinstance(devices, Mesh) else devices
         self.devices = tuple(jax.devices() if listed is None else listed)
-        self.strategy = given.strategy_of(strategy, self.devices, devices is not None)
+        self.strategy: Strategy = given.strategy_of(strategy, self.devices, devices is not None)
         given.check_settings(self.subject, self.configs)
-        self._given_reference = reference
+        self._allow_nan = allow_nan
         self._reference = given.reference_of(self.subject, reference, allow_nan=allow_nan)
         self._check_needs()
         self.store = Store(store, fault_of)
         self._batch, self._chunk = batch, chunk
-        self._evaluators: dict[Any, Evaluator] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._digests: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
-        self._prepared: list[_Known] | None = None
+        self._prepared: list[Known] | None = None
         self._trials: dict[tuple[Variant, tuple[str, ...]], dict[str, str]] = {}
 
     def plan(self) -> Plan:
-        """What `run` will do: nothing is compiled for it."""
+        """The work of `run`, found without compiling."""
         known = self._settings()
         finished = self.store.read()
         left = [k for k in known if k.key not in finished and k.error is None]
@@ -159,21 +137,21 @@ class Sweep:
         ray: bool | str = False,
         workers: int | None = None,
     ) -> Results:
-        """Evaluates what the store has no row of.
+        """Evaluates the settings that the store has no row of.
 
-        Rows are stored every few seconds. A setting that fails is a row with an error. An
-        interrupt leaves a store from which the next run goes on.
+        Rows are stored every few seconds. A setting that fails is a row with an error. After an
+        interrupt, the next run continues with the store.
 
         Args:
-          progress: show a bar, with the rate and the time that is left, on a terminal.
+          progress: show a bar, with the rate and the time left, on a terminal.
           retry_errors: run settings again that failed before.
-          ray: farm settings out through Ray: True on this machine, or the address of a cluster.
+          ray: share settings out through Ray: True on this machine, or the address of a cluster.
             Workers get copies of the model and the data.
-          workers: of Ray; one for each CPU by default.
+          workers: of Ray; by default one for each CPU.
 
         Raises:
           ImportError: Ray is not installed.
-          ValueError: the data do not fit the model, or come from an iterator and the settings
+          ValueError: the data do not fit the model, or come from an iterator while the settings
             take several passes.
         """
         known = self._settings()
@@ -181,7 +159,7 @@ class Sweep:
             rows = self._finished(known, retry_errors)
             bar.update(len({k.key for k in known if k.key in rows}))
             broken = [k for k in known if k.error is not None and k.key not in rows]
-            self._keep(rows, [_row(k, error=k.error) for k in broken], bar)
+            self._keep(rows, [row_of(k, error=k.error) for k in broken], bar)
             left = {k.key: k for k in known if k.key not in rows}
             groups = _groups(left.values())
             parts = self._farmed(groups, ray, workers, bar) if ray else self._in_turn(groups)
@@ -190,18 +168,18 @@ class Sweep:
         return self._results(known, rows)
 
     def rows(self) -> Results:
-        """What the store has so far."""
+        """The rows in the store so far."""
         known = self._settings()
         rows = self.store.read()
         return self._results([k for k in known if k.key in rows], rows)
 
     def evaluate(self, setting: Setting) -> Row:
-        """The row of one setting, from the store where it has one.
+        """The row of one setting, from the store if it is there.
 
-        Programs are kept: settings that differ in arrays do not compile again.
+        Settings that differ in arrays alone share a program.
 
         Raises:
-          ValueError: the setting is of no use.
+          ValueError: the setting fails.
         """
         known = self._known(setting)
         if known.error is not None:
@@ -209,20 +187,20 @@ class Sweep:
         rows = self.store.read()
         if known.key not in rows:
             fixed = self._fixed_for_trials(known)
-            (found,) = self.chunk_rows([known], fixed)
+            (found,) = self._runner.rows([known], fixed)
             self._keep(rows, [found])
         row = self._results([known], rows)[0]
         if row["error"]:
             raise ValueError(row["error"])
         return row
 
-    def objective(self, trial: Any) -> float | tuple[float, ...]:
-        """For Optuna: takes a value from each axis of `configs`, and returns the metrics.
+    def objective(self, trial: Trial) -> float | tuple[float, ...]:
+        """The objective for Optuna: evaluates a value from each axis of `configs`.
 
             study.optimize(sweep.objective, n_trials=100)
 
         Returns:
-          The metric, or all of them where there are several.
+          The metric; a tuple of several.
 
         Raises:
           ValueError: `configs` has no axes, or the setting fails.
@@ -240,36 +218,43 @@ class Sweep:
 
     @property
     def compilations(self) -> int:
-        """How many programs have been compiled."""
-        return sum(e.compilations for e in self._evaluators.values())
+        """The number of programs compiled so far."""
+        return self._runner.compilations
 
-    # What is known before anything runs.
+    @functools.cached_property
+    def _runner(self) -> Runner:
+        return Runner(
+            self.subject, self.data, self.metrics, self._reference, self.strategy,
+            self._batch_size(), self.mesh,
+        )  # fmt: skip
 
-    def _settings(self) -> list[_Known]:
+    # Before anything runs.
+
+    def _settings(self) -> list[Known]:
         if self._prepared is None:
             self._prepared = [self._known(setting) for setting in self.configs]
         return self._prepared
 
-    def _known(self, setting: Setting) -> _Known:
+    def _known(self, setting: Setting) -> Known:
         text = digest.canonical(setting)
         try:
             prepared = self.subject.prepare(setting)
-        except Exception as error:  # whatever it is, it is this setting's
-            return _Known(setting, (), (), (), self._key(text, "", ""), _told(error))
+        except Exception as error:  # the setting's own: its row has it
+            return Known(setting, (), (), (), self._key(text, "", ""), told(error))
         names = tuple(sorted(prepared.arrays))
         names = self._names.setdefault(names, names)
         digests = tuple(self._digest(prepared.arrays[name]) for name in names)
         parts = digest.of_text(*names, *digests)
         key = self._key(text, repr(prepared.variant), parts)
-        return _Known(setting, prepared.variant, names, digests, key)
+        return Known(setting, prepared.variant, names, digests, key)
 
     def _digest(self, array: Any) -> str:
-        """Of the model's own constants, which many settings share, found once."""
+        """The digest of an array; found once for constants of the model, which settings share."""
         if not isinstance(array, np.ndarray) or array.flags.writeable:
             return sys.intern(digest.of_arrays(array))
         known = self._digests.get(id(array))
         if known is None or known[0]() is not array:
-            # Arrays of a setting are not to outlive it, nor their digests them.
+            # Weak: arrays do not outlive their setting, and digests not their array.
             gone = functools.partial(self._forget, id(array))
             known = weakref.ref(array, gone), sys.intern(digest.of_arrays(array))
             self._digests[id(array)] = known
@@ -295,8 +280,8 @@ class Sweep:
                 raise ValueError(f"{names}: the data set has no labels")
             measures.check_kind_of_labels(self.metrics, labels)
 
-    def _varying_bytes(self, group: Sequence[_Known]) -> int:
-        """Of the arrays of a setting that the others do not share."""
+    def _varying_bytes(self, group: Sequence[Known]) -> int:
+        """The bytes of arrays of a setting that the others do not share."""
         fixed, arrays = _fixed(group), self.subject.prepare(group[0].setting).arrays
         own = [array for name, array in arrays.items() if name not in fixed]
         return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(own))
@@ -309,13 +294,13 @@ class Sweep:
             size = _BATCH_BYTES if jax.default_backend() != "cpu" else _CACHE_BYTES * shards
             limit = max(1, min(_BATCH, size // each))
             if self.data.count is not None:
-                # Batches of one size, with little filling.
+                # Equal batches, with little filling.
                 limit = -(-self.data.count // -(-self.data.count // limit))
         return -(-limit // shards) * shards
 
     @property
     def mesh(self) -> Mesh | None:
-        """Of the strategy "sharded"."""
+        """The mesh of the strategy "sharded"."""
         if self.strategy != "sharded":
             return None
         return self._mesh or mesh_of(self.devices, len(self.configs))
@@ -331,8 +316,8 @@ class Sweep:
 
     # Evaluation.
 
-    def _finished(self, known: Sequence[_Known], retry_errors: bool) -> dict[str, Row]:
-        """The rows of the store that count, the same ones in every process."""
+    def _finished(self, known: Sequence[Known], retry_errors: bool) -> dict[str, Row]:
+        """The rows of finished settings, the same in every process."""
         rows = self.store.read()
         if retry_errors:
             rows = {key: row for key, row in rows.items() if not row["error"]}
@@ -340,13 +325,13 @@ class Sweep:
             return rows
         return _agreed(known, rows)
 
-    def _in_turn(self, groups: Sequence[Sequence[_Known]]) -> Iterator[list[Row]]:
+    def _in_turn(self, groups: Sequence[Sequence[Known]]) -> Iterator[list[Row]]:
         for group in groups:
             yield from self._evaluated(group)
 
     def _farmed(
         self,
-        groups: Sequence[Sequence[_Known]],
+        groups: Sequence[Sequence[Known]],
         ray: bool | str,
         workers: int | None,
         bar: Progress,
@@ -358,31 +343,21 @@ class Sweep:
             for group in groups
         ]
         if jobs:
-            yield from farm.evaluated(connected, self, jobs, workers, bar.step)
+            yield from farm.evaluated(connected, self._runner, jobs, workers, bar.step)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For a worker: without programs, devices and store."""
-        if self.strategy == "sharded" or self.data.is_read_once:
-            raise TypeError("a sweep over several devices, or of an iterator, cannot be copied")
-        left_out = {
-            "devices": (),
-            "store": Store(None),
-            "_evaluators": {},
-            "_reference": self._reference._replace(run=None),  # which is compiled, and made again
-            "_prepared": None,
-            "_names": {},
-            "_digests": {},
-            "_trials": {},
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is made of the arguments, without devices and store."""
+        check_copied(self.strategy, self.data)
+        arguments = self.subject, self.data, self.metrics, self.configs, self.strategy
+        options = {
+            "reference": self._reference.given,
+            "batch": self._batch,
+            "chunk": self._chunk,
+            "allow_nan": self._allow_nan,
         }
-        return {**self.__dict__, **left_out}
+        return functools.partial(Sweep, **options), arguments
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.devices = tuple(jax.devices())
-        # Arrays were looked through for NaN where they were given.
-        self._reference = given.reference_of(self.subject, self._given_reference, allow_nan=True)
-
-    def _evaluated(self, group: Sequence[_Known]) -> Iterator[list[Row]]:
+    def _evaluated(self, group: Sequence[Known]) -> Iterator[list[Row]]:
         """The rows of settings of one variant, chunk by chunk."""
         fixed = _fixed(group)
         most = self._chunk_size(self._varying_bytes(group), len(group))
@@ -396,59 +371,15 @@ class Sweep:
         while start < len(group):
             began = time.monotonic()
             part = group[start : start + size]
-            yield self.chunk_rows(part, fixed, most)
+            yield self._runner.rows(part, fixed, most)
             start += len(part)
             if self.strategy == "loop":
-                # A chunk is what a crash costs.
+                # A crash loses one chunk.
                 each = (time.monotonic() - began) / len(part)
                 size = max(1, min(most, 4 * size, int(_SECONDS / max(each, 1e-9))))
 
-    def chunk_rows(
-        self, part: Sequence[_Known], fixed: Mapping[str, str], chunk: int = 1
-    ) -> list[Row]:
-        """Rows of settings that run together; if they fail, each by itself."""
-        began = time.monotonic()
-        try:
-            prepared = [self.subject.prepare(k.setting) for k in part]
-            evaluator = self._evaluator(prepared[0], fixed, chunk)
-            own = [{n: x for n, x in p.arrays.items() if n not in fixed} for p in prepared]
-            found = evaluator.run(own, self.data, self._reference.stored)
-        except ReadError as error:
-            raise error.reason from None
-        except Exception as error:  # a row, unless it is the data's
-            self.subject.accept(self._first_batch(), 1)
-            if len(part) == 1:
-                return [_row(part[0], error=_told(error))]
-            return [row for k in part for row in self.chunk_rows([k], fixed, chunk)]
-        seconds = (time.monotonic() - began) / len(part)
-        return [
-            _row(k, p.columns, values, seconds=seconds)
-            for k, p, values in zip(part, prepared, found, strict=True)
-        ]
-
-    def _first_batch(self) -> tuple[np.ndarray, ...]:
-        return self.data.first().inputs
-
-    def _evaluator(self, prepared: Prepared, fixed: Mapping[str, str], chunk: int) -> Evaluator:
-        shape = 0 if self.strategy == "loop" else chunk
-        key = prepared.variant, tuple(sorted(prepared.arrays)), tuple(sorted(fixed.items())), shape
-        if key not in self._evaluators:
-            self._evaluators[key] = Evaluator(
-                subject=self.subject,
-                variant=prepared.variant,
-                fixed={name: prepared.arrays[name] for name in fixed},
-                metrics=self.metrics,
-                reference=self._reference.run,
-                batch=self._batch_size(),
-                strategy=self.strategy,
-                chunk=chunk,
-                mesh=self.mesh,
-                compiling=self.compiling,
-            )
-        return self._evaluators[key]
-
-    def _fixed_for_trials(self, known: _Known) -> dict[str, str]:
-        """What no setting of its group has changed so far, nor is likely to."""
+    def _fixed_for_trials(self, known: Known) -> dict[str, str]:
+        """The digests of arrays that no setting of the group has changed so far."""
         group = known.variant, known.names
         if group not in self._trials:
             rng = np.random.default_rng(0)
@@ -460,14 +391,16 @@ class Sweep:
         self._trials[group] = same
         return same
 
-    def _keep(self, rows: dict[str, Row], found: Sequence[Row], bar: Any = None) -> None:
+    def _keep(
+        self, rows: dict[str, Row], found: Sequence[Row], bar: Progress | None = None
+    ) -> None:
         rows.update({row["key"]: row for row in found})
         if jax.process_index() == 0:
             self.store.append(found)
         if bar is not None:
             bar.update(len(found))
 
-    def _results(self, known: Sequence[_Known], rows: Mapping[str, Row]) -> Results:
+    def _results(self, known: Sequence[Known], rows: Mapping[str, Row]) -> Results:
         names = tuple(m.name for m in self.metrics)
         columns = dict.fromkeys(c for k in known for c in rows[k.key]["columns"])
         keys = dict.fromkeys(key for k in known for key in k.setting)
@@ -490,15 +423,15 @@ class Sweep:
         return Results(tuple(table), names)
 
 
-def _groups(known: Iterable[_Known]) -> list[list[_Known]]:
-    """Settings of one variant, whose arrays have the same names, together."""
-    groups: dict[Any, list[_Known]] = {}
+def _groups(known: Iterable[Known]) -> list[list[Known]]:
+    """Groups of settings with one variant and one set of names of arrays."""
+    groups: dict[Any, list[Known]] = {}
     for k in known:
         groups.setdefault((k.variant, k.names), []).append(k)
     return list(groups.values())
 
 
-def _fixed(group: Sequence[_Known]) -> dict[str, str]:
+def _fixed(group: Sequence[Known]) -> dict[str, str]:
     """The digests of arrays that all settings share, by name."""
     first = group[0]
     same = [all(d == ds[0] for d in ds) for ds in zip(*(k.digests for k in group), strict=True)]
@@ -506,31 +439,8 @@ def _fixed(group: Sequence[_Known]) -> dict[str, str]:
     return {name: found for name, found, is_same in all_of if is_same}
 
 
-def _row(
-    known: _Known,
-    columns: Mapping[str, float] = {},
-    values: Mapping[str, float] = {},
-    *,
-    error: str | None = None,
-    seconds: float = 0.0,
-) -> Row:
-    return {
-        "key": known.key,
-        "setting": digest.plain(known.setting),
-        "columns": dict(columns),
-        "metrics": dict(values),
-        "error": error,
-        "seconds": round(seconds, 6),
-    }
-
-
-def _told(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-
-
-def _agreed(known: Sequence[_Known], rows: dict[str, Row]) -> dict[str, Row]:
-    """The rows that the first process has: all processes run the same settings."""
+def _agreed(known: Sequence[Known], rows: dict[str, Row]) -> dict[str, Row]:
+    """The rows that the first process has, so that all processes run the same settings."""
     from jax.experimental import multihost_utils
 
     mine = np.asarray([k.key in rows for k in known])

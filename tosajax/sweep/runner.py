@@ -1,0 +1,184 @@
+"""Runner: the rows of settings that share a program."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from jax.sharding import Mesh
+
+from tosajax.sweep import digest
+from tosajax.sweep.data import Data
+from tosajax.sweep.evaluate import Evaluator, ReadError, Strategy
+from tosajax.sweep.given import Reference, reference_of
+from tosajax.sweep.metrics import Metric
+from tosajax.sweep.results import Row
+from tosajax.sweep.space import Setting
+from tosajax.sweep.subject import Prepared, Subject, Variant
+
+
+class Known(NamedTuple):
+    """A setting without its arrays, as a sweep may have very many.
+
+    Args:
+      setting: from the user.
+      variant: that its program is compiled for.
+      names: of its arrays; one tuple for all settings with these names.
+      digests: of these arrays.
+      key: in the store.
+      error: why it cannot run; None if it can.
+    """
+
+    setting: Setting
+    variant: Variant
+    names: tuple[str, ...]
+    digests: tuple[str, ...]
+    key: str
+    error: str | None = None
+
+
+class Runner:
+    """Evaluates settings on a data set, and keeps the programs that it compiles.
+
+    A copy, for a worker of Ray, is made anew of the same arguments and compiles for itself.
+
+    Args:
+      subject: that runs.
+      data: examples.
+      metrics: to measure.
+      reference: outputs to compare with.
+      strategy: of evaluation.
+      batch: examples at a time.
+      mesh: for the strategy "sharded".
+    """
+
+    # The context in which a program is compiled: workers of one machine take turns in it.
+    compiling: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+
+    def __init__(
+        self,
+        subject: Subject,
+        data: Data,
+        metrics: tuple[Metric, ...],
+        reference: Reference,
+        strategy: Strategy,
+        batch: int,
+        mesh: Mesh | None = None,
+    ):
+        self.subject, self.data, self.metrics, self.reference = subject, data, metrics, reference
+        self.strategy: Strategy = strategy
+        self.batch, self.mesh = batch, mesh
+        self._evaluators: dict[Any, Evaluator] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        check_copied(self.strategy, self.data)
+        given = self.subject, self.data, self.metrics, self.reference.given
+        return _copied, (*given, self.strategy, self.batch)
+
+    @property
+    def compilations(self) -> int:
+        """The number of programs compiled so far."""
+        return sum(e.compilations for e in self._evaluators.values())
+
+    def rows(self, part: Sequence[Known], fixed: Mapping[str, str], chunk: int = 1) -> list[Row]:
+        """The rows of settings that run together; if they fail, each runs by itself.
+
+        Args:
+          part: settings of one variant, whose arrays have the same names.
+          fixed: the digests, by name, of arrays that the program holds as constants.
+          chunk: settings at a time, at least as many as `part`.
+
+        Raises:
+          Exception: whatever reading the data raises.
+        """
+        began = time.monotonic()
+        try:
+            prepared = [self.subject.prepare(k.setting) for k in part]
+            evaluator = self._evaluator(prepared[0], fixed, chunk)
+            own = [{n: x for n, x in p.arrays.items() if n not in fixed} for p in prepared]
+            found = evaluator.run(own, self.data, self.reference.stored)
+        except ReadError as error:
+            raise error.reason from None
+        except Exception as error:  # of the data, which raises again here, or of a setting: a row
+            self.subject.accept(self.data.first().inputs, 1)
+            if len(part) == 1:
+                return [row_of(part[0], error=told(error))]
+            return [row for k in part for row in self.rows([k], fixed, chunk)]
+        seconds = (time.monotonic() - began) / len(part)
+        return [
+            row_of(k, p.columns, values, seconds=seconds)
+            for k, p, values in zip(part, prepared, found, strict=True)
+        ]
+
+    def _evaluator(self, prepared: Prepared, fixed: Mapping[str, str], chunk: int) -> Evaluator:
+        shape = 0 if self.strategy == "loop" else chunk
+        key = prepared.variant, tuple(sorted(prepared.arrays)), tuple(sorted(fixed.items())), shape
+        if key not in self._evaluators:
+            self._evaluators[key] = Evaluator(
+                subject=self.subject,
+                variant=prepared.variant,
+                fixed={name: prepared.arrays[name] for name in fixed},
+                metrics=self.metrics,
+                reference=self.reference.run,
+                batch=self.batch,
+                strategy=self.strategy,
+                chunk=chunk,
+                mesh=self.mesh,
+                compiling=self.compiling,
+            )
+        return self._evaluators[key]
+
+
+def check_copied(strategy: Strategy, data: Data) -> None:
+    """Raises TypeError where a sweep cannot be copied to another process."""
+    if strategy == "sharded" or data.is_read_once:
+        raise TypeError("a sweep over several devices, or of an iterator, cannot be copied")
+
+
+def _copied(
+    subject: Subject,
+    data: Data,
+    metrics: tuple[Metric, ...],
+    reference: Any,
+    strategy: Strategy,
+    batch: int,
+) -> Runner:
+    # The arrays of a reference were searched for NaN where the user gave them.
+    made = reference_of(subject, reference, allow_nan=True)
+    return Runner(subject, data, metrics, made, strategy, batch)
+
+
+def row_of(
+    known: Known,
+    columns: Mapping[str, float] = {},
+    values: Mapping[str, float] = {},
+    *,
+    error: str | None = None,
+    seconds: float = 0.0,
+) -> Row:
+    """The row of a setting.
+
+    Args:
+      known: the setting.
+      columns: other numbers known of it.
+      values: its metrics.
+      error: why it has none.
+      seconds: that it took.
+    """
+    return {
+        "key": known.key,
+        "setting": digest.plain(known.setting),
+        "columns": dict(columns),
+        "metrics": dict(values),
+        "error": error,
+        "seconds": round(seconds, 6),
+    }
+
+
+def told(error: Exception) -> str:
+    """An error in one line."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
