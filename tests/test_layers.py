@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -74,7 +74,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "cli": {
         *("arguments", "atomic", "compare", "graph", "report", "rewrite", "runtime", "sweep"),
-        *("tosajax", "viz"),
+        *("progress", "tosajax", "viz"),
     },
     "__main__": {"cli"},
 }
@@ -85,6 +85,9 @@ ON_TOP: dict[str, set[str]] = {
     "hifi.to_tosa": {"builder", "graph", "report", "spec"},
     "hifi.training": {"grad"},
 }
+
+# Parts above, whose results a part shows: it imports their types for checkers alone.
+TYPES: dict[str, set[str]] = {"viz": {"compare", "sweep"}}
 
 # The import names of distributions, where the two differ.
 IMPORT_NAMES = {"tosa-tools": "tosa_reference_model", "ai-edge-litert": "ai_edge_litert"}
@@ -110,10 +113,25 @@ def _is_in(module: str, package: str) -> bool:
     return f"{module}.".startswith(f"{package}.")
 
 
-def _imports(path: str) -> set[str]:
+def _for_checkers(path: str) -> set[ast.AST]:
+    """The nodes that only type checkers read."""
+    blocks = [n for n in FILES[path].body if isinstance(n, ast.If) and _is_type_checking(n.test)]
+    return {inner for block in blocks for node in block.body for inner in ast.walk(node)}
+
+
+def _outside(allowed: set[str], path: str, nodes: set[ast.AST]) -> set[str]:
+    """The modules that nodes of a file import, but are not in any that is allowed."""
+    return {n for n in _imports(path, nodes) if not any(_is_in(n, a) for a in allowed)}
+
+
+def _is_type_checking(test: ast.AST) -> bool:
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
+
+
+def _imports(path: str, nodes: Iterable[ast.AST] | None = None) -> set[str]:
     """The modules of the package that a file imports, without the "tosajax."."""
     found: set[str] = set()
-    for node in ast.walk(FILES[path]):
+    for node in ast.walk(FILES[path]) if nodes is None else nodes:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -141,8 +159,10 @@ def _third_party(nodes: Iterator[ast.AST]) -> set[str]:
 
 
 def _when_imported(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that run when the module is imported: all but the bodies of functions."""
+    """The nodes that run when the module is imported: neither functions nor types for checkers."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and _is_type_checking(child.test):
+            continue
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield child
             yield from _when_imported(child)
@@ -187,8 +207,9 @@ def test_direction(path: str):
     part = _part(path)
     own = next((more for top, more in ON_TOP.items() if _is_in(_module(path), top)), set())
     allowed = {part, *LAYERS[part], *own}
-    above = {n for n in _imports(path) if not any(_is_in(n, a) for a in allowed)}
-    assert above == set()
+    types = _for_checkers(path)
+    assert _outside(allowed, path, set(ast.walk(FILES[path])) - types) == set()
+    assert _outside(allowed | TYPES.get(part, set()), path, types) == set()
 
 
 @pytest.mark.parametrize("top", ON_TOP)

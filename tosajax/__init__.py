@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each public name comes from. It is imported when it is first asked for: most of these load
-# JAX, which takes a second that a command such as `tosajax info` can do without.
+# The module of each public name, imported at its first use: most of them load JAX, which takes a
+# second that a command such as `tosajax info` can save.
 _SOURCES = {
     "builder": ("Builder",),
     "dtypes": ("DType",),

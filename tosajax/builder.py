@@ -1,4 +1,4 @@
-"""Writes graphs in Python: tensors by name, operators with the specification's arguments.
+"""Builds graphs in Python: tensors by name, operators with the specification's arguments.
 
 b = Builder()
 x = b.input("x", DType.INT8, (1, 8, 8, 1))
@@ -70,7 +70,7 @@ class Builder:
         Args:
           op: operator, "CONV2D".
           inputs: tensors in the specification's order.
-          shape: output shape; derived from the inputs where it is not given.
+          shape: output shape; by default derived from the inputs.
           dtype: output type; needed where the input types leave it open (CAST).
           name: output name.
           location: where the node comes from, in the user's words.
@@ -173,7 +173,7 @@ class Builder:
     def _output_types(
         self, op: str, inputs: Sequence[Tensor], attributes: Mapping[str, Any]
     ) -> Sequence[DType]:
-        """The output types, where they follow."""
+        """The output types, where the inputs determine them."""
         found = possible_output_types(op, inputs, attributes, self._subgraphs)
         if len(found) != 1:
             given = ", ".join(str(t) for t in inputs)
@@ -200,7 +200,7 @@ def possible_output_types(
     attributes: Mapping[str, Any],
     subgraphs: Mapping[str, Graph],
 ) -> list[tuple[DType, ...]]:
-    """The output types that the type rows matching the inputs have, or a graph of control flow."""
+    """The output types of the type rows that match the inputs, or of a graph of control flow."""
     operator = spec.OPERATORS[op]
     match op:
         case "CUSTOM":

@@ -1,4 +1,4 @@
-"""HTML that objects show of themselves, in notebooks and on pages, and short texts for reprs."""
+"""HTML of objects, in notebooks and on pages, and short texts for reprs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMES = 4  # of a list in a repr
 _NUMBER = ' class="number"'
 _SHORT = 20  # of a cell that is not broken
 _CELL = 80  # characters of a cell in a notebook
-# Colours are those of the notebook, which need not be those of the system.
+# In the colours of the notebook, which may differ from the system's.
 _BOX_STYLE = (
     ".tosajax{font:13px/1.45 system-ui,sans-serif;max-width:100%}"
     ".tosajax>strong{font-size:14px}"
@@ -38,11 +38,11 @@ _BOX_STYLE = (
 
 
 class Cell(NamedTuple):
-    """A number in a table, written in its own way.
+    """A number in a table, with a text of its own.
 
     Args:
-      text: what is shown.
-      order: what it sorts by; None, like NaN, comes last.
+      text: shown in its place.
+      order: number to sort by; None, like NaN, comes last.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Cell(NamedTuple):
 
 
 class Named(NamedTuple):
-    """The name of a row, and in smaller letters what else is said of it; plain text."""
+    """The name of a row, and more about it in smaller letters; plain text."""
 
     text: str
     more: str
@@ -65,7 +65,7 @@ def printable(value: str) -> str:
 
 
 def shortened(value: str, length: int) -> str:
-    """Text of at most so many characters: what is too long loses its middle."""
+    """Text of at most so many characters: a longer one loses its middle."""
     value = printable(value)
     if len(value) <= length:
         return value
@@ -74,7 +74,7 @@ def shortened(value: str, length: int) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name in a repr, its middle left out where it is long."""
+    """A name in a repr, without its middle where it is long."""
     return repr(shortened(name, _NAME))
 
 
@@ -105,12 +105,12 @@ def text(value: str) -> str:
 
 
 def note(value: str) -> str:
-    """A paragraph that explains what stands before or after it."""
+    """A paragraph that explains a part of a page."""
     return f'<p class="note">{text(value)}</p>'
 
 
 def definitions(pairs: Iterable[tuple[str, str]]) -> str:
-    """Terms, plain text, and what is said of each, HTML."""
+    """Terms, plain text, and the HTML of each."""
     items = "".join(f"<dt>{text(term)}</dt><dd>{said}</dd>" for term, said in pairs)
     return f"<dl>{items}</dl>"
 
@@ -127,8 +127,8 @@ def table(
     Args:
       head: plain text.
       rows: of plain text, numbers, `Cell`s, `Named`, None and what JSON holds.
-      sortable: whether a click on a column's head sorts the rows, and a form filters them, on a
-        page.
+      sortable: for pages: whether a click on a column's head sorts the rows, and a form filters
+        them.
       named_by: the column that names the rows.
     """
     rows = [list(row) for row in rows]
@@ -142,7 +142,7 @@ def table(
     body = "\n".join(_row(row, sortable, named_by) for row in rows)
     kind = ' class="sortable"' if sortable else ""
     content = f"<table{kind}><thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody></table>"
-    # Whoever has no mouse scrolls what has the focus.
+    # Without a mouse, keys scroll the element that has the focus.
     reach = ' tabindex="0" role="region" aria-label="table"' if sortable else ""
     return f'{_filter(head, numeric) if sortable else ""}<div class="table"{reach}>{content}</div>'
 
@@ -156,14 +156,14 @@ def box(
     noun: str = "row",
     named_by: int | None = None,
 ) -> str:
-    """What a notebook shows of an object, light or dark as the notebook is.
+    """An object in a notebook, light or dark as the notebook is.
 
     Args:
       title: plain text.
-      said: terms, plain text, and what is said of each, HTML.
+      said: terms, plain text, and the HTML of each.
       head: of a table, if there is one.
       rows: of the table, of which at most `ROWS` are shown.
-      noun: what a row is.
+      noun: for a row.
       named_by: see `table`.
     """
     pairs = list(said)
@@ -196,7 +196,7 @@ def _cell(value: Any, sortable: bool, names: bool) -> str:
         below = f" <small>{text(more)}</small>" if more else ""
         return f'<th scope="row">{text(shown)}{below}</th>'
     if order is None:
-        # Only long texts are broken anywhere, so that short ones keep their column wide enough.
+        # Only long texts may break anywhere, so that short ones keep their columns wide enough.
         kind = ' class="text"' if sortable and len(shown) > _SHORT else ""
         return f"<td{kind}>{text(shown)}</td>"
     key = f' data-order="{order}"' if sortable else ""
@@ -204,7 +204,7 @@ def _cell(value: Any, sortable: bool, names: bool) -> str:
 
 
 def _shown(value: Any) -> tuple[str, str | None]:
-    """What a cell shows, and of a number what it sorts by."""
+    """The text of a cell, and the key by which a number sorts."""
     match value:
         case None:
             return "", None
@@ -225,7 +225,7 @@ def _shown(value: Any) -> tuple[str, str | None]:
 
 
 def _order(value: float) -> str:
-    """A number as JavaScript reads it; nothing for NaN."""
+    """A number as JavaScript reads it; "" for NaN."""
     if math.isnan(value):
         return ""
     return repr(value) if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
@@ -238,7 +238,7 @@ def _numeric(rows: Sequence[Sequence[Any]], columns: int) -> list[int]:
 
 
 def _filter(head: Sequence[str], numeric: Sequence[int]) -> str:
-    """A form that the script of a page shows and obeys: words, and a bound of a number."""
+    """A form for the script of a page: words, and a bound of a number."""
     options = "".join(f'<option value="{at}">{text(head[at])}</option>' for at in numeric)
     bound = (
         f'<label>Column <select name="column"><option value="">any</option>{options}</select>'

@@ -10,9 +10,9 @@ class Progress:
     """A bar on a terminal, with rate and time left, where the `cli` extra is installed.
 
     Args:
-      total: how many updates there will be; None where that is not known.
+      total: number of updates; None if unknown.
       is_shown: whether there is a bar.
-      unit: what an update counts.
+      unit: of an update.
     """
 
     def __init__(self, total: int | None, is_shown: bool, *, unit: str = "it"):
@@ -26,8 +26,8 @@ class Progress:
             self._bar = tqdm(total=total, unit=unit, disable=None, dynamic_ncols=True)
 
     def step(self, text: str) -> None:
-        """Says what is done until the next update."""
-        # Each change draws the bar anew.
+        """Names the work until the next update."""
+        # Only changes: each one draws the bar again.
         if self._bar is not None and text != self._text:
             self._text = text
             self._bar.set_description(text)

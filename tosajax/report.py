@@ -1,4 +1,4 @@
-"""What validation says: verdicts, findings, reports, and the errors raised from them."""
+"""Results of validation: verdicts, findings, reports, and the errors raised from them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Every finding of a validation, and what the graph needs of a target.
+    """Every finding of a validation, and the needs of the graph.
 
-    `needs` is a set of profiles and extensions under which all operators are supported, or None
-    where some operator is supported by none.
+    Args:
+      findings: broken rules.
+      needs: profiles and extensions that support all operators; None where no target supports one
+        of them.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -86,7 +88,7 @@ class TosaError(ValueError):
         super().__init__("\n".join(shown))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default pickle gives the message to `__init__`, in place of the report.
+        # By default pickle passes the message to `__init__`, not the report.
         return type(self), (self.report,), self.__dict__
 
 
@@ -95,4 +97,4 @@ class FormatError(ValueError):
 
 
 class UnsupportedError(NotImplementedError):
-    """The file or graph is legal, and uses something tosajax does not have."""
+    """The file or graph is legal, but uses something that tosajax does not have."""

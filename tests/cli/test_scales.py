@@ -95,5 +95,5 @@ def test_a_stale_file_is_not_used_in_silence(folder, scaled, capsys, monkeypatch
     arguments = ["run", "scaled.tosa", "--input", "float.npy", "--output", "y.npy"]
     assert main(arguments) == 1
     warning, error = capsys.readouterr().err.splitlines()
-    assert warning.startswith("tosajax: warning: scaled.tosa.quant.json is of another content")
+    assert warning.startswith("tosajax: warning: scaled.tosa.quant.json belongs to another content")
     assert "expected int8 (INT8), or its scale" in error

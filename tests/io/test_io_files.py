@@ -205,7 +205,7 @@ def test_graphs_that_cannot_be_written(small_graph):
         io.to_bytes(twice)
     with pytest.raises(ValueError, match="by another name"):
         io.to_bytes(swapped)
-    with pytest.raises(ValueError, match="knows 'z' as 'x'"):
+    with pytest.raises(ValueError, match="has tensor 'z' under 'x'"):
         io.to_bytes(renamed)
 
 

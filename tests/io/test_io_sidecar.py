@@ -86,7 +86,7 @@ def test_another_content_of_the_model(tmp_path):
     path = tmp_path / "model.tosa"
     tosajax.save(graph(**SCALES), path)
     path.write_bytes(tosajax.io.to_bytes(_other()))
-    with pytest.warns(UserWarning, match=r"model\.tosa\.quant\.json is of another content"):
+    with pytest.warns(UserWarning, match=r"model\.tosa\.quant\.json belongs to another content"):
         assert tosajax.load(path).quantization == {}
 
 

@@ -112,7 +112,7 @@ def test_data_outside_the_flatbuffer(edited, small_graph, offset):
         ("old", {"outputs": ["old", "state"]}, "'state' is a variable, which only IDENTITY"),
         ("old", {"inputs": ["c"]}, "expected the tensor of one variable"),
         ("old", {"inputs": []}, "expected the tensor of one variable"),
-        ("clamped", {"inputs": [], "outputs": []}, "min_val: no tensor tells its element type"),
+        ("clamped", {"inputs": [], "outputs": []}, "min_val: no tensor gives its element type"),
         ("chosen", {"attribute": {}}, "COND_IF 'chosen': then_graph: the file gives no value"),
     ],
 )

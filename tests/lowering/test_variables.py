@@ -268,7 +268,7 @@ def test_variable_of_no_tensor():
 def test_only_its_operators_access_a_variable():
     graph = programs.accumulator()
     (name,) = (n.outputs[0] for n in graph.nodes if n.op == "VARIABLE")
-    with pytest.raises(TosaError, match="is a variable, expected what VARIABLE_READ gives"):
+    with pytest.raises(TosaError, match="is a variable, expected an output of VARIABLE_READ"):
         tosajax.compile(changed(graph, "VARIABLE_WRITE", inputs=(name,)))
     with pytest.raises(TosaError, match="graph output 'variable_1' is a variable"):
         tosajax.compile(dataclasses.replace(graph, outputs=(name,)))

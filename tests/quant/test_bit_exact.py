@@ -287,7 +287,7 @@ def test_graphs_that_the_reference_model_refuses(case, ship):
     """Where the specification gives no result, there is nothing to be equal to."""
     graph = case.model.freeze(case.params)
     ship(with_values(graph, "first/rescaled/shift", lambda shift: np.full_like(shift, 2)))
-    with pytest.raises(ValueError, match="example 0: Arm's model says UNPREDICTABLE"):
+    with pytest.raises(ValueError, match="example 0: Arm's model gave UNPREDICTABLE"):
         check_bit_exact(*case, against=("reference_model",))
 
 

@@ -297,7 +297,7 @@ def test_illegal(form):
     graph = doubled()
     tensors = {**graph.tensors, "y": dataclasses.replace(graph.tensors["y"], shape=(5,))}
     illegal = form(dataclasses.replace(graph, tensors=tensors))
-    with pytest.raises(ValueError, match=r"example 0: Arm's model says ERROR: .*ADD.* must match"):
+    with pytest.raises(ValueError, match=r"example 0: Arm's model gave ERROR: .*ADD.* must match"):
         reference_model.run(illegal, np.zeros((2, 4), np.int32))
 
 

@@ -1,1 +1,1 @@
-"""Arguments of users: their types, names, arrays and numbers, checked where they come in."""
+"""Checks of users' arguments: types, names, arrays and numbers."""

@@ -1,7 +1,7 @@
-"""Arrays of users: `.npy` and `.npz` files, which may be damaged or claim what they do not hold.
+"""Arrays of users: `.npy` and `.npz` files, which may be damaged or have false headers.
 
-Whatever is wrong with the content of a file is a FormatError that names the file, and in an `.npz`
-file the member. No pickle is loaded, and no memory is taken for what a header only claims.
+Each defect of the content is a FormatError that names the file, and in an `.npz` file the member.
+No pickle is loaded, and memory is taken only for bytes that are there.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tosajax.report import FormatError
 
 PathLike = str | os.PathLike[str]
 
-_CHUNK = 1 << 24  # bytes, where nothing but reading tells how many there are
+_CHUNK = 1 << 24  # bytes to read at a time
 _MAGIC = {
     b"\x93NUMPY": "an .npy file",
     b"PK\x03\x04": "an .npz file",
     b"PK\x05\x06": "an .npz file",
 }
-# DEFLATE makes at most 1032 bytes of one; a member that claims more is damaged.
+# DEFLATE makes at most 1032 bytes of one: a member that claims more is damaged.
 _EXPANSION = 1032
 
 
@@ -39,7 +39,7 @@ def load_array(source: PathLike | bytes, *, mapped: bool = False) -> np.ndarray:
 
     Args:
       source: the path of a file or a pipe, or the content of a file.
-      mapped: leave the elements of a file where they are, mapped to memory and read-only.
+      mapped: whether to map the elements of a file to memory, read-only, in place of reading them.
 
     Raises:
       FormatError: the content is not one whole array of numbers or text.
@@ -80,7 +80,7 @@ def open_arrays(source: PathLike | bytes) -> dict[str, ArrayStream]:
         if isinstance(source, bytes) or _size(file) is None:
             archived: Any = io.BytesIO(file.read())
         else:
-            archived = source  # which the archive opens, and closes after its last stream
+            archived = source  # the archive opens it, and closes it after its last stream
     with _damage(place):
         archive = zipfile.ZipFile(archived)
     found: dict[str, ArrayStream] = {}
@@ -100,11 +100,11 @@ def open_arrays(source: PathLike | bytes) -> dict[str, ArrayStream]:
 
 
 class ArrayStream:
-    """An array that is read from its start to its end; memory holds only what is read.
+    """An array, read from its start to its end; memory holds only one part.
 
     Args:
-      file: stands behind the header.
-      place: names it in messages.
+      file: positioned behind the header.
+      place: its name in messages.
       shape: of the whole array.
       dtype: of its elements.
       in_columns: whether the first axis runs fastest, as in Fortran.
@@ -122,10 +122,10 @@ class ArrayStream:
         self.shape, self.dtype = shape, dtype
 
     def read(self, count: int) -> np.ndarray:
-        """The next `count` of its first axis.
+        """The next `count` rows.
 
         Raises:
-          FormatError: they are damaged or not there, or lie in columns.
+          FormatError: they are damaged or missing, or the array is stored by columns.
         """
         if self._in_columns and len(self.shape) > 1:
             raise FormatError(
@@ -134,7 +134,7 @@ class ArrayStream:
         return self._read((count, *self.shape[1:]))
 
     def read_all(self) -> np.ndarray:
-        """The whole array, where nothing has been read yet."""
+        """The whole array, before any other read."""
         return self._read(self.shape)
 
     def _read(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -176,16 +176,16 @@ def _opened(source: PathLike | bytes, place: str) -> Iterator[io.BufferedReader]
 
 
 def _size(file: IO[bytes]) -> int | None:
-    """The bytes of a file; None of a pipe or a device, whose size nobody knows."""
+    """The size of a file in bytes; None for a pipe or a device."""
     found = os.fstat(file.fileno())
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 @contextlib.contextmanager
 def _damage(place: str, what: str = "") -> Iterator[None]:
-    """Turns whatever the readers of NumPy and ZIP raise on damaged bytes into one error.
+    """Turns each error that NumPy and ZIP raise on damaged bytes into one.
 
-    They promise no list of exceptions; a header, for one, goes through Python's own parser.
+    They promise no list of exceptions: headers, for example, pass through Python's own parser.
     """
     try:
         yield
@@ -206,9 +206,9 @@ def _check_magic(file: io.BufferedReader | zipfile.ZipExtFile, place: str, wante
 
 
 def _header(file: IO[bytes], place: str) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether columns come first, and element type; the file then stands at the elements."""
+    """Shape, whether columns come first, and element type; the file is then at the elements."""
     with _damage(place, "its header cannot be read"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+        warnings.simplefilter("ignore")  # about headers that Python 2 wrote
         version = npy.read_magic(file)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, in_columns, dtype = read(file)
@@ -233,7 +233,7 @@ def _check_size(place: str, shape: tuple[int, ...], dtype: np.dtype, there: int)
 
 
 def _bytes(file: IO[bytes], count: int, place: str) -> bytearray:
-    """Reads in parts, so that memory is taken for what is there only."""
+    """Reads in parts, so that memory is taken only for bytes that are there."""
     content = bytearray()
     with _damage(place):
         while len(content) < count and (part := file.read(min(_CHUNK, count - len(content)))):

@@ -1,4 +1,4 @@
-"""Names that are like a misspelt one."""
+"""Known names near a misspelt one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Iterable
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """The end of a message: "; did you mean 'weight_bits'?", or nothing."""
+    """The end of a message: "; did you mean 'weight_bits'?", or ""."""
     found = difflib.get_close_matches(name, list(known), n=2, cutoff=0.75)
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""

@@ -1,4 +1,4 @@
-"""NaN in arrays: where the first one is."""
+"""The first NaN of an array."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-_BLOCK = 2**20  # elements, so that a file mapped to memory is not held twice
+_BLOCK = 2**20  # elements at a time, so that a mapped file is not all copied
 
 
 def first_nan(array: Any) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""What public functions are called with: types and counts, refused by name before anything runs."""
+"""Types and counts of arguments, refused by name before any work is done."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def check_type(
 
     Args:
       name: of the argument.
-      value: that was given.
-      kinds: one of them is wanted.
+      value: of the argument.
+      kinds: the types that it may have.
       wanted: the same in words, such as "a Graph".
     """
     if not isinstance(value, kinds):
@@ -25,7 +25,7 @@ def count(name: str, value: object) -> int:
     """A number of things, as an int.
 
     Raises:
-      TypeError: it is not an integer; a bool is none.
+      TypeError: it is not an integer; a bool is not one.
       ValueError: it is below 1.
     """
     if not isinstance(value, Integral) or isinstance(value, bool):
@@ -36,6 +36,6 @@ def count(name: str, value: object) -> int:
 
 
 def shown(value: object) -> str:
-    """A value and its type, shortly, for a message."""
+    """A value, shortened, and its type, for a message."""
     text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"

@@ -1,4 +1,8 @@
-"""The `tosajax` command: each of its commands is a module beside this one, by its name."""
+"""The `tosajax` command: each of its commands is a module beside this one, by its name.
+
+A module has its help (`HELP`), its options (`add_options`), and the function that runs it and
+returns the exit status (`run`).
+"""
 
 from __future__ import annotations
 
@@ -8,32 +12,31 @@ import shlex
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import tosajax
 from tosajax.cli import check, compare, dump, explain, info, rewrite, rounding, run, sweep
 from tosajax.cli._common import STDIN
 
-# They import what they need as they run, so that help and errors in arguments come at once.
+# They import the rest as they run, so that help and errors in arguments come at once.
 _COMMANDS = (info, check, explain, run, compare, dump, rewrite, rounding, sweep)
 
-# What bad input leads to; RuntimeError where another program crashes on it.
+# Errors that bad input leads to; RuntimeError where another program crashes on it.
 _TROUBLE = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     arguments = _parser().parse_args(argv)
-    # As typed, for pages that say how they were made.
+    # As typed, for the foot of pages.
     arguments.line = shlex.join(["tosajax", *(sys.argv[1:] if argv is None else argv)])
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            return arguments.command(arguments)
+            return arguments.run(arguments)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:
-        # The reader of our output left; let Python's own flush at exit go nowhere.
+        # The reader of the output left; Python's own flush at exit goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return arguments.trouble
     except Exception as error:
@@ -47,8 +50,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tosajax", description="Run and inspect TOSA graphs.")
     parser.add_argument("--version", action="version", version=f"tosajax {tosajax.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        command.add(commands)
+    for module in _COMMANDS:
+        name = module.__name__.rpartition(".")[2]
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        command.add_argument("model", help="a .tosa file or its JSON form; - for standard input")
+        command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        # `trouble` is the exit status of an error.
+        command.set_defaults(run=module.run, trouble=1)
+        module.add_options(command)
     return parser
 
 
@@ -57,12 +66,12 @@ def _fail(message: str, status: int) -> int:
     return status
 
 
-def _show_warning(message: Warning | str, *rest: Any) -> None:
+def _show_warning(message: Warning | str, *rest: object) -> None:
     print(f"tosajax: warning: {message}", file=sys.stderr)
 
 
 def _one_line(error: Exception, model: str) -> str:
-    """What went wrong, and where: errors of files name theirs, all others are of the model."""
+    """The error and its place: errors of files name theirs, all others are of the model."""
     from tosajax.report import FormatError, TosaError
 
     if isinstance(error, TosaError):

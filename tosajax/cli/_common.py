@@ -1,12 +1,15 @@
-"""What several commands share."""
+"""Options, files and words that several commands share."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from tosajax.atomic import check_folder
+from tosajax.progress import Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,37 +19,39 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 
-def add_command(
-    commands: Any,
-    name: str,
-    function: Callable[[argparse.Namespace], int],
-    text: str,
-    *,
-    trouble: int = 1,
-) -> argparse.ArgumentParser:
-    """A parser with what all commands have.
-
-    Args:
-      commands: of the parser above.
-      name: of the command.
-      function: runs it, and returns the exit status.
-      text: what it does.
-      trouble: the exit status of an error; 2 where 1 is an answer.
-    """
-    parser = commands.add_parser(name, help=text, description=text)
-    parser.add_argument("model", help="a .tosa file or its JSON form; - for standard input")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser.set_defaults(command=function, trouble=trouble)
-    return parser
+# Forms of a result, by the names of the methods `to_...` that write them.
+FORMS = {
+    "csv": "write the rows as CSV",
+    "json": "write the rows as JSON",
+    "html": "write a page with charts; needs matplotlib",
+}
 
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
-    """The option of how many examples run at a time."""
+    """The number of examples that run at a time."""
     parser.add_argument("--batch", type=positive, default=32, help="examples in one call (32)")
 
 
+def add_open_batch(parser: argparse.ArgumentParser) -> None:
+    """The size of dimensions that a file leaves open."""
+    parser.add_argument("--batch", type=positive, default=1, help="size of open dimensions (1)")
+
+
+def add_tensors(parser: argparse.ArgumentParser) -> None:
+    """The choice of tensors."""
+    parser.add_argument(
+        "--tensors", type=regex, metavar="REGEX", help="only tensors whose names contain this"
+    )
+
+
+def add_forms(parser: argparse.ArgumentParser, forms: Mapping[str, str]) -> None:
+    """The files that a result is written to."""
+    for form, text in forms.items():
+        parser.add_argument(option(form), metavar="FILE", help=text)
+
+
 def add_input(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """The option of input files."""
+    """The files of inputs."""
     parser.add_argument(
         "--input", required=required, action="append", metavar="X.npy",
         help="examples stacked on the first axis; once for each input, in the graph's order; "
@@ -55,7 +60,7 @@ def add_input(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 
 def add_random(parser: argparse.ArgumentParser) -> None:
-    """The options of random inputs, where none are given."""
+    """Random inputs, where none are given."""
     parser.add_argument(
         "--random", type=positive, default=16, metavar="N",
         help="without --input: how many random examples (16)",
@@ -64,18 +69,41 @@ def add_random(parser: argparse.ArgumentParser) -> None:
 
 
 def add_scales(parser: argparse.ArgumentParser) -> None:
-    """The options that say what the integers of inputs and outputs stand for."""
+    """The scales of inputs and outputs."""
     for name in ("input", "output"):
         parser.add_argument(
             f"--{name}-quant", type=quantization, action="append", metavar="SCALE,ZERO_POINT",
-            help=f"what the integers of an {name} stand for; once for each, in the graph's order; "
-            "by default what the model's .quant.json says",
+            help=f"the real numbers of an integer {name}; once for each {name}, in the graph's "
+            "order; by default from the model's .quant.json",
         )  # fmt: skip
     parser.add_argument(
         "--scales", metavar="FILE",
-        help="the .tflite model that the graph was converted from, or the ExecuTorch program "
-        "(.pte) that holds it, whose scales it takes",
+        help="take the scales of the .tflite model that the graph was converted from, or of the "
+        "ExecuTorch program (.pte) that holds it",
     )  # fmt: skip
+
+
+def files_of(arguments: argparse.Namespace, forms: Mapping[str, str]) -> dict[str, str]:
+    """The files to write, by form, checked before any work is done.
+
+    Raises:
+      FileNotFoundError: there is no folder for one.
+      ImportError: one needs matplotlib, which is not installed.
+    """
+    files = {form: path for form in forms if (path := getattr(arguments, form))}
+    for path in files.values():
+        check_folder(path)
+    if "html" in files:
+        from tosajax.viz import check_installed
+
+        check_installed()
+    return files
+
+
+def write(found: object, files: Mapping[str, str], **options: Mapping[str, Any]) -> None:
+    """Writes a result in each form; `options` are those of its methods, by form."""
+    for form, path in files.items():
+        getattr(found, f"to_{form}")(path, **options.get(form, {}))
 
 
 def load(arguments: argparse.Namespace) -> Graph:
@@ -112,7 +140,7 @@ def standard_input(what: str) -> bytes:
 
 
 def arrays(paths: Sequence[str] | None) -> list[np.ndarray]:
-    """What .npy files hold, mapped to memory; none where no path is given."""
+    """The arrays of .npy files, mapped to memory; none where no path is given."""
     from tosajax.arguments.arrays import load_array
     from tosajax.report import FormatError
 
@@ -171,7 +199,7 @@ def _with_scales(graph: Graph, arguments: argparse.Namespace) -> Graph:
 
 
 def regex(text: str) -> str:
-    """A regular expression that can be one."""
+    """A regular expression, checked."""
     try:
         re.compile(text)
     except re.error as error:
@@ -190,6 +218,11 @@ def positive(text: str) -> int:
     return value
 
 
+def option(name: str) -> str:
+    """The option of an argument's name: "--act-bits"."""
+    return "--" + name.replace("_", "-")
+
+
 def bytes_in_words(count: int) -> str:
     """A size in bytes, KiB, MiB or GiB."""
     size = float(count)
@@ -200,10 +233,9 @@ def bytes_in_words(count: int) -> str:
     return f"{size:.1f} GiB"
 
 
-def progress(steps: Iterable[Any], total: int) -> Iterable[Any]:
-    """A progress bar on a terminal, where the `cli` extra is installed."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return steps
-    return tqdm(steps, total=total, unit="batch", disable=None, leave=False)
+def progress(steps: Iterable[Any], total: int) -> Iterator[Any]:
+    """The steps, with a progress bar on a terminal where the `cli` extra is installed."""
+    with Progress(total, is_shown=True, unit="batch") as bar:
+        for step in steps:
+            yield step
+            bar.update()

@@ -1,4 +1,4 @@
-"""What --against names: a program, another graph, or stored outputs."""
+"""The programs that --against names: another graph, a runtime, or stored outputs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ HELP = (
 
 
 def reference(texts: Sequence[str]) -> Other:
-    """What to compare with.
+    """The program to compare with.
 
     Args:
-      texts: as in HELP; more than one are .npy files.
+      texts: as in HELP; several are .npy files.
 
     Raises:
-      ValueError: a text is none of these.
+      ValueError: a text is not one of these.
     """
     from tosajax.compare.programs import REFERENCE_MODEL
 
     if all(text.endswith(".npy") for text in texts):
         return list(texts)
     if len(texts) > 1:
-        raise ValueError(f"--against {' and '.join(texts)}, expected one, or an .npy each output")
+        raise ValueError(f"--against {' and '.join(texts)}, expected one program or .npy files")
     (text,) = texts
     if text in ("ref", REFERENCE_MODEL):
         return REFERENCE_MODEL

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import tosajax
-from tosajax.cli._common import add_command, load, positive
+from tosajax.cli._common import add_open_batch, load
+
+HELP = "list every finding; status 1 if one is an error"
 
 
-def add(commands: Any) -> None:
-    """Adds the command."""
-    text = "list every finding; status 1 if one is an error"
-    parser = add_command(commands, "check", _check, text)
-    parser.add_argument("--batch", type=positive, default=1, help="size of open dimensions (1)")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_open_batch(parser)
     parser.add_argument(
         "--target",
         type=_target,
@@ -28,7 +26,7 @@ def _target(text: str) -> tosajax.Target:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _check(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     graph = tosajax.bind(load(arguments), batch=arguments.batch)
     report = tosajax.validate(graph, arguments.target)
     for finding in report.findings:

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from tosajax.cli._common import (
     add_batch,
-    add_command,
     add_input,
     add_scales,
+    add_tensors,
     arrays,
     load,
     progress,
-    regex,
 )
 
+HELP = "write the values of every tensor to an .npz file"
 
-def add(commands: Any) -> None:
-    """Adds the command."""
-    parser = add_command(commands, "dump", _dump, "write what every tensor holds to an .npz file")
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_input(parser, required=True)
-    parser.add_argument("-o", "--output", required=True, metavar="ALL.npz", help="where it goes")
-    parser.add_argument(
-        "--tensors", type=regex, metavar="REGEX", help="only names that contain this"
-    )
+    parser.add_argument("-o", "--output", required=True, metavar="ALL.npz", help="file to write")
+    add_tensors(parser)
     add_batch(parser)
     add_scales(parser)
 
 
-def _dump(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     if not arguments.output.endswith(".npz"):
         raise ValueError(f"--output is {arguments.output}, expected a name that ends in .npz")
     from tosajax.runtime.dump import dump_npz

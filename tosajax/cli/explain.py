@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import tosajax
-from tosajax.cli._common import add_batch, add_command, load
+from tosajax.cli._common import add_batch, load
+
+HELP = "show how each operator is computed"
 
 
-def add(commands: Any) -> None:
-    """Adds the command."""
-    add_batch(add_command(commands, "explain", _explain, "show how each operator is computed"))
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_batch(parser)
 
 
-def _explain(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from tosajax.runtime.batching import carries_batch
 
     graph = load(arguments)

@@ -1,27 +1,28 @@
-"""`tosajax info`: what a graph consists of."""
+"""`tosajax info`: a graph in short."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tosajax
-from tosajax.cli._common import STDIN, add_command, add_scales, bytes_in_words, load, positive
+from tosajax.cli._common import STDIN, add_open_batch, add_scales, bytes_in_words, load
 
 if TYPE_CHECKING:
     from tosajax.graph import Graph, Tensor
 
 
-def add(commands: Any) -> None:
-    """Adds the command."""
-    parser = add_command(commands, "info", _info, "show what a graph consists of")
-    parser.add_argument("--batch", type=positive, default=1, help="size of open dimensions (1)")
+HELP = "show inputs, outputs, operators and sizes of a graph"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_open_batch(parser)
     add_scales(parser)
 
 
-def _info(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from tosajax.graph import declared_variables
 
     loaded = load(arguments)

@@ -1,26 +1,23 @@
-"""`tosajax rewrite`: another graph, to see what a choice costs."""
+"""`tosajax rewrite`: another graph, to see the cost of a choice."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tosajax
 from tosajax.atomic import check_folder
-from tosajax.cli._common import add_command, add_scales, load, positive, regex
+from tosajax.cli._common import add_scales, load, positive, regex
 
 if TYPE_CHECKING:
     from tosajax.graph import Graph
 
-# Those of `rewrite.rounding`, which help need not import.
-ROUNDINGS = ("single", "double", "inexact")
+HELP = "write a graph with other rounding, scales, bits or tables, or with layers in floats"
+ROUNDINGS = ("single", "double", "inexact")  # of `rewrite.rounding`, which help does not import
 
 
-def add(commands: Any) -> None:
-    """Adds the command."""
-    text = "write a graph with other rounding, scales, bits or tables, or with layers in floats"
-    parser = add_command(commands, "rewrite", _rewrite, text)
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.tosa", help="where it goes")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.tosa", help="file to write")
     parser.add_argument("--rounding", choices=ROUNDINGS, help="of RESCALE")
     parser.add_argument("--scale", type=int, choices=(16, 32), help="bits of RESCALE's multipliers")
     parser.add_argument("--table-bits", type=positive, metavar="N", help="2**N steps in each TABLE")
@@ -29,12 +26,12 @@ def add(commands: Any) -> None:
     parser.add_argument("--float", type=regex, metavar="REGEX", help="layers to compute in floats")
     parser.add_argument(
         "--where", type=regex, metavar="REGEX",
-        help="only nodes whose output, or place in the user's words, contains this",
+        help="only nodes whose output or location contains this",
     )  # fmt: skip
     add_scales(parser)
 
 
-def _rewrite(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     check_folder(arguments.output)
     before = load(arguments)
     after = _rewritten(before, arguments)

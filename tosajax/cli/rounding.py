@@ -1,13 +1,12 @@
-"""`tosajax rounding`: which rounding of RESCALE makes a graph equal which runtime."""
+"""`tosajax rounding`: which rounding of RESCALE makes a graph equal which runtime?"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
+from tosajax.cli import _references
 from tosajax.cli._common import (
     add_batch,
-    add_command,
     add_input,
     add_random,
     add_scales,
@@ -15,16 +14,14 @@ from tosajax.cli._common import (
     load,
     progress,
 )
-from tosajax.cli._references import HELP, reference
+
+HELP = "try single and double rounding against runtimes, and show which are equal"
 
 
-def add(commands: Any) -> None:
-    """Adds the command."""
-    text = "try single and double rounding against runtimes, and say which are equal"
-    parser = add_command(commands, "rounding", _rounding, text)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", required=True, action="append", metavar="[NAME=]WHAT",
-        help=f"{HELP}; those of one name belong together",
+        help=f"{_references.HELP}; files of one NAME belong together",
     )  # fmt: skip
     add_input(parser, required=False)
     add_random(parser)
@@ -32,7 +29,7 @@ def add(commands: Any) -> None:
     add_scales(parser)
 
 
-def _rounding(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from tosajax.compare import which_rounding
 
     named: dict[str, list[str]] = {}
@@ -41,7 +38,7 @@ def _rounding(arguments: argparse.Namespace) -> int:
         named.setdefault(name, []).append(what if equals else text)
     table = which_rounding(
         load(arguments),
-        {name: reference(texts) for name, texts in named.items()},
+        {name: _references.reference(texts) for name, texts in named.items()},
         *arrays(arguments.input),
         batch=arguments.batch,
         examples=arguments.random,

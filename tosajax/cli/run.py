@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tosajax.atomic import check_folder, replacing
 from tosajax.cli._common import (
     add_batch,
-    add_command,
     add_input,
     add_scales,
     arrays,
@@ -24,23 +23,24 @@ if TYPE_CHECKING:
     from tosajax.graph import Graph
 
 
-def add(commands: Any) -> None:
-    """Adds the command."""
-    parser = add_command(commands, "run", _run, "run a graph over a data set")
+HELP = "run a graph over a data set"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_input(parser, required=True)
     parser.add_argument(
         "-o", "--output", required=True, action="append", metavar="Y.npy",
-        help="where results go; once for each output, in the graph's order",
+        help="file to write; once for each output, in the graph's order",
     )  # fmt: skip
     parser.add_argument(
         "--real", action="store_true",
-        help="write integer results as the real numbers they stand for (float32)",
+        help="write integer outputs as the real numbers they stand for (float32)",
     )  # fmt: skip
     add_batch(parser)
     add_scales(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     import numpy as np
 
     from tosajax.runtime.dataset import Dataset
@@ -66,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check_paths(graph: Graph, arguments: argparse.Namespace) -> None:
-    """Refuses wrong counts and unwritable places before any work is done."""
+    """Refuses wrong numbers of files, and files without a folder, before any work is done."""
     for what, given, wanted in (
         ("--input", arguments.input, graph.inputs),
         ("--output", arguments.output, graph.outputs),
@@ -82,12 +82,12 @@ def _check_scales(graph: Graph) -> None:
     for tensor in graph.output_tensors:
         if tensor.dtype.is_integer and tensor.name not in graph.quantization:
             raise ValueError(
-                f"--real: the scale of {tensor.name!r}, {tensor}, is not known: give --output-quant"
+                f"--real: {tensor.name!r}, {tensor}, has no scale: give --output-quant"
             )
 
 
 def _real(graph: Graph, results: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Results as real numbers; floats and bool as they are."""
+    """Results as real numbers; floats and bool stay as they are."""
     from tosajax.graph.quantization import dequantize
     from tosajax.graph.zero_points import unsigned_tensors
 

@@ -6,8 +6,17 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tosajax.atomic import check_folder
-from tosajax.cli._common import add_command, load, positive, quantization
+from tosajax.cli._common import (
+    FORMS,
+    add_forms,
+    arrays,
+    files_of,
+    load,
+    option,
+    positive,
+    quantization,
+    write,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,14 +24,9 @@ if TYPE_CHECKING:
     from tosajax.graph import Graph
     from tosajax.sweep import Data
 
-STRATEGIES = ("auto", "loop", "map", "vmap", "sharded")  # those of `Sweep`, help imports none
-# What `Results.to_csv` and the like write.
-_HELP = {
-    "csv": "write the rows as CSV",
-    "json": "write the rows as JSON",
-    "html": "write a page with charts; needs matplotlib",
-}
-# Axes of settings: option, type and what it does.
+HELP = "measure every combination of settings over a data set, in as few programs as possible"
+STRATEGIES = ("auto", "loop", "map", "vmap", "sharded")  # of `Sweep`, which help does not import
+# Axes of settings: argument, type and help.
 _AXES: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ("rounding", str, "single, double"),
     ("weight_bits", positive, "bits of weights"),
@@ -32,52 +36,44 @@ _AXES: tuple[tuple[str, Callable[[str], Any], str], ...] = (
 )
 
 
-def add(commands: Any) -> None:
-    """Adds the command."""
-    text = "measure every combination of settings over a data set, in as few programs as possible"
-    parser = add_command(commands, "sweep", _sweep, text)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", required=True, metavar="X.npy",
-        help="examples on the first axis; or an .npz of inputs and `labels`",
+        help="examples on the first axis; or an .npz file of inputs and `labels`",
     )  # fmt: skip
     parser.add_argument("--labels", metavar="Y.npy", help="an integer for each example")
     parser.add_argument("--reference", metavar="R.npy", help="outputs to compare with")
     for name, kind, what in _AXES:
-        parser.add_argument(_option(name), type=kind, nargs="+", metavar="N", help=what)
+        parser.add_argument(option(name), type=kind, nargs="+", metavar="N", help=what)
     parser.add_argument("--metrics", nargs="+", metavar="NAME", help="accuracy, top_5, sqnr, ...")
     for name in ("input", "output"):
         parser.add_argument(
             f"--{name}-quant", type=quantization, metavar="SCALE,ZERO_POINT",
-            help=f"of the {name}: real values are {'quantized' if name == 'input' else 'measured'}",
+            help=f"real numbers of an integer {name}, which "
+            + ("the data are" if name == "input" else "metrics are to measure"),
         )  # fmt: skip
     parser.add_argument(
-        "--allow-nan", action="store_true", help="take NaN in data, labels and reference as it is"
+        "--allow-nan", action="store_true", help="accept NaN in data, labels and reference"
     )
-    parser.add_argument("--batch", type=positive, help="examples at a time")
+    parser.add_argument("--batch", type=positive, help="examples in one call")
     parser.add_argument("--strategy", choices=STRATEGIES, default="auto")
-    parser.add_argument("--store", metavar="FILE", help="keeps rows: what is finished stays so")
-    parser.add_argument("--plan", action="store_true", help="say what would be done, and stop")
-    for form in _HELP:
-        parser.add_argument(f"--{form}", metavar="FILE", help=_HELP[form])
+    parser.add_argument("--store", metavar="FILE", help="keep finished rows, and go on from them")
+    parser.add_argument("--plan", action="store_true", help="show the plan, and stop")
+    add_forms(parser, FORMS)
     parser.add_argument(
         "--cost", choices=[name for name, kind, _ in _AXES if kind is positive],
-        help="axis that the page of --html draws the metric against, with the best trade-offs",
+        help="axis to draw the metric against on the page of --html, with the best trade-offs",
     )  # fmt: skip
 
 
-def _sweep(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from tosajax.sweep import Sweep, grid
-    from tosajax.viz import check_installed
 
-    paths = {form: path for form in _HELP if (path := getattr(arguments, form))}
-    for path in paths.values():
-        check_folder(path)
-    if "html" in paths:
-        check_installed()
+    files = files_of(arguments, FORMS)
     if arguments.cost and (not arguments.html or getattr(arguments, arguments.cost) is None):
         raise ValueError(
             f"--cost {arguments.cost} is for a page of that axis: "
-            f"give --html and {_option(arguments.cost)}"
+            f"give --html and {option(arguments.cost)}"
         )
     data = _data(arguments)
     graph, input_quant = _model(arguments, data)
@@ -99,15 +95,14 @@ def _sweep(arguments: argparse.Namespace) -> int:
         print(sweep.plan())
         return 0
     found = sweep.run(progress=True)
-    more = {"cost": arguments.cost, "about": _about(arguments), "command": arguments.line}
-    for form, path in paths.items():
-        getattr(found, f"to_{form}")(path, **(more if form == "html" else {}))
+    about = _about(arguments)
+    write(found, files, html={"cost": arguments.cost, "about": about, "command": arguments.line})
     print(found)
     return 1 if len(found.errors) == len(found) else 0
 
 
 def _model(arguments: argparse.Namespace, data: Data) -> tuple[Graph, Any]:
-    """The graph, and the scale of its input where the data are real and its file says the scale."""
+    """The graph, and the scales of its inputs where the data are real and its file has them."""
     graph = load(arguments)
     known = [graph.quantization.get(t.name) for t in graph.input_tensors]
     is_real = any(x.dtype.kind == "f" for x in data.first().inputs)
@@ -135,7 +130,7 @@ def _data(arguments: argparse.Namespace) -> Data:
 
 
 def _usual_metrics(arguments: argparse.Namespace, data: Data) -> list[str]:
-    """What there is something to measure by."""
+    """The metrics that labels or a reference allow."""
     labelled = ["accuracy"] if data.first().labels is not None else []
     referred = ["agreement", "sqnr", "max_lsb"] if arguments.reference is not None else []
     if not labelled and not referred:
@@ -144,10 +139,4 @@ def _usual_metrics(arguments: argparse.Namespace, data: Data) -> list[str]:
 
 
 def _array(path: str) -> np.ndarray:
-    from tosajax.arguments.arrays import load_array
-
-    return load_array(path, mapped=True)
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return arrays([path])[0]

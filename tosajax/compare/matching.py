@@ -1,4 +1,4 @@
-"""Which tensor of one graph is which of another."""
+"""Tensors of one graph and their counterparts in another."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from tosajax.runtime.watch import activations
 
 
 def match(a: Graph, b: Graph, names: Sequence[str]) -> dict[str, str]:
-    """For tensors of a, the names of those of b that stand for the same.
+    """The counterparts of tensors, names in b by names in a.
 
-    Tensors match by name, if most of those of one name come from the same operator; else nodes
-    match by the order of equal operators and shapes. Outputs always match in their order, where
-    their shapes are the same.
+    Tensors match by name, if most pairs of one name come from the same operator; else nodes match
+    by the order of equal operators and shapes. Outputs of equal shapes always match in their order.
 
     Args:
       a: of known dimensions.
@@ -40,11 +39,11 @@ def match(a: Graph, b: Graph, names: Sequence[str]) -> dict[str, str]:
 
 
 def _share_names(a: Graph, b: Graph, same: set[str], common: int) -> bool:
-    """Whether a name means the same in both: files of one exporter may count their tensors anew."""
+    """Whether names mean the same in both: some exporters number the tensors of each file."""
     in_a, in_b = _producers(a), _producers(b)
     kinds = [a.tensors[n].dtype.is_float == b.tensors[n].dtype.is_float for n in same]
     if not all(kinds):
-        return bool(same)  # operators of a float graph have other names than those of integers
+        return bool(same)  # graphs of floats and of integers have different operators
     alike = sum(in_a[n].op == in_b[n].op for n in same)
     return 2 * alike > common
 
@@ -62,6 +61,6 @@ def _in_order(a: Graph, b: Graph) -> dict[str, str]:
 
 
 def _producers(graph: Graph) -> dict[str, Node]:
-    """What computes each tensor that depends on the inputs, in order."""
+    """The node of each tensor that depends on the inputs, in order."""
     nodes = {name: node for node in graph.nodes for name in node.outputs}
     return {name: nodes[name] for name in activations(graph)}

@@ -1,4 +1,4 @@
-"""How two arrays differ: counts and sums that grow with no number of examples."""
+"""How two arrays differ: counts and sums in memory that does not grow with the examples."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 
 from tosajax.dtypes import DType
 
-# Edges lie between the powers of two, so that whole numbers and their negatives fall alike.
+# Edges lie between the powers of two, so that bins are symmetric for whole numbers.
 _POWERS = [2.0 ** (k - 0.5) for k in range(-30, 49)]
-_BINS = 64  # of small integers, or as many as they have values
+_BINS = 64  # of small integers, or one for each value where they have fewer
 
 
 @dataclasses.dataclass(frozen=True)
 class Histogram:
-    """How many values lie in each of the bins of a kind.
+    """The number of values in each bin.
 
     Args:
       kind: "INT4", "INT8", "INT16", "UINT8" or "UINT16": equal bins over the range of the type;
-        "powers": for each sign one bin to each power of two, and a bin of 0 in the middle. See
+        "powers": for each sign a bin for each power of two, and a bin of 0 in the middle. See
         `edges`.
-      counts: of values, NaN left out.
+      counts: of values other than NaN.
     """
 
     kind: str
@@ -34,7 +34,7 @@ class Histogram:
 
     @property
     def edges(self) -> np.ndarray:
-        """The ends of its bins, float64: one more than counts."""
+        """The ends of its bins, float64; one more than the counts."""
         return edges(self.kind)
 
 
@@ -54,13 +54,13 @@ def edges(kind: str) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """What is known of one of the two arrays.
+    """The meaning of the elements of one array.
 
     Args:
       dtype: its element type.
       scale: real value of a step; None to compare the elements as they are.
       zero_point: the integer that stands for 0.
-      limits: the smallest and largest value it can have; None where that is not clipping.
+      limits: smallest and largest element, where values are clipped; None where they are not.
       unsigned: whether the bits are those of unsigned integers.
     """
 
@@ -73,21 +73,21 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """How two arrays of the same shape, a and b, differ; b is the one to be judged by.
+    """How two arrays of the same shape, a and b, differ; b is the reference.
 
     Args:
-      elements: compared.
+      elements: number of elements.
       mismatches: elements that differ; NaN equals NaN, 0.0 equals -0.0.
       max_error: the largest |a - b|: whole steps (LSB) of integers; inf where one is not a number.
-      max_ulp: that in units of the last place; None but for floats of one type.
+      max_ulp: the largest error in units of the last place; None but for floats of one type.
       mean_error: the mean of a - b.
       mean_abs_error: the mean of |a - b|.
       sqnr: signal (b less its zero point) to noise (a - b), in dB; inf without noise.
       cosine: of the angle between a and b, each less its zero point.
       first: where the first mismatch is, the example first.
-      range_a: the smallest and largest value of a, NaN left out; None without any.
+      range_a: the smallest and largest value of a other than NaN; None without values.
       range_b: those of b.
-      clipped_a: share of a at the ends of what it can hold; None where it has none.
+      clipped_a: share of a at its limits; None where it has none.
       clipped_b: that of b.
       values_a: a histogram.
       values_b: a histogram.
@@ -120,7 +120,7 @@ class Measured:
 
 
 class Measure:
-    """Collects what `Measured` says over any number of batches."""
+    """Collects a `Measured` over any number of batches."""
 
     def __init__(self, a: Side, b: Side) -> None:
         self._a, self._b = _Values(a), _Values(b)
@@ -159,7 +159,7 @@ class Measure:
         self._examples += len(a)
 
     def result(self) -> Measured:
-        """What is known so far."""
+        """The result so far."""
         count = max(1, self._elements)
         return Measured(
             elements=self._elements,
@@ -213,7 +213,7 @@ class _Values:
         return (whole - self.side.zero_point).astype(np.float64) * self.side.scale
 
     def signal(self, x: np.ndarray) -> np.ndarray:
-        """Finite real values, in units of the scale where there is none."""
+        """Finite real values; without a scale, in steps."""
         if x.dtype == np.int64:
             return (x - self.side.zero_point).astype(np.float64)
         return np.where(np.isfinite(x), x, 0.0)
@@ -285,13 +285,13 @@ def _square_sum(x: np.ndarray) -> float:
 
 
 def _ulps(a: np.ndarray, b: np.ndarray, differ: np.ndarray) -> int:
-    """The largest distance of floats, counted in the floats between."""
+    """The largest distance of floats, counted in floats of their type."""
     apart = _order(a[differ]) - _order(b[differ])
     return int(np.abs(apart).max(initial=0))
 
 
 def _order(x: np.ndarray) -> np.ndarray:
-    """Whole numbers, int64, that count floats of one type upwards; both zeros are 0."""
+    """The floats of a type numbered upwards, int64; both zeros are 0."""
     kinds: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32}
     bits = x.view(kinds[x.dtype.itemsize]).astype(np.int64)
     lowest = -(1 << (8 * x.dtype.itemsize - 1))

@@ -1,4 +1,4 @@
-"""Graphs as frozen data, and what can be told from one."""
+"""Graphs as frozen data, and facts about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs made of other graphs: new names, nodes one by one, without what nothing reads."""
+"""Graphs made of other graphs: new names, nodes one by one, no leftovers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.locations import matches
 
-# Given a node, the nodes in its place; None where it is of another kind. ValueError says why one
-# of the right kind has to stay.
+# The nodes in place of one; None for a node of another kind. Raises ValueError, with the reason,
+# for one of the right kind that has to stay.
 Change = Callable[["Draft", Node], Sequence[Node] | None]
 
 
@@ -27,14 +27,14 @@ class Draft:
         self.nodes: list[Node] = []
 
     def const(self, name: str, values: Any, dtype: DType) -> str:
-        """Adds a CONST; its name is `name` if there is no such tensor yet."""
+        """Adds a CONST, by the name or, if that is taken, one like it."""
         array = np.asarray(values)
         tensor = self._add(Tensor(unused(name, self.tensors), dtype, array.shape, array))
         self.nodes.append(Node("CONST", (), (tensor,)))
         return tensor
 
     def tensor(self, name: str, dtype: DType, shape: tuple[int, ...] | None) -> str:
-        """Declares a tensor to be computed; its name is `name` if there is no such tensor yet."""
+        """Declares a tensor to be computed, by the name or, if that is taken, one like it."""
         return self._add(Tensor(unused(name, self.tensors), dtype, shape))
 
     def finished(self) -> Graph:
@@ -62,7 +62,7 @@ def rewritten(graph: Graph, where: str | None, kind: str, change: Change) -> Gra
     Args:
       graph: legal.
       where: a regular expression, found in the nodes' outputs or locations; None for all.
-      kind: what is looked for, in messages: "RESCALE".
+      kind: of the nodes to change, in messages: "RESCALE".
       change: makes the nodes in place of one.
 
     Raises:
@@ -84,7 +84,7 @@ def unused(name: str, taken: Collection[str]) -> str:
 
 
 def in_all_parts(graph: Graph, change: Callable[[Graph], tuple[Graph, int]]) -> tuple[Graph, int]:
-    """The graph with itself and all its subgraphs changed, and the sum of the numbers given."""
+    """The graph and all its subgraphs changed, and the sum of the numbers that `change` gives."""
     main, count = change(graph)
     parts = {name: in_all_parts(part, change) for name, part in graph.subgraphs.items()}
     subgraphs = {name: part for name, (part, _) in parts.items()}

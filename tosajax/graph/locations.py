@@ -1,7 +1,7 @@
-"""Where nodes come from, in the user's own words.
+"""Locations of nodes, in the user's own words.
 
-Producers write that in their own forms: ExecuTorch a JSON object with the Python stack, TFLite's
-converter an MLIR location that holds the name of the TFLite tensor.
+Each producer has its own form: ExecuTorch writes a JSON object with the Python stack, TFLite's
+converter an MLIR location with the name of the TFLite tensor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from tosajax.graph import Graph, Node
 
-# "name"("file":line:column): what MLIR knows by a name of its own.
+# "name"("file":line:column), a named location of MLIR.
 _NAMED = re.compile(r'"((?:[^"\\]|\\.)*)"\("[^"]*":\d+:\d+\)')
 _PLACE = re.compile(r'"([^"]*)":(\d+):\d+')
 _FRAME = re.compile(r'File "([^"]*)", line (\d+)')
@@ -35,7 +35,7 @@ def described(location: str | None) -> str:
 
 
 def tensors_at(graph: Graph) -> dict[str, list[str]]:
-    """By the name that their locations hold, the tensors computed there, in order."""
+    """The tensors computed at each named location, in order."""
     found: dict[str, list[str]] = {}
     for node in graph.ordered_nodes():
         if named := _NAMED.findall(node.location or ""):
@@ -52,7 +52,7 @@ def matches(node: Node, where: str | None) -> bool:
 
 
 def _of_stack(location: str) -> str:
-    """The innermost line of the user's own in a stack that ExecuTorch wrote; "" without one."""
+    """The innermost line of the user's code in a stack of ExecuTorch; "" without one."""
     try:
         info = json.loads(location)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Graph: a TOSA graph as frozen data, whatever file or builder it came from."""
+"""Graph: a TOSA graph as frozen data, from any file or builder."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Tensor:
         return hash(self._key())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Made anew, so that the values of a copy are frozen too.
+        # By the constructor, which freezes the values of a copy.
         return Tensor, (self.name, self.dtype, self.shape, self.values, self.variable)
 
     def _key(self) -> tuple:
@@ -88,7 +88,7 @@ class Node:
 
     Attributes hold Python values: int, bool, str, bytes, tuple of int, an enumeration of
     `tosajax.spec`, a DType for acc_type, the name of a subgraph, and for CLAMP's bounds a scalar
-    of the element type's storage. What CONST and CONST_SHAPE hold is their output's `values`.
+    of the element type's storage. The output of CONST and CONST_SHAPE has their `values`.
     """
 
     op: str
@@ -148,8 +148,8 @@ class Quantization:
 
     Args:
       scale: positive and finite; one, or one for each channel.
-      zero_point: integers, one or as many; of tensors that operators read as unsigned, unsigned.
-      axes: those of the channels, ascending; scales run along them, the last one fastest. () for
+      zero_point: integers, one or as many; unsigned for tensors that operators read as unsigned.
+      axes: of the channels, ascending; scales run along them, fastest along the last one. () for
         one scale.
       bounds: the smallest and largest integer, where they are not those of the type.
 
@@ -173,7 +173,7 @@ class Quantization:
                 raise ValueError(f"bounds are {low} and {high}, expected the smaller one first")
             object.__setattr__(self, "bounds", (low, high))
         with np.errstate(over="ignore"):
-            single = np.asarray(self.scale, np.float32)  # as which values are divided by them
+            single = np.asarray(self.scale, np.float32)  # division by them is in float32
         if not self.scale or not ((single > 0) & np.isfinite(single)).all():
             raise ValueError(
                 f"scale is {_some(self.scale)}, expected positive finite numbers of float32"
@@ -224,10 +224,11 @@ class Graph:
 
     Nodes may stand in any order; `ordered_nodes` sorts them. `source` does not count in equality.
 
-    `quantization` says of tensors, by name, what their integers stand for. Nothing is computed
-    with it: it is for real inputs, for results in real numbers, and for comparisons. What no
-    tensor of the graph can have is left out, so that a graph made of another one keeps what is
-    true: a transformation that changes what integers of a name stand for has to say so.
+    `quantization` has the real numbers that integers of tensors stand for, by name. No operator
+    uses it: it is for real inputs, for results in real numbers, and for comparisons. Entries that
+    fit no tensor of the graph are left out, so that a graph made of another one keeps those that
+    are true. A transformation that changes the meaning of a tensor's integers has to change its
+    entry.
     """
 
     inputs: tuple[str, ...]
@@ -313,7 +314,7 @@ class Graph:
         return html.box(title, self._said(), head, rows, noun="node", named_by=2)
 
     def _said(self) -> list[tuple[str, str]]:
-        """The graph in short: terms, and what is said of each, HTML."""
+        """The graph in short: terms, and the HTML of each."""
         operators = Counter(node.op for part in self.walk() for node in part.nodes)
         counts = [f"{count} {op}" for op, count in operators.most_common()]
         values = [t.values for part in self.walk() for t in part.tensors.values()]
@@ -385,10 +386,10 @@ def _post_order(root: Node, producer: Mapping[str, Node], done: set[int]) -> Ite
 
 
 def arguments(operator: spec.Operator, names: tuple[str, ...], kind: spec.Kind) -> dict[str, Any]:
-    """Pairs an operator's input or output arguments with tensor names.
+    """Tensor names by an operator's input or output arguments.
 
-    A tensor list takes all names that the other arguments leave. Names beyond the arguments are
-    left out, arguments beyond the names are missing: `validate` compares the counts.
+    A tensor list takes all names that the other arguments leave. Surplus names are left out, and
+    surplus arguments are missing: `validate` compares the counts.
     """
     wanted = operator.inputs if kind is spec.Kind.INPUT else operator.outputs
     paired: dict[str, Any] = {}

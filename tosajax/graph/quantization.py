@@ -1,4 +1,4 @@
-"""Real numbers and the integers that stand for them, by what a graph says of its tensors."""
+"""Real numbers, and the integers that stand for them in a graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tosajax.graph import Quantization, Tensor
 
-_CHUNK = 1 << 22  # elements at a time: float64 copies of a whole data set take eight times as much
+_CHUNK = 1 << 22  # elements at a time
 
 
 def quantize(
@@ -20,7 +20,7 @@ def quantize(
     Division is that of float32, as in `quant.QModel`, whose integers these are.
 
     Args:
-      values: floats; of several examples, on axes before those of the tensor.
+      values: floats; several examples lie on axes before those of the tensor.
       tensor: of integers.
       quantization: of the tensor.
       unsigned: whether operators read its bytes as unsigned integers.
@@ -32,7 +32,7 @@ def quantize(
       ValueError: a value is NaN.
     """
     dtype = tensor.dtype
-    limits = (0, (1 << dtype.bits) - 1) if unsigned else (dtype.minimum, dtype.maximum)
+    limits = quantization.bounds or dtype.limits(unsigned=unsigned)
     scale, zero_point = _along(quantization, tensor)
     scale = scale.astype(np.float32)
     found = np.empty(values.shape, dtype.storage)
@@ -42,7 +42,7 @@ def quantize(
             raise ValueError(f"{tensor.name!r}: a real value is NaN, which no integer stands for")
         with np.errstate(over="ignore"):  # an infinity saturates
             steps = np.rint(x / scale).astype(np.float64)
-        integers = (steps + zero_point).clip(*(quantization.bounds or limits)).astype(np.int64)
+        integers = (steps + zero_point).clip(*limits).astype(np.int64)
         found[part] = integers.astype(dtype.storage)
     return found
 
@@ -61,7 +61,7 @@ def dequantize(
 
 
 def _parts(values: np.ndarray) -> Iterator[Any]:
-    """Slices of the first axis: copies of a whole data set in float64 would take too much."""
+    """Slices of the first axis: float64 copies of all would take too much memory."""
     if not values.ndim:
         yield ...
         return

@@ -12,7 +12,7 @@ from tosajax.graph import Graph, Node
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What `tosajax info` shows of a graph, subgraphs included."""
+    """The figures of a graph, subgraphs included."""
 
     operators: dict[str, int]  # operator -> nodes, most frequent first
     dtypes: dict[str, int]  # element type -> tensors
@@ -22,7 +22,7 @@ class Summary:
 
 
 def summarize(graph: Graph) -> Summary:
-    """Counts what a legal graph with known dimensions consists of."""
+    """The figures of a legal graph with known dimensions."""
     parts = list(graph.walk())
     constants = [
         values

@@ -1,4 +1,4 @@
-"""What the integers of a graph stand for, as far as its operators say."""
+"""Zero points and signs of a graph's integers, from the arguments of its operators."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _KEEPING = {name for name, operator in spec.OPERATORS.items() if operator.keeps_
 def zero_points(graph: Graph) -> dict[str, int]:
     """The zero point of each tensor that an operator reads, or writes, with a constant one.
 
-    What only passes through an operator, such as CLAMP or RESHAPE, keeps it. An unsigned tensor
-    has its zero point as its bytes are, signed.
+    It passes through operators such as CLAMP and RESHAPE. That of an unsigned tensor is signed
+    here, of the same bits.
 
     Returns:
-      Zero points by tensor name; a tensor that is not there has none that is known.
+      Zero points by tensor name, without those that no operator gives.
     """
     found: dict[str, int] = {}
     for node in graph.ordered_nodes():
@@ -58,7 +58,7 @@ def unsigned_tensors(graph: Graph) -> set[str]:
 
 
 def _pass_on(graph: Graph, found: dict[str, Any]) -> None:
-    """Gives what is known of a tensor to those before and after that stand for the same."""
+    """Gives an entry of a tensor to those before and after it that have the same scale."""
     nodes = [n for n in graph.ordered_nodes() if n.op in _KEEPING and n.inputs and n.outputs]
     for node in nodes:
         if node.inputs[0] in found:

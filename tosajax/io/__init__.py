@@ -18,14 +18,14 @@ from tosajax.report import FormatError, UnsupportedError
 
 __all__ = ["load", "save", "to_bytes"]
 
-_START = 2**16  # bytes by which a format is told
-_MOST_READ = 2**31  # bytes of a file that is read as a whole: the limit of flatbuffers
+_START = 2**16  # bytes that show the format
+_MOST_READ = 2**31  # bytes to read of a file as a whole: the limit of flatbuffers
 
 
 def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Graph:
     """Reads a graph from a file, with the scales beside it (see `save`), or from the bytes of one.
 
-    Formats are told by content: TOSA flatbuffers and their JSON, of version 1.0 and 1.1 draft.
+    The content shows the format: TOSA flatbuffers and their JSON, of version 1.0 and 1.1 draft.
 
     Args:
       source: a path, or the content of a file.
@@ -33,7 +33,7 @@ def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Gra
     Raises:
       FormatError: the content is not a well-formed file of these formats, or the scales beside it
         do not fit.
-      UnsupportedError: it has another version, or uses what TOSA 1.0 does not have.
+      UnsupportedError: it has another version, or uses something that TOSA 1.0 does not have.
       OSError: the file cannot be read.
     """
     if isinstance(source, bytes | bytearray | memoryview):
@@ -53,8 +53,8 @@ def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Gra
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Writes a graph as a file of version 1.0.0, whole or not at all.
 
-    What its integers stand for (`Graph.quantization`) has no place in such a file: it goes into one
-    beside it, `model.tosa.quant.json`, which `load` reads.
+    The file has no place for `Graph.quantization`, which goes into one beside it,
+    `model.tosa.quant.json`. `load` reads both.
 
     Args:
       graph: any graph of TOSA 1.0 operators; it is not validated.
@@ -86,7 +86,7 @@ def _to_json(graph: Graph) -> bytes:
 
 
 def _content(file: IO[bytes]) -> memoryview:
-    """The content of a file, or its beginning where that is of another format."""
+    """The content of a file, or the beginning of one of another format."""
     start = file.read(_START)
     if not detect.is_flatbuffer(memoryview(start)) and not detect.is_json(memoryview(start)):
         return memoryview(start)
@@ -94,7 +94,7 @@ def _content(file: IO[bytes]) -> memoryview:
         return memoryview(start + file.read())
     if detect.is_json(memoryview(start)):
         raise UnsupportedError("the JSON text is larger than 2 GB")
-    # Of files this large, most is data beyond the flatbuffer, and some may be of no tensor.
+    # Most of a file this large is data beyond the flatbuffer, some of it perhaps of no tensor.
     return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
@@ -108,7 +108,7 @@ def _read(data: memoryview) -> Graph:
 
 
 def _graph(decode: Any, content: Any, file: memoryview, form: str) -> Graph:
-    """Checks the version before anything else is decoded: other versions have other layouts."""
+    """Checks the version before it decodes the rest: other versions have other layouts."""
     version = check_version(decode(content, schema.GRAPH, ("version",)))
     check_features(decode(content, schema.GRAPH, ("compatibility",)))
     root = decode(content, schema.GRAPH)

@@ -21,11 +21,11 @@ from tosajax.spec import Argument, Form, Operator
 def read_data(data: np.ndarray | bytes, dtype: DType, shape: Sequence[int]) -> np.ndarray:
     """Unpacks constant data.
 
-    Writers pad: tosa-opt to 8 bytes, ExecuTorch the zero points of per-channel weights to one a
-    channel. Bytes beyond the elements are therefore accepted where they are zero.
+    Writers pad: tosa-opt to 8 bytes, ExecuTorch the zero points of per-channel weights to one for
+    each channel. So zero bytes beyond the elements are accepted.
 
     Raises:
-      FormatError: the data is too short, or goes on with other bytes than zero.
+      FormatError: the data is too short, or has other bytes than zero beyond the elements.
     """
     data = np.frombuffer(data, np.uint8)
     wanted = f"{dtype.name} of shape {tuple(shape)}"
@@ -64,7 +64,7 @@ def read_attributes(
     Args:
       operator: the operator's row of the operator table.
       fields: its attribute table in the nested form.
-      tensors: its inputs and outputs, whose types tell how to read CLAMP's bounds.
+      tensors: its inputs and outputs, which have the type of CLAMP's bounds.
 
     Raises:
       FormatError: a value is missing or unknown, or has a wrong length.
@@ -102,8 +102,8 @@ def _read(
 def _read_enumerant(argument: Argument, number: int) -> Any:
     """The member of a number.
 
-    0 is what a file has that gives none. Arm's model refuses it also where the specification has a
-    default, which is for those who write graphs.
+    A file without a value has 0. Arm's model refuses it even where the specification has a default,
+    which is for writers of graphs.
     """
     try:
         return argument.dtype(number)  # type: ignore[operator]
@@ -116,19 +116,19 @@ def _read_enumerant(argument: Argument, number: int) -> Any:
 def _type_of(argument: Argument, operator: Operator, tensors: Sequence[Tensor | None]) -> DType:
     """The element type of an attribute, if all of the operator's tensors have that type variable.
 
-    The first tensor tells: that also serves a node of an illegal number of inputs.
+    It is that of the first tensor, also in a node with an illegal number of inputs.
     """
     same = all(a.dtype == argument.dtype for a in (*operator.inputs, *operator.outputs))
     for tensor in tensors if same else ():
         if tensor is not None:
             return tensor.dtype
-    raise FormatError(f"no tensor tells its element type {argument.dtype}")
+    raise FormatError(f"no tensor gives its element type {argument.dtype}")
 
 
 def write_attributes(node: Node, tensors: Sequence[Tensor]) -> dict[str, Any]:
     """Writes the attributes of a node in the nested form, the inverse of `read_attributes`.
 
-    Attributes that the node leaves out are written with their default.
+    Attributes that the node lacks are written with their default.
 
     Raises:
       ValueError: an attribute without default is missing, or its value does not fit.

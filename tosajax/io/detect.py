@@ -1,4 +1,4 @@
-"""Tells what a file is by its content."""
+"""The format of a file, by its content."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def is_flatbuffer(data: memoryview) -> bool:
 
 
 def is_json(data: memoryview) -> bool:
-    """Whether the bytes start as a JSON object does."""
+    """Whether the bytes start like a JSON object."""
     start = bytes(data[:4096]).removeprefix(_BYTE_ORDER_MARK).lstrip()
     return start.startswith(b"{")
 
 
 def describe(data: memoryview) -> str:
-    """What bytes that are neither look like, for a message."""
+    """The likely format of other bytes, for a message."""
     if not data:
         return "an empty file"
     start = bytes(data[:65536])

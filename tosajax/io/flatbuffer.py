@@ -1,8 +1,8 @@
 """Bytes <-> nested Python objects, for any table of `tosajax.io.schema`.
 
 A table is a dict of all its fields, a vector a list, data a view of the file's bytes as uint8, an
-enumeration its number. Every offset and length is checked against the file before it is used, for
-the flatbuffers package does not verify what it reads.
+enumeration its number. Every offset and length is checked against the file before its use, because
+the flatbuffers package does not verify its input.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def decode(data: memoryview, table: Table, only: Collection[str] | None = None) 
 
 
 class _Reader:
-    """Reads one file; `path` says where it is, for messages."""
+    """Reads one file; `path` is its position, for messages."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.path: list[str | int] = []
         self.texts: dict[int, str] = {}
-        # What a file may ask for, in parts that each cost a little memory. A file of n bytes that
-        # refers to each part once has less than n of them; one that refers to the same parts over
-        # and over, as small files can, would have no limit.
+        # Parts that a file may still refer to, as each costs a little memory. A file of n bytes
+        # has less than n parts; one that refers to the same parts again and again would otherwise
+        # take memory without limit.
         self.allowance = len(data)
 
     def place(self) -> str:
@@ -91,8 +91,8 @@ class _Reader:
                 value[field.name] = field.default
                 continue
             self.path.append(field.name)
-            # The size may be too small for the last field: writers in Python let tables of equal
-            # slots share a layout, whatever their sizes.
+            # The size may be too small for the last field: in Python, writers let tables of equal
+            # slots share a layout even where their sizes differ.
             if not 4 <= slot < size:
                 raise self.error(f"slot {slot} lies outside its table of {size} bytes")
             value[field.name] = self.value(field.type, at + slot, value)
@@ -164,7 +164,7 @@ class _Reader:
 
 
 def _width(kind: Type) -> int:
-    """Bytes that a value takes in its table or vector."""
+    """The bytes of a value in its table or vector."""
     if isinstance(kind, Enumeration):
         kind = kind.storage
     return struct.calcsize(f"<{kind.value}") if isinstance(kind, Scalar) else 4
@@ -187,7 +187,7 @@ def encode(value: Mapping[str, Any], table: Table, identifier: bytes) -> bytes:
 
 
 class _Writer:
-    """Children go before their parents, as the format wants; equal texts are written once."""
+    """Writes children before their parents, as the format wants, and equal texts once."""
 
     def __init__(self) -> None:
         self.builder = flatbuffers.Builder(4096)

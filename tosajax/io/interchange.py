@@ -1,14 +1,14 @@
 """Nested form of an interchange file <-> Graph.
 
-What real files do that the schema does not tell (seen with tosa-tools 2026.8):
-- A variable is a tensor that is marked so, declared again in each region that uses it, with the
-  initial value as its data. There is no VARIABLE operator; VARIABLE_READ and VARIABLE_WRITE are
-  IDENTITY operators, from and to that tensor, told apart by their attribute table. Arm's tools
-  refuse the operators' own numbers. Here the graph gets the nodes of the specification: a
+Rules of real files that the schema does not state (seen with tosa-tools 2026.8):
+- A variable is a tensor marked as one, declared again in each region that uses it, with the
+  initial value as its data. Files have no VARIABLE operator. VARIABLE_READ and VARIABLE_WRITE are
+  IDENTITY operators, from and to that tensor, with attribute tables of their own. Arm's tools
+  refuse the operators' own numbers. The graph here has the nodes of the specification: a
   VARIABLE node, whose output is the variable's tensor, at the head of the first graph that
   declares the variable, and VARIABLE_READ and VARIABLE_WRITE with the variable's name.
-- The file's data of tensors that are not constants has no meaning, and is left out: graph inputs
-  of WHILE_LOOP's bodies have some.
+- Data of tensors that are not constants has no meaning, and is left out: graph inputs of
+  WHILE_LOOP's bodies have some.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def read_graph(root: Mapping[str, Any], file: memoryview, source: Source) -> Gra
 
     Args:
       root: the nested form of a file of a supported version.
-      file: its bytes, for data that stands beyond the flatbuffer.
+      file: its bytes, for data beyond the flatbuffer.
       source: where the graph comes from.
 
     Raises:
       FormatError: the file is not well formed.
-      UnsupportedError: it uses what TOSA 1.0 does not have.
+      UnsupportedError: it uses something that TOSA 1.0 does not have.
     """
     graphs: dict[str, Graph] = {}
     outside = _Outside(file)
@@ -65,7 +65,7 @@ def read_graph(root: Mapping[str, Any], file: memoryview, source: Source) -> Gra
 
 
 def _within(place: str, read: Any, *arguments: Any) -> Any:
-    """Calls `read`, and puts `place` before the message of what it raises."""
+    """Calls `read`; messages of its errors begin with `place`."""
     try:
         return read(*arguments)
     except (FormatError, UnsupportedError) as error:
@@ -83,7 +83,7 @@ def _only_block(region: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class _Outside:
-    """Data that stands in the file beyond the flatbuffer, for graphs of more than 2 GB."""
+    """Data in the file beyond the flatbuffer, for graphs of more than 2 GB."""
 
     def __init__(self, file: memoryview) -> None:
         self.file = file
@@ -119,7 +119,7 @@ class _Block:
 
     def graph(self) -> Graph:
         operators = self.block["operators"] or ()
-        # First, so that what a file of TOSA 1.1 needs is told by operator.
+        # First, so that errors about a file of TOSA 1.1 name its operators.
         ops = [self.at_node(fields, _operator_name, fields) for fields in operators]
         for fields in self.block["tensors"] or ():
             self.add(_within(f"tensor {fields['name']!r}", self.tensor, fields))
@@ -182,7 +182,7 @@ class _Block:
         location = (fields["location"] or {}).get("text")
         if op in _ACCESSES:
             return self.access(op, inputs, outputs, location)
-        # Names that are not declared break a rule of graphs, not of files: `validate` tells.
+        # Undeclared names break a rule of graphs, not of files: `validate` finds them.
         self.check_plain(inputs if op == "VARIABLE" else (*inputs, *outputs))
         tensors = [self.tensors.get(name) for name in (*inputs, *outputs)]
         attributes = read_attributes(spec.OPERATORS[op], fields["attribute"], tensors)
@@ -229,7 +229,7 @@ def _variable_name(fields: Mapping[str, Any]) -> str:
 
 
 def _operator_name(fields: Mapping[str, Any]) -> str:
-    """The operator, which its number and the type of its attribute table both tell."""
+    """The operator, by its number and the type of its attribute table."""
     op, table = fields["op"], fields["attribute_type"]
     name = schema.OP.name_of(op)
     if name in schema.DRAFT_OPERATORS:
@@ -287,7 +287,7 @@ def _declaration(tensor: Tensor) -> Node:
 
 
 def _with_declaration(node: Node, graph: Graph) -> Node:
-    """Completes a VARIABLE node from its tensor, where a file does have such an operator."""
+    """Completes a VARIABLE node from its tensor, for files that have this operator."""
     if node.op != "VARIABLE":
         return node
     tensors = [graph.tensors.get(name) for name in node.outputs]
@@ -348,7 +348,7 @@ def write_graph(graph: Graph) -> dict[str, Any]:
         if regions.setdefault(part.name, part) != part:
             raise ValueError(f"two graphs are named {part.name!r}")
         if any(name != sub.name for name, sub in part.subgraphs.items()):
-            raise ValueError(f"graph {part.name!r} knows a subgraph by another name than its own")
+            raise ValueError(f"graph {part.name!r} has a subgraph under another name than its own")
     return {
         "version": WRITTEN,
         "regions": [
@@ -362,7 +362,7 @@ def _block_fields(graph: Graph) -> dict[str, Any]:
     tensors = graph.tensors.values()
     for name, tensor in graph.tensors.items():
         if name != tensor.name:
-            raise ValueError(f"graph {graph.name!r} knows {tensor.name!r} as {name!r}")
+            raise ValueError(f"graph {graph.name!r} has tensor {tensor.name!r} under {name!r}")
     return {
         "operators": [_node_fields(n, graph) for n in graph.nodes if n.op != "VARIABLE"],
         "tensors": [_tensor_fields(t) for t in tensors if t.dtype is not DType.SHAPE],

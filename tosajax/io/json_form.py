@@ -1,7 +1,7 @@
-"""JSON text, as flatc writes and reads it, <-> nested Python objects.
+"""JSON text of flatc <-> nested Python objects.
 
 The nested form is that of `tosajax.io.flatbuffer`: numbers for enumerations, uint8 arrays for
-data. Fields that a text leaves out have the schema's defaults.
+data. Fields that a text lacks have the schema's defaults.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tosajax.report import FormatError
 
 
 def parse(text: bytes) -> Mapping[str, Any]:
-    """Reads JSON text, still without a schema.
+    """Reads JSON text, without a schema.
 
     Raises:
       FormatError: the text is not JSON, or not an object.
@@ -41,7 +41,7 @@ def decode(
     """Fits a JSON object to a table.
 
     Args:
-      raw: what `parse` returned.
+      raw: of `parse`.
       table: type of the root.
       only: fields of the root to read; all by default.
 
@@ -135,7 +135,7 @@ def _expect(good: bool, raw: Any, wanted: str, path: str) -> None:
 
 
 def _shown(raw: Any) -> str:
-    """A value as a message shows it; an integer may have too many digits to print."""
+    """A value in a message; an integer may have too many digits to print."""
     if isinstance(raw, dict | list):
         return "an object" if isinstance(raw, dict) else "a list"
     if isinstance(raw, int) and abs(raw) >= 1 << 64:
@@ -146,8 +146,8 @@ def _shown(raw: Any) -> str:
 def encode(value: Mapping[str, Any], table: Table) -> str:
     """Writes a table as JSON text, the inverse of `parse` and `decode`.
 
-    Fields that are None, missing, or equal to the schema's default are left out. Lists of numbers
-    and texts stand on one line, however long.
+    Fields that are None, missing, or equal to the schema's default are left out. Each list of
+    numbers or texts is on one line.
     """
     return "".join(_lines(_plain(value, table), "")) + "\n"
 

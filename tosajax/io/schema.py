@@ -1,9 +1,8 @@
 """The layout of TOSA interchange files, stated once for the binary and the JSON form.
 
-A table is an ordered list of fields; the order is the binary layout. What the operator table
-already says (operators, attributes, enumerations, element types) is derived from it, so that this
-module states only what belongs to the file: the order of fields, and the names that JSON spells
-in its own way.
+A table is an ordered list of fields; the order is the binary layout. Operators, attributes,
+enumerations and element types are derived from the operator table. Only facts of files stand here:
+the order of fields, and names with a spelling of their own in JSON.
 Source: the schema of TOSA 1.0 and 1.1 draft; `tests/io/test_io_schema.py` compares the two.
 """
 
@@ -65,7 +64,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Vector:
-    """A list of numbers, text or tables; of numbers, only int32 are written."""
+    """A list of numbers, texts or tables; the writer has int32 numbers only."""
 
     element: Scalar | Blob | Table
 
@@ -86,7 +85,7 @@ Type = Scalar | Blob | Enumeration | Vector | Table | Union
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One slot of a table, and the value it has where a file leaves it out."""
+    """One slot of a table, and its value where a file leaves it out."""
 
     name: str
     type: Type
@@ -94,7 +93,7 @@ class Field:
 
 
 def _field(name: str, kind: Type) -> Field:
-    """A field that is false or zero where it is a number, and else absent, by default."""
+    """A field that is false or 0 by default where it is a number, else absent."""
     if kind is Scalar.BOOL:
         return Field(name, kind, False)
     return Field(name, kind, 0 if isinstance(kind, Scalar | Enumeration) else None)
@@ -104,7 +103,7 @@ def _numbered(names: Iterable[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-# What 1.1 draft adds, by name only, so that errors can say what a file asks for.
+# Additions of 1.1 draft, by name only, for errors about files that use them.
 DRAFT_DTYPES = ("FP6E2M3", "FP6E3M2", "FP4E2M1", "FP8UE8M0", "INT64", "MXINT8")
 DRAFT_OPERATORS = (
     "MATMUL_T_BLOCK_SCALED",
@@ -193,9 +192,9 @@ def attribute_type(argument: Argument) -> Type:
 
 
 def file_attributes(operator: Operator) -> tuple[Argument, ...]:
-    """The attributes that an operator's table in a file has, in the file's order.
+    """The attributes in an operator's table of a file, in the file's order.
 
-    Constant values, and all that is said of a variable, stand with the tensor. acc_type comes last.
+    Constant values, and all attributes of variables, belong to tensors. acc_type comes last.
     """
     if operator.chapter == "variable":
         return ()

@@ -6,9 +6,9 @@
  "tensors": {"image": {"scale": [0.0039], "zero_point": [-128]}, ...}
 }
 
-A tensor with a scale for each channel has "axes" as well, and one whose integers have narrower
-ends than its type "bounds"; see `tosajax.Quantization`. The digest keeps scales from a model that
-they were not made for: another one may well have the same names.
+A tensor with a scale for each channel also has "axes", and one whose integers have narrower limits
+than its type "bounds"; see `tosajax.Quantization`. The digest binds the scales to their model, as
+other models may have tensors of the same names.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tosajax.report import FormatError
 SUFFIX = ".quant.json"
 _KIND, _VERSION = "tosajax quantization", 1
 _FIELDS = ("scale", "zero_point", "axes", "bounds")
-_LARGEST = 1 << 28  # bytes; a file of more is none of these
+_LARGEST = 1 << 28  # bytes; a larger file is something else
 
 
 def path_of(model: Path) -> Path:
-    """Where the scales of a model are."""
+    """The file with the scales of a model."""
     return model.with_name(model.name + SUFFIX)
 
 
 def write(graph: Graph, model: Path, content: bytes) -> None:
-    """Writes the scales of a graph beside its file, or takes away those of the file before it.
+    """Writes the scales of a graph beside its file, or removes those of an earlier file.
 
     Args:
       graph: as it was saved.
@@ -54,12 +54,12 @@ def write(graph: Graph, model: Path, content: bytes) -> None:
 
 
 def read(graph: Graph, model: Path, content: memoryview | bytes) -> Mapping[str, Quantization]:
-    """The scales that lie beside a file, where there are any.
+    """The scales beside a file, {} where there are none.
 
-    Those of another content of the file are left out with a warning.
+    Scales for another content of the file are left out with a warning.
 
     Args:
-      graph: what the file holds.
+      graph: of the file.
       model: the path of the file.
       content: of that file.
 
@@ -91,8 +91,8 @@ def read(graph: Graph, model: Path, content: memoryview | bytes) -> Mapping[str,
         ) from None
     if root.get("model") != _digest(content):
         warnings.warn(
-            f"{path} is of another content of {model.name}, and is not used: save the model with "
-            "its scales again, or delete the file",
+            f"{path} belongs to another content of {model.name}, and is not used: save the model "
+            "with its scales again, or delete the file",
             stacklevel=4,
         )
         return {}

@@ -1,7 +1,7 @@
-"""Which files are read: versions of the format, and compatibility features.
+"""Versions of the format, and compatibility features.
 
-Files before 1.0 have the same magic and other numbers for operators and types, so a reader looks
-here before it decodes anything else.
+Files before 1.0 have the same magic, but other numbers of operators and types, so a reader checks
+the version before it decodes the rest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check_version(root: Mapping[str, Any]) -> str:
 
 
 def check_features(root: Mapping[str, Any]) -> None:
-    """Refuses a file that asks its readers for compatibility features: tosajax has none.
+    """Refuses a file that needs compatibility features: tosajax has none.
 
     Raises:
       UnsupportedError: a feature bit is set.

@@ -1,8 +1,8 @@
-"""Arm's reference model: what a graph computes there, to compare with what it computes here.
+"""Arm's reference model: runs graphs there, to compare with tosajax.
 
-`pip install 'tosajax[reference]'` brings it, in two forms. Its Python binding runs a small graph in
-a millisecond, but takes and gives neither int4 nor int48; its executable knows every element type,
-and takes twenty times as long. Both can crash, so that each has a process of its own.
+`pip install 'tosajax[reference]'` installs it, in two forms. Its Python binding runs a small graph
+in a millisecond, but lacks int4 and int48; its executable has all element types, and takes twenty
+times as long. Both can crash, so each runs in a process of its own.
 """
 
 from __future__ import annotations

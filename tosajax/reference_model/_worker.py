@@ -1,9 +1,9 @@
 """Runs examples on the Python binding of Arm's reference model, which may end its process.
 
-Started by its path, without tosajax, which takes longer to import than most calls to run. One
-request comes pickled on stdin: the content of a .tosa file, and a list of inputs for each example.
-Each example is answered on stdout by the pickled name of its status and its outputs; the first
-that is not valid is the last. What the model has to say goes to stderr.
+It is started by its path, without tosajax, which takes longer to import than most calls to run. One
+pickled request comes on stdin: the content of a .tosa file, and a list of inputs for each example.
+Each example has one pickled answer on stdout: the name of its status, and its outputs. The first
+example that is not valid ends the run. Messages of the model go to stderr.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 def main() -> None:
     """Answers one request."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # the model says some of it on stdout
+    os.dup2(2, 1)  # the model writes some messages to stdout
     try:
         import tosa_reference_model
     except ImportError as error:
@@ -27,7 +27,7 @@ def main() -> None:
             outputs, found = tosa_reference_model.run(content, inputs)
             status = found.name.removeprefix("TOSA_")
         except ValueError as error:
-            # A graph that is illegal whatever its inputs.
+            # The graph is illegal for all inputs.
             print(error, file=sys.stderr)
             outputs, status = [], "ERROR"
         pickle.dump((status, outputs), answers)

@@ -28,21 +28,21 @@ _WORKER = Path(__file__).with_name("_worker.py")
 _STATUSES = ("VALID", "UNPREDICTABLE", "ERROR")  # in the order of the model's numbers
 _LINES = 8  # of a message, which may name every element of a tensor
 _NOT_IN_BINDING = (DType.INT4, DType.INT48)
-# What the two forms of the model take the bits of an element type in.
+# The types that the two forms of the model take for the bits of an element type.
 _BINDING_BITS = {DType.BF16: np.uint16, DType.FP8E4M3: np.uint8, DType.FP8E5M2: np.uint8}
 _FILE_BITS = {DType.FP8E5M2: np.uint8}
 
 
 class _Answer(NamedTuple):
-    """What the model makes of one example."""
+    """The model's answer to one example."""
 
-    status: str  # one of _STATUSES, or how the process ended instead
+    status: str  # one of _STATUSES, or how the process ended
     outputs: list[np.ndarray]
     message: str
 
 
 def is_installed() -> bool:
-    """Whether tosa-tools is there."""
+    """Whether tosa-tools is installed."""
     try:
         importlib.metadata.distribution(_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -51,7 +51,7 @@ def is_installed() -> bool:
 
 
 def check_installed() -> None:
-    """Raises ImportError where tosa-tools is not there."""
+    """Raises ImportError where tosa-tools is not installed."""
     if not is_installed():
         raise ImportError("tosa-tools is not installed: pip install 'tosajax[reference]'")
 
@@ -64,12 +64,12 @@ def run(
 ) -> dict[str, np.ndarray]:
     """Runs a graph on Arm's reference model, example by example, with no limits on levels.
 
-    Every example starts from the variables' initial values. The executable runs a call that has
-    int4 or int48 among the graph's inputs or the tensors to compute, the binding any other.
+    Every example starts from the variables' initial values. Calls with int4 or int48 among the
+    graph's inputs or the tensors to compute run on the executable, all others on the binding.
 
     Args:
-      graph: legal, every dimension known. It is not validated here, and of some illegal graphs
-        the model computes something.
+      graph: legal, every dimension known. It is not validated here, and the model runs some illegal
+        graphs.
       inputs: in the graph's order and in `dtype.storage`, each (*shape) or (examples, *shape);
         one without the axis of examples is the same for all of them.
       tensors: names of tensors of the main graph; its outputs by default. Inputs and constants
@@ -98,7 +98,7 @@ def run(
     examples, count = _examples(graph, inputs)
     total = 1 if count is None else count
     known = _constants(graph, names, total) | dict(zip(graph.inputs, examples, strict=True))
-    # The executable crashes at a graph of another name.
+    # The executable crashes on a graph of another name.
     outputs = tuple(n for n in names if n not in known)
     part = dataclasses.replace(graph, outputs=outputs, name="main")
     found = known | _computed(part, examples, total, processes)
@@ -112,11 +112,11 @@ def _check_name(graph: Graph, name: str) -> None:
         raise ValueError(f"graph {graph.name!r} has no tensor {name!r}")
     if tensor.variable is not None:
         variable = f"variable {tensor.variable!r}"
-        raise ValueError(f"tensor {name!r} stands for {variable}: ask for a VARIABLE_READ of it")
+        raise ValueError(f"tensor {name!r} stands for {variable}: name a VARIABLE_READ of it")
 
 
 def _examples(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], int | None]:
-    """The inputs with an axis of examples, and the size of the axis if one has it already."""
+    """The inputs with an axis of examples, and the size of that axis, None if no input has it."""
     if len(inputs) != len(graph.inputs):
         names = ", ".join(graph.inputs)
         raise TypeError(f"{len(inputs)} inputs, expected {len(graph.inputs)} ({names})")
@@ -189,11 +189,11 @@ def _check(answer: _Answer, row: int) -> None:
         ended = f"example {row}: Arm's model ended with {answer.status}"
         raise RuntimeError(f"{ended}: {answer.message}")
     if answer.status != "VALID":
-        raise ValueError(f"example {row}: Arm's model says {answer.status}: {answer.message}")
+        raise ValueError(f"example {row}: Arm's model gave {answer.status}: {answer.message}")
 
 
 def _typed(output: np.ndarray, wanted: np.ndarray, row: int) -> np.ndarray:
-    """An output in its storage; some types come as bare bits."""
+    """An output in its storage; some types come as bits."""
     shape, kind = wanted.shape[1:], wanted.dtype
     if output.shape != shape or output.dtype.itemsize != kind.itemsize:
         gave = f"{output.dtype} of shape {output.shape}"
@@ -204,9 +204,9 @@ def _typed(output: np.ndarray, wanted: np.ndarray, row: int) -> np.ndarray:
 def _by_binding(
     graph: Graph, content: bytes, examples: Sequence[Sequence[np.ndarray]]
 ) -> Iterator[_Answer]:
-    """What the binding makes of examples; those after one that is not valid are not run."""
+    """Answers of the binding; examples after one that is not valid are not run."""
     request = [_with_bits(graph, inputs, _BINDING_BITS) for inputs in examples]
-    # Without -P, modules of tosajax would hide others of the same name.
+    # Without -P, modules of this folder would hide others of the same name.
     command = [sys.executable, "-P", str(_WORKER)]
     done = _finished(command, pickle.dumps((content, request)))
     message = _message(done.stderr)
@@ -245,7 +245,7 @@ def _execute(graph: Graph, content: bytes, inputs: Sequence[np.ndarray], folder:
     status = _STATUSES[ended] if ended in range(len(_STATUSES)) else _end(ended)
     files = [folder / f"out_{n}.npy" for n in range(len(graph.outputs))]
     if status == "VALID" and not all(file.exists() for file in files):
-        status = "ERROR"  # a tensor that no node makes
+        status = "ERROR"  # no node makes one of the tensors
     outputs = [np.load(file) for file in files] if status == "VALID" else []
     return _Answer(status, outputs, _message(done.stdout + done.stderr))
 
@@ -270,7 +270,7 @@ def _with_bits(
 
 
 def _finished(command: Sequence[str], request: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    # The model starts a debugger at each rejected graph unless told not to.
+    # Without this variable the model starts a debugger at each rejected graph.
     environment = {**os.environ, "TOSA_MODEL_NO_BACKTRACE": "1"}
     return subprocess.run(command, input=request, capture_output=True, env=environment, check=False)
 
@@ -280,7 +280,7 @@ def _end(returncode: int) -> str:
 
 
 def _message(said: bytes) -> str:
-    """The first lines that a run left, without notes on file versions."""
+    """The first lines of a run's messages, without notes on file versions."""
     notes = ("serializer version", "SerLib")
     lines = said.decode(errors="replace").splitlines()
     told = [x for x in lines if x.strip() and not any(note in x for note in notes)]

@@ -1,4 +1,4 @@
-"""What-if rewrites: pure functions that make another legal graph of a graph.
+"""Rewrites, to try choices: pure functions that make another legal graph of a graph.
 
 graph = rewrite.rounding(graph, "single")
 graph = rewrite.bits(graph, 6, where="conv2")

@@ -1,6 +1,6 @@
 """Operators on integers in FP32: a function for each, by its name in lower case.
 
-A float stands for the integer that would be there, zero point included, before it is rounded.
+A float is the integer in its place before it is rounded, zero point included.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Floats:
         self.draft = draft
         self.known: dict[str, str] = {}  # by an integer tensor's name, its float
         self.location: str | None = None
-        self._pending: dict[str, str | None] = {}  # integers that nothing makes, their location
+        self._pending: dict[str, str | None] = {}  # integers without a node yet, their location
         self._shared: dict[str, str] = {}  # constants that many nodes read
 
     def of(self, name: str) -> str:
@@ -43,12 +43,12 @@ class Floats:
         return self.known[name]
 
     def give(self, name: str, value: str) -> None:
-        """Says which float an integer tensor has become."""
+        """Records the float of an integer tensor."""
         self.known[name] = value
         self._pending[name] = self.location
 
     def round(self, name: str) -> None:
-        """Makes an integer tensor of what it has become, if that has not been done."""
+        """Makes an integer tensor of its float, unless that is done."""
         if name in self._pending:
             location = self._pending.pop(name)
             self.draft.nodes.append(Node("CAST", (self.known[name],), (name,), {}, location))
@@ -129,7 +129,7 @@ class Floats:
 
 
 def constants_of(node: Node) -> Iterator[str]:
-    """The inputs that have to be constants: zero points, multipliers and shifts."""
+    """The inputs that have to be constants here: zero points, multipliers and shifts."""
     for argument, name in arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT).items():
         if argument.endswith("_zp") or argument in ("multiplier", "shift"):
             yield name

@@ -12,7 +12,7 @@ from tosajax.graph.edit import unused
 def cut(
     graph: Graph, names: Collection[str], given: Collection[str]
 ) -> tuple[Graph, dict[str, str]]:
-    """The graph in which tensors are also inputs, so that no error goes on from one to the next.
+    """The graph in which tensors are also inputs, so that errors do not pass from layer to layer.
 
     Args:
       graph: legal.
@@ -20,8 +20,8 @@ def cut(
       given: those of them that become inputs, where a node reads them.
 
     Returns:
-      The graph, whose inputs are its own and then tensors of `given`, and whose outputs are what
-      the nodes compute for `names`; and the names of these outputs, by those in `names`.
+      The graph, with tensors of `given` after its own inputs, and the tensors of `names`, as its
+      nodes compute them, as outputs; and the names of these outputs, by those in `names`.
     """
     tensors, renamed = dict(graph.tensors), {}
     for name in dict.fromkeys(names):

@@ -17,18 +17,18 @@ _ACCUMULATORS = (DType.INT32, DType.INT48)
 
 
 def to_float(graph: Graph, where: str | None = None) -> Graph:
-    """The graph with chosen layers computed in FP32, without rounding on the way.
+    """The graph with chosen layers computed in FP32, without rounding inside them.
 
-    A layer is a chosen operator with the RESCALE and CLAMP that follow it alone. Layers that
-    follow each other make a region: its integers become floats where they go in, and floats are
-    rounded to integers (ties to even), once, where others read them. In between, each float is
-    the integer that would be there, not rounded: RESCALE multiplies by its factor, and saturates
-    to the range of its type as before. Weights and biases keep the values of their integers. So
-    to take away the rounding of one tensor, choose the layers before and after it.
+    A layer is a chosen operator, with the RESCALE and CLAMP after it if nothing else reads its
+    output. Adjacent layers form a region. Integers that enter a region become floats; floats that
+    others read are rounded to integers once (ties to even). Inside, each float is the integer in
+    its place, not rounded: RESCALE multiplies by its factor, and saturates to the range of its
+    type as before. Weights and biases keep the values of their integers. To remove the rounding of
+    one tensor, choose the layers before and after it.
 
     Convolutions, MATMUL, RESCALE, CLAMP, ADD, SUB, MUL, pooling, reductions and data layout can be
-    computed in floats. Other operators, unsigned RESCALEs and what would have to turn int48
-    into floats stay as they are.
+    computed in floats. Other operators, unsigned RESCALEs, and nodes that would need casts of int48
+    stay as they are.
 
     Args:
       graph: legal, of integers; ranks are known.
@@ -36,7 +36,7 @@ def to_float(graph: Graph, where: str | None = None) -> Graph:
 
     Raises:
       ValueError: no node matches.
-      UnsupportedError: none that does can be computed in floats.
+      UnsupportedError: no matching node can be computed in floats.
     """
     found, count = in_all_parts(graph, lambda part: _of_part(part, where))
     if not count:
@@ -74,7 +74,7 @@ def _chosen(graph: Graph, where: str | None) -> set[Node]:
 
 
 def _with_following(graph: Graph, matched: Set[Node], possible: Set[Node]) -> set[Node]:
-    """Nodes, and the RESCALE and CLAMP that alone read what they compute."""
+    """Nodes, and the RESCALE and CLAMP that alone read their outputs."""
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     readers.update(graph.outputs)
     chosen, made = set(matched), {name for node in matched for name in node.outputs}
@@ -88,14 +88,14 @@ def _with_following(graph: Graph, matched: Set[Node], possible: Set[Node]) -> se
 
 
 def _continues(graph: Graph, node: Node) -> bool:
-    """Whether the node makes an activation of an accumulator, or bounds it."""
+    """Whether the node turns an accumulator into an activation, or bounds it."""
     if node.op == "RESCALE":
         return graph.tensors[node.inputs[0]].dtype in _ACCUMULATORS
     return node.op == "CLAMP"
 
 
 def _is_possible(graph: Graph, node: Node) -> bool:
-    """Whether the node's arithmetic on integers has a form in floats."""
+    """Whether the node can be computed in floats."""
     if not hasattr(_float_ops, node.op.lower()):
         return False
     dtypes = [graph.tensors[n].dtype for n in (*node.inputs, *node.outputs)]
@@ -109,7 +109,7 @@ def _is_possible(graph: Graph, node: Node) -> bool:
 
 
 def _at_wide_edges(graph: Graph, chosen: Set[Node]) -> set[Node]:
-    """Chosen nodes that give int48 to others, or take it from them: no CAST does that."""
+    """Chosen nodes that give int48 to others, or take it from them: CAST lacks int48."""
     inside = {name for node in chosen for name in node.outputs}
     read = {name for node in graph.nodes if node not in chosen for name in node.inputs}
     read.update(graph.outputs)
@@ -123,7 +123,7 @@ def _at_wide_edges(graph: Graph, chosen: Set[Node]) -> set[Node]:
 
 
 def _none(graph: Graph, where: str | None) -> Exception:
-    """Why nothing can be computed in floats."""
+    """The error where no node can be computed in floats."""
     found = [n for part in graph.walk() for n in part.nodes if n.inputs and matches(n, where)]
     if not found:
         return ValueError(f"no node of graph {graph.name!r} matches {where!r}")

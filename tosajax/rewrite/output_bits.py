@@ -15,8 +15,9 @@ from tosajax.graph.edit import Draft, rewritten
 from tosajax.graph.zero_points import zero_points
 from tosajax.spec import Kind, NanMode, RoundingMode
 
-# Operators that make new values of integers; others move those there are.
-_MAKING = ("RESCALE", "TABLE", "AVG_POOL2D", "CLAMP")
+# The activations to round: of these types, made by these operators.
+_MAKERS = ("RESCALE", "TABLE", "AVG_POOL2D", "CLAMP")
+_ROUNDED = (DType.INT8, DType.INT16)
 _ONE = 1 << 30  # of a multiplier, by a shift of 30
 
 
@@ -38,10 +39,10 @@ def bits(
     """The graph with integers of n bits: multiples of a power of two, in the types they had.
 
     A type of 8 bits keeps every 2**(8 - n)th integer, counted from the zero point. Activations
-    (int8 and int16 that RESCALE, TABLE, AVG_POOL2D or CLAMP make) are rounded half up and
-    saturated by operators after their node, a CLAMP that follows it included; the last of these
-    has the name of the tensor. Weights (int4, int8 and int16) are rounded in their constants, in
-    every node that reads them.
+    (int8 and int16 outputs of RESCALE, TABLE, AVG_POOL2D and CLAMP) are rounded half up and
+    saturated by operators after their node, and after its CLAMP if it has one; the output of these
+    operators has the name of the tensor. Weights (int4, int8 and int16) are rounded in their
+    constants, for every node that reads them.
 
     Args:
       graph: legal.
@@ -70,9 +71,8 @@ def widest(graph: Graph, tensors: Literal["activations", "weights"] = "activatio
         for node in part.nodes:
             if tensors == "weights":
                 found += (part.tensors[name].dtype.bits for name, _ in _weights_of(draft, node))
-            elif node.op in _MAKING and node.outputs:
-                dtype = part.tensors[node.outputs[0]].dtype
-                found += [dtype.bits] * (dtype in (DType.INT8, DType.INT16))
+            elif _is_rounded(draft, node):
+                found.append(part.tensors[node.outputs[0]].dtype.bits)
     return max(found)
 
 
@@ -81,9 +81,9 @@ def _activations(graph: Graph, n: int, where: str | None) -> Graph:
     clamped = {part.name: _clamped(part) for part in graph.walk()}
 
     def change(draft: Draft, node: Node) -> list[Node] | None:
-        name = node.outputs[0] if node.outputs else ""
-        if node.op not in _MAKING or draft.tensors[name].dtype not in (DType.INT8, DType.INT16):
+        if not _is_rounded(draft, node):
             return None
+        name = node.outputs[0]
         dtype, part = draft.tensors[name].dtype, draft.graph.name
         if n >= dtype.bits or name in clamped[part]:
             return [node]
@@ -92,8 +92,13 @@ def _activations(graph: Graph, n: int, where: str | None) -> Graph:
     return rewritten(graph, where, "integer of 8 or 16 bits", change)
 
 
+def _is_rounded(draft: Draft, node: Node) -> bool:
+    """Whether the node makes an activation to round."""
+    return node.op in _MAKERS and draft.tensors[node.outputs[0]].dtype in _ROUNDED
+
+
 def _clamped(graph: Graph) -> set[str]:
-    """The tensors that a CLAMP alone reads, which is rounded in their place."""
+    """The tensors that only a CLAMP reads, whose output is rounded in their place."""
     readers: dict[str, list[str]] = {name: ["output"] for name in graph.outputs}
     for node in graph.nodes:
         for name in node.inputs:
@@ -102,7 +107,7 @@ def _clamped(graph: Graph) -> set[str]:
 
 
 def _rounded(draft: Draft, node: Node, grid: _Grid) -> list[Node]:
-    """The node, and what rounds its output: down to n bits, to their ends, and up again."""
+    """The node, and nodes that round its output: down to n bits, to their limits, and up again."""
     (name,) = node.outputs
     tensor = draft.tensors[name]
     whole, low, ends = (draft.tensor(f"{name}/{x}", tensor.dtype, tensor.shape) for x in _STEPS)
@@ -177,7 +182,7 @@ def _weights_of(draft: Draft, node: Node) -> Iterator[tuple[str, int]]:
 
 
 def _constant_behind(draft: Draft, name: str) -> str:
-    """The constant that a tensor is but a RESHAPE or TRANSPOSE of, or else the tensor."""
+    """The constant that RESHAPE and TRANSPOSE make a tensor of, or else the tensor."""
     producers = {n: node for node in draft.graph.nodes for n in node.outputs}
     while (node := producers.get(name)) and node.op in ("RESHAPE", "TRANSPOSE", "IDENTITY"):
         name = node.inputs[0]

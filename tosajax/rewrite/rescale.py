@@ -20,8 +20,8 @@ _MIN_SHIFT, _MAX_SHIFT = 2, 62  # of RESCALE ("Scaling Helpers", TOSA 1.0.1)
 def rounding(graph: Graph, mode: Rounding, where: str | None = None) -> Graph:
     """The graph with another rounding_mode in its RESCALEs.
 
-    Those with 16-bit multipliers round once by definition, and stay as they are where `mode` is
-    "double".
+    With 16-bit multipliers RESCALE rounds once by definition: these stay as they are where `mode`
+    is "double".
 
     Args:
       graph: legal.
@@ -29,7 +29,7 @@ def rounding(graph: Graph, mode: Rounding, where: str | None = None) -> Graph:
       where: a regular expression, found in the nodes' outputs or locations; None for all.
 
     Raises:
-      ValueError: there is no such mode, no RESCALE matches, or none that does can have the mode.
+      ValueError: there is no such mode, no RESCALE matches, or no matching one can have the mode.
     """
     if mode not in get_args(Rounding):
         raise ValueError(f"rounding {mode!r}, expected one of {', '.join(get_args(Rounding))}")
@@ -48,8 +48,8 @@ def rounding(graph: Graph, mode: Rounding, where: str | None = None) -> Graph:
 def scale(graph: Graph, bits: Literal[16, 32], where: str | None = None) -> Graph:
     """The graph whose RESCALEs have multipliers of 16 or of 32 bits.
 
-    32 bits hold every factor of 16 exactly; 16 bits the nearest one, and DOUBLE_ROUND becomes
-    SINGLE_ROUND. RESCALEs of int48 have 16 bits by definition.
+    32 bits hold every factor of 16 bits exactly. 16 bits hold the nearest one, and DOUBLE_ROUND
+    becomes SINGLE_ROUND. RESCALEs of int48 have 16 bits by definition.
 
     Args:
       graph: legal; multipliers and shifts are constants.
@@ -57,8 +57,8 @@ def scale(graph: Graph, bits: Literal[16, 32], where: str | None = None) -> Grap
       where: a regular expression, found in the nodes' outputs or locations; None for all.
 
     Raises:
-      ValueError: there are no such multipliers, no RESCALE matches, or none that does can have
-        them: a factor is too large for 16 bits, or it is an int48 that is rescaled.
+      ValueError: there are no such multipliers, no RESCALE matches, or no matching one can have
+        them: its factor is too large for 16 bits, or it rescales an int48.
     """
     if bits not in (16, 32):
         raise ValueError(f"multipliers of {bits} bits, expected 16 or 32")
@@ -95,10 +95,10 @@ def _rescaled(draft: Draft, node: Node, bits: int) -> Node:
 
 
 def _nearest(multiplier: int, shift: int, bits: int) -> tuple[int, int]:
-    """The factor multiplier / 2**shift with as many bits as there are, rounded half up."""
+    """The factor multiplier / 2**shift with as many bits as possible, rounded half up."""
     if multiplier == 0:
         return 0, _MIN_SHIFT
-    # So that the multiplier has its highest bit; shifts have ends.
+    # The multiplier gets its highest bit, within the limits of shifts.
     gained = min(bits - 1 - multiplier.bit_length(), _MAX_SHIFT - shift)
     if _moved(multiplier, gained) >> (bits - 1):  # rounded up to a bit more
         gained -= 1

@@ -13,8 +13,8 @@ from tosajax.graph.edit import Draft, rewritten
 def table_resolution(graph: Graph, bits: int, where: str | None = None) -> Graph:
     """The graph whose TABLEs have 2**bits steps, and straight lines between their ends.
 
-    A table of int8 has 2**8 entries, one of int16 2**9 steps. Entries between those that are kept
-    are interpolated and rounded half up; the last entry of all is kept.
+    A table of int8 has 2**8 entries, one of int16 2**9 steps. Entries between the ends of a step
+    are interpolated and rounded half up; the last entry of the table stays.
 
     Args:
       graph: legal; tables are constants.
@@ -22,7 +22,7 @@ def table_resolution(graph: Graph, bits: int, where: str | None = None) -> Graph
       where: a regular expression, found in the nodes' outputs or locations; None for all.
 
     Raises:
-      ValueError: bits is below 1, no TABLE matches, or none that does has a constant table.
+      ValueError: bits is below 1, no TABLE matches, or no matching one has a constant table.
     """
     if bits < 1:
         raise ValueError(f"a table of {bits} bits, expected at least 1")

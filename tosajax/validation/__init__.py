@@ -1,8 +1,8 @@
 """Validation: is a graph legal, and does a target support it?
 
-Structure first, then each node against the operator table, then the rules of its operator in
-`checks/`. All findings are collected; a node that fails a table check skips the rules, which rely
-on it.
+Structure comes first, then each node against the operator table, then the rules of its operator in
+`checks/`. All findings are collected. A node that fails a check of the table skips the rules, which
+rely on it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def validate(graph: Graph, target: Target | str | None = None) -> Report:
 
     Args:
       graph: any graph; dimensions must be known (see `tosajax.bind`).
-      target: what the implementation offers, also as text ("PRO-INT@8K"); everything at level 8K
-        by default.
+      target: of the implementation, also as text ("PRO-INT@8K"); by default one with everything,
+        at level 8K.
 
     Returns:
       A report of all findings, and the profiles and extensions the graph needs.
@@ -40,7 +40,7 @@ def validate(graph: Graph, target: Target | str | None = None) -> Report:
 
 
 def validate_formed(graph: Graph, target: Target) -> Report:
-    """`validate` of a graph that passed `check_form`, or that was made of such a graph."""
+    """`validate` of a graph that passed `check_form`, or was made of one that did."""
     return _report(graph, target, formed=True)
 
 
@@ -67,13 +67,13 @@ def _nested(graph: Graph, depth: int = 0) -> Iterator[tuple[int, Graph]]:
 
 
 def check_form(graph: Graph) -> None:
-    """Checks what must hold before a graph's shapes can be reasoned about.
+    """Checks the form of a graph, on which all reasoning about shapes rests.
 
-    Names, origins and order of tensors, and each node's arguments: their number, and whether they
-    are shapes, tensors and values where the table says so. Dimensions may be open.
+    That is: names, origins and order of tensors, and of each node the number of its arguments and
+    their kinds, as in the table: shapes, tensors, values. Dimensions may be open.
 
     Raises:
-      TosaError: something does not hold.
+      TosaError: the graph has another form.
     """
     findings: list[Finding] = []
     for part in graph.walk():

@@ -1,4 +1,4 @@
-"""What a graph needs: profiles and extensions."""
+"""The profiles and extensions that a graph needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Need = tuple[frozenset[str], ...]
 def smallest(needs: list[Need]) -> tuple[str, ...]:
     """A small set of profiles and extensions under which every node is supported.
 
-    What leaves no choice comes first, so that alternatives can be met by what is there.
+    Nodes that leave no choice come first, so that their needs may serve others.
     """
     chosen: set[str] = set()
     for alternatives in sorted(set(needs), key=len):
@@ -24,7 +24,7 @@ def smallest(needs: list[Need]) -> tuple[str, ...]:
 
 
 def _profiles_of(names: set[str]) -> set[str]:
-    """A profile for each extension that has none of its profiles yet."""
+    """A profile for each extension whose profiles are all missing."""
     allowed = (spec.EXTENSIONS[name] for name in _table_order(names) if name in spec.EXTENSIONS)
     return {profiles[0] for profiles in allowed if names.isdisjoint(profiles)}
 

@@ -52,7 +52,7 @@ def _producers(graph: Graph) -> Iterator[Finding]:
         for name in node.outputs:
             if name in origin:
                 other = origin[name]
-                by = f"{other.op} writes it too" if other else "it is a graph input"
+                by = f"{other.op} also writes it" if other else "it is a graph input"
                 yield error("graph.duplicate", f"output {name!r} has two origins: {by}", node)
             origin[name] = node
     for node in graph.nodes:
@@ -62,7 +62,7 @@ def _producers(graph: Graph) -> Iterator[Finding]:
                 yield error("graph.undefined", f"no node produces tensor {name!r}", node)
             elif source is not None and source.op == "VARIABLE":
                 found = f"tensor {name!r} is a variable"
-                yield error("graph.variable", f"{found}, expected what VARIABLE_READ gives", node)
+                yield error("graph.variable", f"{found}, expected an output of VARIABLE_READ", node)
     for name in graph.outputs:
         source = origin.get(name)
         if name not in origin:

@@ -1,6 +1,6 @@
 """Nodes against the operator table: arguments, types, ranks, dimensions, compile-time constants.
 
-The rules of each operator, in `checks/`, follow where the table is satisfied.
+The rules of each operator, in `checks/`, follow where the node fits the table.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tosajax.spec.target import Target
 from tosajax.validation.needs import Need
 from tosajax.validation.structure import error
 
-# Attributes that refer to the file rather than to a value: a CONST keeps its values, and a
-# VARIABLE its initial value and shape, on the tensor.
+# Attributes that the tensor holds, not the node: values of a CONST, initial value and shape of a
+# VARIABLE.
 _ON_TENSOR = (Form.VALUES, Form.SHAPE)
 
 
@@ -53,7 +53,7 @@ def node_findings(
 
 
 def _is_unusable(tensor: Tensor) -> bool:
-    """Whether a tensor has no shape to check others against; an empty shape_t is fine."""
+    """Whether a tensor lacks a shape to check others against; a shape_t may be empty."""
     if tensor.shape is None:
         return True
     return tensor.dtype is not DType.SHAPE and min(tensor.shape, default=1) < 1
@@ -105,7 +105,7 @@ def _counts(operator: Operator, node: Node) -> Iterator[tuple[str, str]]:
 def _form_problems(
     operator: Operator, node: Node, tensors: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, str]]:
-    """Shapes where the table wants shapes, tensors where it wants tensors, values where due."""
+    """Tensors that are of another kind than in the table, and constants without values."""
     for argument, tensor in _tensor_arguments(operator, node, tensors):
         is_shape = tensor.dtype is DType.SHAPE
         if is_shape != (argument.form is Form.SHAPE):
@@ -139,7 +139,7 @@ def _attribute_problems(operator: Operator, node: Node, graph: Graph) -> Iterato
 
 
 def _wanted_form(argument: Argument, found: Any, graph: Graph) -> str | None:
-    """What an attribute should look like, or None where it does."""
+    """The form that the table wants of an attribute, or None where it has it."""
     dtype = argument.dtype
     if argument.form is Form.GRAPH:
         good = isinstance(found, str) and found in graph.subgraphs
@@ -256,10 +256,10 @@ def _shape_findings(
 
 
 def _rank_problem(argument: Argument, tensor: Tensor, target: Target) -> str | None:
-    """What is wrong with a rank, if anything.
+    """The message about a wrong rank, or None.
 
-    The level's MAX_RANK is part of what an argument may be, so that a larger rank is an error and
-    not, as other limits of the level, unpredictable: the conformance suite expects an error.
+    A rank beyond the level's MAX_RANK is an error, not unpredictable as other limits of the level,
+    because the conformance suite expects an error.
     """
     if argument.rank is None or argument.form is Form.SHAPE:
         return None

@@ -1,9 +1,9 @@
 """Charts as SVG for the inside of a page, by matplotlib; the same data gives the same bytes.
 
 Each is drawn for wide windows and for narrow ones, and the page shows one of the two. Colours
-follow Okabe and Ito, whom people of any colour vision can read, and have a shade for light pages
-and one for dark ones; lines that differ in colour also differ in their marks or dashes. Text and
-axes take the page's own colour.
+follow Okabe and Ito, for any colour vision, and have a shade for light pages and one for dark ones;
+lines that differ in colour also differ in their marks or dashes. Text and axes take the page's own
+colour.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tosajax import html
 
-# Of lines; the last is of what lies in the background. Each stands out from the page by 3 to 1.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+# Of lines, and after them of the background. Each stands out from the page by 3 to 1.
 LIGHT = (
     *("#0072b2", "#cb5200", "#00825e", "#ad5588", "#9c6b00", "#2c86ba", "#74777c", "#6b5b00"),
     "#7b818a",
@@ -29,7 +34,7 @@ DARK = (
 COLOURS, GREY = LIGHT[:-1], LIGHT[-1]
 FIRST, SECOND = COLOURS[:2]
 MARKERS = "osD^vPX*"
-Paint = Callable[[Any, bool], None]  # draws on a matplotlib Figure; whether it is a narrow one
+Paint = Callable[["Figure", bool], None]  # draws on a figure; True for a narrow one
 _LABELS, _NARROW_LABELS = 40, 14  # on an axis of names
 _INK = "#010203"  # stands for the page's colour of text
 _RC = {
@@ -58,12 +63,12 @@ _NARROW_RC = {"axes.titlesize": 10.5, "font.size": 9.5}
 
 
 def check_installed() -> None:
-    """Raises ImportError, saying what to do, where there is no matplotlib."""
+    """Raises ImportError, with the command that installs it, where there is no matplotlib."""
     _matplotlib()
 
 
 def css(colours: Sequence[str]) -> str:
-    """The colours as a page names them."""
+    """The colours by their names on a page."""
     return " ".join(f"--c{at}: {colour};" for at, colour in enumerate(colours))
 
 
@@ -78,11 +83,11 @@ def chart(
     """A chart as a <figure> of two <svg>, of which a page shows one.
 
     Args:
-      title: what it shows; no two charts of a page have the same.
-      about: what there is to see, for those who cannot.
+      title: of the chart, unlike all others of a page.
+      about: the chart in words, for those who cannot see it.
       paint: draws it.
       wide: width and height in inches of 72 points, on wide pages.
-      narrow: those on narrow ones.
+      narrow: those on narrow pages.
 
     Raises:
       ImportError: matplotlib is not installed.
@@ -99,7 +104,7 @@ def _drawn(title: str, kind: str, paint: Paint, size: tuple[float, float]) -> st
     drawn = io.StringIO()
     rc = _RC | (_NARROW_RC if kind == "narrow" else {}) | {"svg.hashsalt": f"{kind} {title}"}
     with matplotlib.rc_context(rc), warnings.catch_warnings():
-        # The reader's fonts may have what matplotlib's own has not.
+        # The reader's fonts may have glyphs that matplotlib's own lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure = Figure(figsize=size, layout="constrained")
         paint(figure, kind == "narrow")
@@ -107,7 +112,7 @@ def _drawn(title: str, kind: str, paint: Paint, size: tuple[float, float]) -> st
     return _inline(drawn.getvalue(), kind)
 
 
-def name_axis(axes: Any, names: Sequence[str], narrow: bool) -> None:
+def name_axis(axes: Axes, names: Sequence[str], narrow: bool) -> None:
     """Labels 0, 1, ... of the x axis: each name, or each n-th where there are too many."""
     step = max(1, math.ceil(len(names) / (_NARROW_LABELS if narrow else _LABELS)))
     at = range(0, len(names), step)
@@ -117,11 +122,11 @@ def name_axis(axes: Any, names: Sequence[str], narrow: bool) -> None:
     axes.grid(axis="x", visible=False)
 
 
-def spread_axis(axis: Any, values: Sequence[float]) -> str:
+def spread_axis(axis: Axis, values: Sequence[float]) -> str:
     """Makes the y axis of positive values logarithmic where they spread wide.
 
     Returns:
-      What its label says of that.
+      The end of its label: ", log scale", or "".
     """
     if not values or max(values) <= 100 * min(values):
         return ""
@@ -131,11 +136,11 @@ def spread_axis(axis: Any, values: Sequence[float]) -> str:
     return ", log scale"
 
 
-def value_axis(axis: Any, values: Sequence[float]) -> None:
+def value_axis(axis: Axis, values: Sequence[float]) -> None:
     """An x axis of settings: a tick for each of a few values, logarithmic where they spread wide.
 
     Args:
-      axis: of matplotlib.
+      axis: to set.
       values: finite, at least one.
     """
     known = sorted(set(values))
@@ -149,7 +154,7 @@ def value_axis(axis: Any, values: Sequence[float]) -> None:
         axis.set_ticks(shown, [f"{v:g}" for v in shown])
 
 
-def _plain(value: float, position: int) -> str:
+def _plain(value: float, position: float) -> str:
     return f"{value:g}"
 
 
@@ -162,7 +167,7 @@ def _matplotlib() -> Any:
 
 
 def _inline(drawing: str, kind: str) -> str:
-    """An SVG file as an element of a page, without what names files or other parts of the page."""
+    """An SVG file as an element of a page, without its metadata and unused ids."""
     drawing = drawing[drawing.index("<svg") :]
     head, rest = drawing.split(">", 1)
     box = re.search(r'viewBox="[^"]*"', head)
@@ -172,7 +177,7 @@ def _inline(drawing: str, kind: str) -> str:
     def kept(found: re.Match[str]) -> str:
         return found[0] if found[2] in referred else f"<{found[1]}"
 
-    # All charts have the ids that nothing refers to; on a page they have to differ.
+    # All charts share the ids that nothing refers to; on a page ids have to differ.
     rest = re.sub(r'<(\w+) id="([^"]*)"', kept, rest)
     names = {_INK: "currentColor"} | {c: f"var(--c{at})" for at, c in enumerate(LIGHT)}
     rest = re.sub(r": (#[0-9a-f]{6})", lambda m: f": {names.get(m[1], m[1])}", rest)

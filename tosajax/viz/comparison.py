@@ -1,19 +1,22 @@
-"""Pages of comparisons: which tensors differ, from which layer on, and how their values lie.
-
-A comparison is one of `tosajax.compare`, which calls this; nothing of it is imported here.
-"""
+"""Pages of comparisons: which tensors differ, from which layer on, and how their values lie."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tosajax import html
 from tosajax.viz import charts
 from tosajax.viz.pages import page
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from tosajax.compare import Comparison, Histogram, Measured, Row
 
 _HISTOGRAMS = 6
 _NAME, _NARROW_NAME = 26, 18  # characters of a tensor's name in a chart
@@ -33,15 +36,15 @@ _TABLE_NOTE = (
     "type, or of CLAMP."
 )
 _NOTHING = html.note("All tensors are equal: there is nothing to draw.")
-_LOCAL_NOTE = "Local: what a layer does by itself, given b's values of the layers before."
+_LOCAL_NOTE = "Local: the layer by itself, on b's values of the layers before."
 
 
-def comparison_page(comparison: Any, command: str | None = None) -> str:
-    """A page: what differs first and most, charts by layer, histograms, and all tensors.
+def comparison_page(comparison: Comparison, command: str | None = None) -> str:
+    """A page: the first and the worst difference, charts by layer, histograms, and all tensors.
 
     Args:
-      comparison: a `tosajax.compare.Comparison`.
-      command: what made it, for the page's foot.
+      comparison: to show.
+      command: that made it, for the page's foot.
 
     Returns:
       An HTML document that needs no other file.
@@ -52,12 +55,12 @@ def comparison_page(comparison: Any, command: str | None = None) -> str:
     charts.check_installed()
     rows = comparison.rows
     sections = [("Summary", html.definitions(summary(comparison)))]
-    if rows and not _differs(rows):
-        sections.append(("By layer", _NOTHING))
-    elif rows:
+    worst = sorted(filter(_differs, rows), key=_badness)[:_HISTOGRAMS]
+    if worst:
         sections.append(("By layer", _layers_chart(rows)))
-        worst = sorted(filter(_row_differs, rows), key=_badness)[:_HISTOGRAMS]
         sections.append(("Values of the worst tensors", _histograms_chart(rows, worst)))
+    elif rows:
+        sections.append(("By layer", _NOTHING))
     if rows:
         notes = html.note(_TABLE_NOTE) + (html.note(_LOCAL_NOTE) if _with_local(rows) else "")
         table = html.table(*tensor_table(rows), sortable=True, named_by=NAMED_BY)
@@ -65,14 +68,14 @@ def comparison_page(comparison: Any, command: str | None = None) -> str:
     return page("Comparison of two programs", sections, command=command)
 
 
-def comparison_box(comparison: Any) -> str:
-    """What a notebook shows of a comparison: its summary and its tensors."""
+def comparison_box(comparison: Comparison) -> str:
+    """A comparison in a notebook: its summary and its tensors."""
     head, cells = tensor_table(comparison.rows)
     title = "Comparison of two programs"
     return html.box(title, summary(comparison), head, cells, noun="tensor", named_by=NAMED_BY)
 
 
-def tensor_table(rows: Sequence[Any]) -> tuple[list[str], list[list[Any]]]:
+def tensor_table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
     """The rows of a comparison as the head and the cells of a table."""
     with_local = _with_local(rows)
     head = [*_HEAD, *(_LOCAL_HEAD if with_local else ())]
@@ -86,11 +89,11 @@ def tensor_table(rows: Sequence[Any]) -> tuple[list[str], list[list[Any]]]:
     return head, cells
 
 
-# What is said in words and numbers.
+# Words and numbers.
 
 
-def summary(comparison: Any) -> list[tuple[str, str]]:
-    """What was compared and what was found: terms, and what is said of each, HTML."""
+def summary(comparison: Comparison) -> list[tuple[str, str]]:
+    """The programs and their differences: terms, and the HTML of each."""
     rows = comparison.rows
     differ = sum(row.total.mismatches > 0 for row in rows)
     found = f"{differ} of {len(rows)} tensors differ" if differ else f"all {len(rows)} are equal"
@@ -98,138 +101,145 @@ def summary(comparison: Any) -> list[tuple[str, str]]:
     named = zip(roles, comparison.names, strict=True)
     said = [(role, f"<code>{html.text(name)}</code>") for role, name in named if name]
     said += [("examples", f"{comparison.examples:,}"), ("tensors", html.text(found))]
-    if comparison.first_divergent is not None:
-        row = comparison.first_divergent
-        what = f"{_percent(row.total.share)} % of its elements, by up to {_error(row, row.total)}"
-        said.append(("first that differs", f"{_title(row)}: {html.text(what)}"))
-    if comparison.worst is not None:
-        row = comparison.worst
+    if (row := comparison.first_divergent) is not None:
+        m = row.total
+        found = f"{_percent(m.share)} % of its elements, by up to {_error(row, m.max_error)}"
+        said.append(("first that differs", f"{_title(row)}: {html.text(found)}"))
+    if (row := comparison.worst) is not None:
         how = " by itself" if row.local else ""
-        said.append(
-            (f"worst{how}", f"{_title(row)}: SQNR {_decibels((row.local or row.total).sqnr)}")
-        )
+        sqnr = _decibels((row.local or row.total).sqnr)
+        said.append((f"worst{how}", f"{_title(row)}: SQNR {sqnr}"))
     outputs = comparison.outputs
     for row in outputs[:_OUTPUTS]:
         m = row.total
-        what = f"{_percent(m.share)} % differ, by up to {_error(row, m)}, SQNR {_decibels(m.sqnr)}"
-        said.append(("output", f"{_title(row)}: {what if m.mismatches else 'equal'}"))
+        error = f"by up to {_error(row, m.max_error)}, SQNR {_decibels(m.sqnr)}"
+        found = f"{_percent(m.share)} % differ, {error}" if m.mismatches else "equal"
+        said.append(("output", f"{_title(row)}: {found}"))
     if len(outputs) > _OUTPUTS:
         said.append(("", f"and {html.counted(len(outputs) - _OUTPUTS, 'output')} more"))
     return said
 
 
-def _title(row: Any) -> str:
+def _title(row: Row) -> str:
     place = f", {html.text(html.shortened(row.location, _PLACE))}" if row.location else ""
     return f"{html.text(row.operator)} <code>{html.text(row.tensor)}</code>{place}"
 
 
-def _numbers(row: Any) -> list[Any]:
+def _numbers(row: Row) -> list[int | html.Cell | None]:
     m = row.total
-    ranges = [None if ends is None else _range(ends) for ends in (m.range_a, m.range_b)]
-    limits = [
-        None if share is None else _percent_cell(share) for share in (m.clipped_a, m.clipped_b)
-    ]
     return [
-        m.elements, _percent_cell(m.share), _error_cell(row, m.max_error),
-        _error_cell(row, m.mean_abs_error), html.Cell(f"{m.sqnr:.1f}", m.sqnr),
-        html.Cell(f"{m.cosine:.5f}", m.cosine), *ranges, *limits,
+        m.elements, _share_cell(m.share), _error_cell(row, m.max_error),
+        _error_cell(row, m.mean_abs_error), _sqnr_cell(m), html.Cell(f"{m.cosine:.5f}", m.cosine),
+        _range_cell(m.range_a), _range_cell(m.range_b),
+        _share_cell(m.clipped_a), _share_cell(m.clipped_b),
     ]  # fmt: skip
 
 
-def _local_numbers(row: Any) -> list[Any]:
+def _local_numbers(row: Row) -> list[html.Cell | None]:
     m = row.local
     if m is None:
         return [None, None, None]
-    sqnr = html.Cell(f"{m.sqnr:.1f}", m.sqnr)
-    return [_percent_cell(m.share), _error_cell(row, m.max_error), sqnr]
+    return [_share_cell(m.share), _error_cell(row, m.max_error), _sqnr_cell(m)]
 
 
-def _range(ends: tuple[float, float]) -> html.Cell:
-    """The least and the greatest; sorts by what lies between."""
+def _sqnr_cell(m: Measured) -> html.Cell:
+    return html.Cell(f"{m.sqnr:.1f}", m.sqnr)
+
+
+def _range_cell(ends: tuple[float, float] | None) -> html.Cell | None:
+    """The least and the greatest value; sorts by their difference."""
+    if ends is None:
+        return None
     low, high = (f"{v:,}" if isinstance(v, int) else f"{v:.4g}" for v in ends)
     return html.Cell(f"{low} … {high}", ends[1] - ends[0])
 
 
-def _percent_cell(share: float) -> html.Cell:
-    return html.Cell(_percent(share), share)
+def _share_cell(share: float | None) -> html.Cell | None:
+    return None if share is None else html.Cell(_percent(share), share)
 
 
 def _percent(share: float) -> str:
-    """Four digits at most; what is not all, or not none, never looks as if it were."""
+    """Few digits, but never "100" for less than all, or "0" for more than none."""
     return f"{100 * share:.3g}" if share < 0.999 or share == 1 else f"{100 * share:.6g}"
 
 
-def _error_cell(row: Any, value: float) -> html.Cell:
-    return html.Cell(_with_unit(row, value), float(value))
+def _error_cell(row: Row, value: float) -> html.Cell:
+    return html.Cell(_error(row, value), float(value))
 
 
-def _error(row: Any, measured: Any) -> str:
-    return _with_unit(row, measured.max_error)
-
-
-def _with_unit(row: Any, value: float) -> str:
+def _error(row: Row, value: float) -> str:
+    """An error with its unit: the largest one is an int where errors are whole steps."""
     number = f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
-    return f"{number} LSB" if _whole(row) else number
-
-
-def _whole(row: Any) -> bool:
-    """Whether a row's errors are whole steps, not real numbers."""
-    return isinstance(row.total.max_error, int)
+    return f"{number} LSB" if isinstance(row.total.max_error, int) else number
 
 
 def _decibels(value: float) -> str:
     return "equal" if value == math.inf else f"{value:.1f} dB"
 
 
-def _with_local(rows: Sequence[Any]) -> bool:
+def _with_local(rows: Sequence[Row]) -> bool:
     return any(row.local is not None for row in rows)
 
 
-def _differs(rows: Sequence[Any]) -> bool:
-    return any(map(_row_differs, rows))
-
-
-def _row_differs(row: Any) -> bool:
+def _differs(row: Row) -> bool:
     return any(m.mismatches for m in (row.total, row.local) if m is not None)
 
 
-def _badness(row: Any) -> tuple[float, ...]:
-    """Less is worse: SQNR, and where that is equal how many values are at their limits."""
+def _badness(row: Row) -> tuple[float, ...]:
+    """Less is worse: SQNR, and of equal SQNR the share of values that are not at their limits."""
     found = [m.sqnr for m in (row.local or row.total, row.total)]
     clipped = [share for share in (row.total.clipped_a, row.total.clipped_b) if share is not None]
     known = [-math.inf if math.isnan(sqnr) else sqnr for sqnr in found]
     return *known, -max(clipped, default=0.0)
 
 
-# What is drawn.
+# Charts.
 
 
-def _label(number: int, row: Any, narrow: bool = False) -> str:
+class _Series(NamedTuple):
+    """The numbers of all tensors, and how a chart draws them."""
+
+    label: str
+    measured: Sequence[Measured | None]
+    colour: str
+    marker: str
+    dashes: str
+    hatch: str | None
+
+
+def _series(rows: Sequence[Row]) -> list[_Series]:
+    totals, locals_ = ([r.total for r in rows], [r.local for r in rows])
+    found = [_Series("with all layers before", totals, charts.FIRST, "o", "-", None)]
+    if _with_local(rows):
+        local = "the layer by itself (local)"
+        found.append(_Series(local, locals_, charts.SECOND, "s", "none", "////"))
+    return found
+
+
+def _label(number: int, row: Row, narrow: bool = False) -> str:
     """A tensor in a chart: its number in the table, and its name."""
     return f"{html.shortened(row.tensor, _NARROW_NAME if narrow else _NAME)} #{number}"
 
 
-def _layers_chart(rows: Sequence[Any]) -> str:
+def _layers_chart(rows: Sequence[Row]) -> str:
     """SQNR and mismatches in the order of execution, one above the other."""
-    totals = [row.total for row in rows]
-    locals_ = [row.local for row in rows] if _with_local(rows) else None
+    series = _series(rows)
 
-    def paint(figure: Any, narrow: bool) -> None:
+    def paint(figure: Figure, narrow: bool) -> None:
         upper, lower = figure.subplots(2, 1, sharex=True)
-        _paint_sqnr(upper, totals, locals_)
-        _paint_mismatches(lower, totals, locals_)
+        _paint_sqnr(upper, series)
+        _paint_mismatches(lower, series)
         names = [_label(number, row, narrow) for number, row in enumerate(rows, 1)]
         charts.name_axis(lower, names, narrow)
         order = "tensors in the order of execution"
         lower.set_xlabel(order if narrow else f"{order}, with their numbers in the table")
-        if locals_:  # in both, colours are the same
+        if len(series) > 1:  # colours mean the same in both
             figure.legend(
                 *upper.get_legend_handles_labels(), loc="outside upper left", ncols=1 + (not narrow)
             )
 
-    differ = sum(m.mismatches > 0 for m in totals)
-    about = f"{differ} of {html.counted(len(rows), 'tensor')} differ"
-    known = [(m.sqnr, number) for number, m in enumerate(totals, 1) if m.mismatches]
+    known = [(row.total.sqnr, at) for at, row in enumerate(rows, 1) if row.total.mismatches]
+    about = f"{len(known)} of {html.counted(len(rows), 'tensor')} differ"
     if known:
         sqnr, number = min(known)
         about += f"; the lowest SQNR is {_decibels(sqnr)}, of {_label(number, rows[number - 1])}"
@@ -238,21 +248,16 @@ def _layers_chart(rows: Sequence[Any]) -> str:
     return charts.chart(title, about, paint, wide=(11.5, 7.2), narrow=(5.0, 7.2))
 
 
-def _paint_sqnr(axes: Any, totals: Sequence[Any], locals_: Sequence[Any] | None) -> None:
-    series = [("with all layers before", totals, charts.FIRST, "o", "-")]
-    if locals_:
-        series.append(("the layer by itself (local)", locals_, charts.SECOND, "s", "none"))
-    values = [
-        [math.nan if m is None else float(m.sqnr) for m in measured]
-        for _, measured, *_ in series
-    ]  # fmt: skip
+def _paint_sqnr(axes: Axes, series: Sequence[_Series]) -> None:
+    values = [[math.nan if m is None else float(m.sqnr) for m in s.measured] for s in series]
     finite = [v for line in values for v in line if math.isfinite(v)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     room = max(5.0, 0.1 * (high - low))
-    for (label, _, colour, marker, dashes), line in zip(series, values, strict=True):
-        style = {"color": colour, "marker": marker, "markersize": 3.5 if len(line) <= _BARS else 2}
+    for s, line in zip(series, values, strict=True):
+        size = 3.5 if len(line) <= _BARS else 2
+        style: dict[str, Any] = {"color": s.colour, "marker": s.marker, "markersize": size}
         known = [v if math.isfinite(v) else math.nan for v in line]
-        axes.plot(range(len(line)), known, label=label, linestyle=dashes, linewidth=0.9, **style)
+        axes.plot(range(len(line)), known, label=s.label, ls=s.dashes, lw=0.9, **style)
         equal = [high + room if v == math.inf else math.nan for v in line]
         axes.plot(range(len(line)), equal, linestyle="none", fillstyle="none", **style)
         lost = [low - room if v == -math.inf else math.nan for v in line]
@@ -265,9 +270,9 @@ def _paint_sqnr(axes: Any, totals: Sequence[Any], locals_: Sequence[Any] | None)
 
 
 def _decibel_ticks(
-    axes: Any, ends: tuple[float, float], room: float, values: Sequence[float]
+    axes: Axes, ends: tuple[float, float], room: float, values: Sequence[float]
 ) -> None:
-    """Ticks for numbers, and for what lies beyond them."""
+    """Ticks for numbers, and for the infinite values beyond them."""
     low, high = ends
     if any(math.isfinite(v) for v in values):
         found = axes.yaxis.get_major_locator().tick_values(low - room / 2, high + room / 2)
@@ -279,17 +284,12 @@ def _decibel_ticks(
     axes.set_yticks(list(ticks), list(ticks.values()))
 
 
-def _paint_mismatches(axes: Any, totals: Sequence[Any], locals_: Sequence[Any] | None) -> None:
-    series: list[tuple[str, Sequence[Any], str, str | None]] = [
-        ("with all layers before", totals, charts.FIRST, None)
-    ]
-    if locals_:
-        series.append(("the layer by itself (local)", locals_, charts.SECOND, "////"))
-    seen = [100 * m.share for _, measured, *_ in series for m in measured if m and m.mismatches]
-    paint = _paint_bars if len(totals) <= _BARS else _paint_steps
-    for at, (_, measured, colour, hatch) in enumerate(series):
-        heights = [100 * m.share if m is not None else 0.0 for m in measured]
-        paint(axes, heights, (at, len(series)), colour, hatch)
+def _paint_mismatches(axes: Axes, series: Sequence[_Series]) -> None:
+    heights = [[100 * m.share if m is not None else 0.0 for m in s.measured] for s in series]
+    paint = _paint_bars if len(heights[0]) <= _BARS else _paint_steps
+    for at, (s, line) in enumerate(zip(series, heights, strict=True)):
+        paint(axes, line, (at, len(series)), s)
+    seen = [height for line in heights for height in line if height]
     scale = charts.spread_axis(axes.yaxis, seen)
     if not scale:
         axes.set_ylim(0, 1.1 * max(seen, default=1.0))
@@ -297,35 +297,33 @@ def _paint_mismatches(axes: Any, totals: Sequence[Any], locals_: Sequence[Any] |
     axes.set_ylabel(f"elements (%){scale}")
 
 
-def _paint_bars(
-    axes: Any, heights: Sequence[float], place: tuple[int, int], colour: str, hatch: str | None
-) -> None:
-    """Bars beside those of other series; place: which series of how many."""
+def _paint_bars(axes: Axes, heights: Sequence[float], place: tuple[int, int], s: _Series) -> None:
+    """Bars beside those of other series; place: number of the series, and of all."""
     at, count = place
     width = 0.8 / count
     places = [i + (at - (count - 1) / 2) * width for i in range(len(heights))]
-    fill = {"facecolor": "none", "hatch": hatch} if hatch else {"color": colour}
-    axes.bar(places, heights, width, edgecolor=colour, linewidth=0.5, **fill)
+    fill: dict[str, Any] = (
+        {"facecolor": "none", "hatch": s.hatch} if s.hatch else {"color": s.colour}
+    )
+    axes.bar(places, heights, width, edgecolor=s.colour, linewidth=0.5, **fill)
 
 
-def _paint_steps(
-    axes: Any, heights: Sequence[float], place: tuple[int, int], colour: str, _: str | None
-) -> None:
+def _paint_steps(axes: Axes, heights: Sequence[float], place: tuple[int, int], s: _Series) -> None:
     """A line of steps, where bars would be too thin to tell apart; the first series is filled."""
     ends = np.arange(len(heights) + 1) - 0.5
     known = [height or math.nan for height in heights]
     if place[0] == 0:
-        axes.stairs(known, ends, color=colour, fill=True, alpha=0.4, linewidth=0)
-    axes.stairs(known, ends, color=colour, linewidth=1.1, baseline=None)
+        axes.stairs(known, ends, color=s.colour, fill=True, alpha=0.4, linewidth=0)
+    axes.stairs(known, ends, color=s.colour, linewidth=1.1, baseline=None)
 
 
-def _histograms_chart(rows: Sequence[Any], worst: Sequence[Any]) -> str:
+def _histograms_chart(rows: Sequence[Row], worst: Sequence[Row]) -> str:
     """Values of both programs, for a few tensors."""
     numbers = {id(row): number for number, row in enumerate(rows, 1)}
     across = 2 if len(worst) > 1 else 1
     down = math.ceil(len(worst) / across)
 
-    def paint(figure: Any, narrow: bool) -> None:
+    def paint(figure: Figure, narrow: bool) -> None:
         shape = (len(worst), 1) if narrow else (down, across)
         grid = figure.subplots(*shape, squeeze=False).ravel()
         for axes, row in zip(grid, worst, strict=False):
@@ -339,19 +337,17 @@ def _histograms_chart(rows: Sequence[Any], worst: Sequence[Any]) -> str:
     return charts.chart("Histograms of values", about, paint, wide=wide, narrow=narrow)
 
 
-def _paint_histogram(axes: Any, number: int, row: Any, narrow: bool) -> None:
+def _paint_histogram(axes: Axes, number: int, row: Row, narrow: bool) -> None:
     m = row.total
-    sides = ((m.values_a, "a", m.clipped_a), (m.values_b, "b", m.clipped_b))
+    sides: list[tuple[Histogram, str, float | None, dict[str, Any]]] = [
+        (m.values_a, "a", m.clipped_a, {"color": charts.FIRST, "fill": True, "alpha": 0.5}),
+        (m.values_b, "b", m.clipped_b, {"color": charts.SECOND, "linewidth": 1.2}),
+    ]
     shares = [100 * np.asarray(h.counts, np.float64) / max(1, sum(h.counts)) for h, *_ in sides]
     is_powers = m.values_a.kind == "powers"
     bins = _bins_of_powers(shares) if is_powers else np.arange(len(shares[0]))
-    for share, (histogram, name, clipped) in zip(shares, sides, strict=True):
+    for share, (histogram, name, clipped, style) in zip(shares, sides, strict=True):
         label = name if clipped is None else f"{name}: {_percent(clipped)} % at limits"
-        style = (
-            {"color": charts.FIRST, "fill": True, "alpha": 0.5}
-            if name == "a"
-            else {"color": charts.SECOND, "linewidth": 1.2}
-        )
         ends = np.arange(len(bins) + 1.0) if is_powers else histogram.edges
         axes.stairs(share[bins], ends, label=label, **style)
     counted = [v for share in shares for v in share if v > 0]
@@ -359,7 +355,7 @@ def _paint_histogram(axes: Any, number: int, row: Any, narrow: bool) -> None:
     if is_powers:
         _power_axis(axes, m.values_a.edges, bins)
     else:
-        _integer_axis(axes, sides)
+        _integer_axis(axes, (m.values_a, m.values_b))
     alone = f", by itself {_decibels(row.local.sqnr)}" if row.local else ""
     axes.set_title(f"{_label(number, row, narrow)}: {_decibels(m.sqnr)}{alone}", pad=19)
     axes.legend(
@@ -368,11 +364,11 @@ def _paint_histogram(axes: Any, number: int, row: Any, narrow: bool) -> None:
     )  # fmt: skip
 
 
-def _integer_axis(axes: Any, sides: Sequence[tuple[Any, str, float | None]]) -> None:
-    """The whole range of the type, so that what is not used also shows."""
-    kinds = dict.fromkeys(histogram.kind for histogram, *_ in sides)
-    low = min(histogram.edges[0] for histogram, *_ in sides)
-    high = max(histogram.edges[-1] for histogram, *_ in sides) - 1
+def _integer_axis(axes: Axes, histograms: Sequence[Histogram]) -> None:
+    """The whole range of the type, so that unused values show."""
+    kinds = dict.fromkeys(histogram.kind for histogram in histograms)
+    low = min(histogram.edges[0] for histogram in histograms)
+    high = max(histogram.edges[-1] for histogram in histograms) - 1
     for at, label in ((low, "limits of the type"), (high, None)):
         axes.axvline(at, color=charts.GREY, linestyle=":", linewidth=1.2, label=label)
     room = (high - low) / 40
@@ -381,9 +377,9 @@ def _integer_axis(axes: Any, sides: Sequence[tuple[Any, str, float | None]]) -> 
 
 
 def _bins_of_powers(shares: Sequence[np.ndarray]) -> np.ndarray:
-    """The bins to show: from the first that holds values to the last, 0 among them.
+    """The bins to show: from the first with values to the last, 0 among them.
 
-    Those about 0 that are empty on either side are left out: integers have no values there.
+    Bins next to 0 that are empty on both sides are left out: integers have no values there.
     """
     zero = len(shares[0]) // 2
     used = np.flatnonzero(np.sum(shares, axis=0))
@@ -392,8 +388,8 @@ def _bins_of_powers(shares: Sequence[np.ndarray]) -> np.ndarray:
     return shown[(shown == zero) | (abs(shown - zero) >= gap)]
 
 
-def _power_axis(axes: Any, edges: np.ndarray, bins: np.ndarray) -> None:
-    """Powers of two of either sign, by the bins that are shown; 0 has its name."""
+def _power_axis(axes: Axes, edges: np.ndarray, bins: np.ndarray) -> None:
+    """Powers of two of either sign at the bins that are shown, and 0."""
     step = max(1, math.ceil(len(bins) / 10))
     zero = int(np.searchsorted(bins, (len(edges) - 1) // 2))
     places = range(zero % step, len(bins), step)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tosajax import html
 from tosajax.viz import charts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Row = Mapping[str, Any]
 
 _MAPS = 6  # on a page
 _VALUES = 24  # of an axis
-_WRITTEN = 12  # values of the longer axis, where cells have their number
+_WRITTEN = 12  # values of the longer axis, at most, where cells show their numbers
 
 
 def maps(
@@ -23,14 +26,14 @@ def maps(
     metric: str,
     best: Callable[[list[float]], float],
 ) -> str:
-    """A heat map of each pair of axes whose combinations were mostly tried.
+    """A heat map of each pair of axes, where most of its combinations were tried.
 
     Args:
       axes: columns of numbers.
-      rows: for each pair of axes, as `itertools.combinations` gives them, those that have both,
+      rows: for each pair of axes, in the order of `itertools.combinations`: those that have both,
         and the metric.
       metric: a column of numbers.
-      best: of several rows in a cell.
+      best: of the values in a cell.
 
     Returns:
       HTML; "" where no pair makes a map.
@@ -49,7 +52,7 @@ def maps(
 def _cells(
     pair: tuple[str, str], rows: Sequence[Row], metric: str, best: Callable[[list[float]], float]
 ) -> dict[tuple[float, float], float]:
-    """The metric by the values of both axes; nothing where most combinations are empty."""
+    """The metric by the values of both axes; empty where most combinations have none."""
     found: dict[tuple[float, float], list[float]] = {}
     for row in rows:
         found.setdefault((row[pair[0]], row[pair[1]]), []).append(row[metric])
@@ -62,7 +65,7 @@ def _cells(
 def _map(pair: tuple[str, str], cells: Mapping[tuple[float, float], float], metric: str) -> str:
     xs, ys = (sorted({place[side] for place in cells}) for side in (0, 1))
 
-    def paint(figure: Any, narrow: bool) -> None:
+    def paint(figure: Figure, narrow: bool) -> None:
         import matplotlib
 
         axes = figure.subplots()
@@ -78,7 +81,8 @@ def _map(pair: tuple[str, str], cells: Mapping[tuple[float, float], float], metr
         axes.grid(visible=False)
         if max(len(xs), len(ys)) <= (_WRITTEN // 2 if narrow else _WRITTEN):
             for place, value in _places(xs, ys, cells):
-                red, green, blue, _ = mesh.cmap(mesh.norm(value))
+                shade = mesh.norm(value)  # pyright: ignore[reportArgumentType]  # a float is one
+                red, green, blue, _ = mesh.cmap(shade)
                 dark = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.18
                 ink = "white" if dark else "black"
                 axes.text(*place, f"{value:.3g}", ha="center", va="center", color=ink)

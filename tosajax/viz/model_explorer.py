@@ -1,29 +1,32 @@
 """Data that Google's Model Explorer lays over the graph of a model: a number for each node.
 
-The file is one of "custom node data" for a single graph, which the viewer puts on the graph that
-it shows when the file is opened. It finds the node of a result by its key:
+The file holds "custom node data" for a single graph. The viewer puts them on the graph that it
+shows when the file is opened, and finds the node of a result by its key:
 
 - a .tosa file, shown by Arm's adapter (tosa-adapter-model-explorer): operator k of the region
-  "main" is node "main/op<k>". Constants count, VARIABLE does not, which files hold as tensors;
+  "main" is node "main/op<k>". Constants count; VARIABLE, which files hold as a tensor, does not;
 - a .tflite file: the name of a tensor that the node computes. A graph that was converted from it
-  with debug information has that name in its locations, where the last tensor of each stands for
-  the TFLite operator's own;
-- an .mlir file: the same names, if the viewer is told to give tensors those of their locations;
-  nothing else names its nodes.
+  with debug information has that name in its locations, of which the last tensor is the TFLite
+  operator's own;
+- an .mlir file: the same names, if the viewer is set to name tensors by their locations; its nodes
+  have no other names.
 
-Results that match no node of the shown graph do no harm, so that one file does for all three.
+Results that match no node of the shown graph do no harm, so that one file serves all three.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tosajax.graph import Graph
 from tosajax.graph.locations import tensors_at
 
-# What a column may be: numbers of which more is better, and of which less is.
+if TYPE_CHECKING:
+    from tosajax.compare import Comparison, Row
+
+# Columns of which more is better, and columns of which less is better.
 _GAINS = ("sqnr", "cosine")
 _LOSSES = (
     "share", "mismatches", "max_error", "max_ulp", "mean_abs_error", "clipped_a", "clipped_b",
@@ -32,23 +35,25 @@ _LOSSES = (
 _FINE, _BAD = "#fff4e5", "#b34700"
 
 
-def node_data(comparison: Any, column: str = "sqnr", graph: Graph | None = None) -> dict[str, Any]:
-    """What a comparison knows of each node, for Model Explorer.
+def node_data(
+    comparison: Comparison, column: str = "sqnr", graph: Graph | None = None
+) -> dict[str, Any]:
+    """A number of a comparison for each node, for Model Explorer.
 
     Numbers are coloured from light, the best, to dark, the worst. Infinite ones, which JSON lacks,
     are strings in the colour at their end; a tensor that has no number is left out. Of several
     outputs of a node the worst counts.
 
     Args:
-      comparison: a `tosajax.compare.Comparison`.
+      comparison: to show.
       column: "sqnr", "cosine", "share" of elements that differ, "mismatches", "max_error",
-        "max_ulp", "mean_abs_error", "clipped_a" or "clipped_b", as of `Measured`; after "local_",
-        what a layer does by itself.
-      graph: a, as it was read from its file, which tells the nodes of .tosa files and the names of
+        "max_ulp", "mean_abs_error", "clipped_a" or "clipped_b", as of `Measured`; with "local_"
+        before it, that of the layer by itself.
+      graph: a, as it was read from its file, which has the nodes of .tosa files and the names of
         .tflite files; without it, results go by the names and the locations of a's tensors.
 
     Returns:
-      What JSON holds: results by key, and the gradient of their colours.
+      Values for JSON: results by key, and the gradient of their colours.
 
     Raises:
       KeyError: there is no such column.
@@ -70,7 +75,7 @@ def node_data(comparison: Any, column: str = "sqnr", graph: Graph | None = None)
     return {"results": results, "gradient": gradient}
 
 
-def _value(row: Any, name: str, *, local: bool) -> float | None:
+def _value(row: Row, name: str, *, local: bool) -> float | None:
     measured = row.local if local else row.total
     value = None if measured is None else getattr(measured, name)
     return None if value is None or math.isnan(value) else value
@@ -82,7 +87,7 @@ def _result(value: float, low: str, high: str) -> dict[str, Any]:
     return {"value": str(value), "bgColor": high if value > 0 else low}
 
 
-def _keys(rows: Sequence[Any], graph: Graph | None) -> dict[str, Sequence[str]]:
+def _keys(rows: Sequence[Row], graph: Graph | None) -> dict[str, Sequence[str]]:
     """The tensors that each key stands for."""
     if graph is None:
         located = {row.location: [row.tensor] for row in rows if row.location}

@@ -1,4 +1,4 @@
-"""Pages in one file: nothing is loaded from elsewhere, and the only script is for tables."""
+"""Pages in one file: they load nothing from elsewhere, and their only script is for tables."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ footer { margin-top: 2.25rem; padding-top: 0.7rem; border-top: 1px solid var(--l
 }
 @media print { div.table { max-height: none; overflow: visible; } form.filter { display: none; } }
 """
-# Cells without a value stay at the end, whichever way the others go. A value that is not a number
-# is within no bound, and is shown.
+# Cells without a value stay at the end in both directions. A filter of numbers keeps rows whose
+# cell is not a number.
 _SCRIPT = """
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0], rows = [...body.rows];
@@ -123,7 +123,7 @@ def page(title: str, sections: Iterable[tuple[str, str]], *, command: str | None
     Args:
       title: plain text.
       sections: the heading of each, plain text, and its HTML.
-      command: what made the page, for its foot.
+      command: that made the page, for its foot.
     """
     body = "\n".join(
         f"<section>\n<h2>{html.text(head)}</h2>\n{content}\n</section>"
@@ -153,7 +153,7 @@ def page(title: str, sections: Iterable[tuple[str, str]], *, command: str | None
 
 
 def _version() -> str:
-    """The version of tosajax after a space; nothing where it is not installed."""
+    """The version of tosajax after a space; "" where it is not installed."""
     try:
         return f" {html.text(importlib.metadata.version('tosajax'))}"
     except importlib.metadata.PackageNotFoundError:

@@ -1,7 +1,4 @@
-"""Pages of sweeps: all rows, what accuracy costs, and what each axis and two of them do.
-
-Results are those of `tosajax.sweep`, which calls this; nothing of it is imported here.
-"""
+"""Pages of sweeps: all rows, the metric against its cost, and by one axis and by two."""
 
 from __future__ import annotations
 
@@ -9,13 +6,19 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tosajax import html
 from tosajax.viz import charts, heat
+from tosajax.viz.heat import Row
 from tosajax.viz.pages import page
 
-Row = Mapping[str, Any]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from tosajax.sweep.results import Results
+
 Point = tuple[float, float]
 
 _COST = "mean_bits"
@@ -24,8 +27,16 @@ _LISTED = 14  # points of a front that a chart names
 _CATEGORIES = 12  # of an axis of names; more are not an axis
 
 
+class _FrontPoint(NamedTuple):
+    """A point that no other beats, and the rows that have it."""
+
+    cost: float
+    gain: float
+    rows: list[Row]
+
+
 def results_page(
-    results: Any,
+    results: Results,
     cost: str | None = None,
     about: Mapping[str, str] | None = None,
     command: str | None = None,
@@ -33,10 +44,10 @@ def results_page(
     """A page: the best settings, metric against cost and axes, all rows, errors.
 
     Args:
-      results: `tosajax.sweep.Results`.
+      results: to show.
       cost: a column of numbers of which less is better; by default mean_bits, where rows have it.
-      about: what was swept, for the summary: "model": "m.tosa".
-      command: what made the results, for the page's foot.
+      about: names of the model and the data, for the summary: "model": "m.tosa".
+      command: that made the results, for the page's foot.
 
     Returns:
       An HTML document that needs no other file.
@@ -65,68 +76,70 @@ def results_page(
         sections.append((f"{metric} by axis", "\n".join(drawn)))
         numeric = [c for c in chosen if _is_numeric(results, c)]
         known = [_known(results, *pair, metric) for pair in itertools.combinations(numeric, 2)]
-        maps = heat.maps(numeric, known, metric, min if _is_error(metric) else max)
+        maps = heat.maps(numeric, known, metric, _best_of(metric))
         if maps:
             sections.append((f"{metric} by two axes", maps))
-    sections.append(("All settings", _table(results)))
+    columns, rows = _columns(results), results.rows
+    sections.append(("All settings", _table(columns, rows)))
     if results.errors:
-        columns = [*settings, "error"]
-        rows = [[row.get(c) for c in columns] for row in results.errors]
-        sections.append(("Errors", html.table(columns, rows, sortable=True)))
+        sections.append(("Errors", _table([*settings, "error"], results.errors)))
     return page("Sweep", sections, command=command)
 
 
-def results_box(results: Any) -> str:
-    """What a notebook shows of results: the best of each metric, and the rows."""
+def results_box(results: Results) -> str:
+    """Results in a notebook: the best of each metric, and the rows."""
     columns = _columns(results)
     rows = [[row.get(c) for c in columns] for row in results.rows[: html.ROWS]]
-    rows += [[]] * (len(results) - len(rows))  # which are only counted
+    rows += [[]] * (len(results) - len(rows))  # only their number counts
     return html.box("Results of a sweep", summary(results), columns, rows, noun="setting")
 
 
-def _table(results: Any) -> str:
-    columns = _columns(results)
-    rows = [[row.get(c) for c in columns] for row in results.rows]
-    return html.table(columns, rows, sortable=True)
+def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    return html.table(columns, [[row.get(c) for c in columns] for row in rows], sortable=True)
 
 
-def _columns(results: Any) -> list[str]:
-    """Errors only where there are any."""
+def _columns(results: Results) -> list[str]:
+    """All columns, that of errors only where there are any."""
     return [c for c in results.columns if c != "error" or results.errors]
 
 
-def _settings(results: Any, cost: str | None) -> list[str]:
-    """The columns that say what a row is the result of."""
+def _settings(results: Results, cost: str | None) -> list[str]:
+    """The columns of the setting of a row."""
     others = {*results.metrics, "error", cost}
     return [c for c in results.columns if c not in others]
 
 
-def _is_computed(results: Any, settings: Sequence[str], cost: str | None) -> bool:
-    """Whether the settings leave nothing open of a cost, which else is one of them."""
+def _is_computed(results: Results, settings: Sequence[str], cost: str | None) -> bool:
+    """Whether the settings determine the cost; else the cost is a setting itself."""
     if cost is None:
         return False
     found = {(*(str(row.get(c)) for c in settings), row.get(cost)) for row in _known(results, cost)}
     return len({place[:-1] for place in found}) == len(found)
 
 
-def _gain(results: Any) -> str | None:
+def _gain(results: Results) -> str | None:
     """The first metric of which more is better."""
-    return next((m for m in results.metrics if not _is_error(m)), None)
+    return next((m for m in results.metrics if _best_of(m) is max), None)
 
 
 def _is_error(metric: str) -> bool:
     return metric.startswith(("mean_lsb", "max_lsb"))
 
 
-def summary(results: Any) -> list[tuple[str, str]]:
-    """How many settings there are, and the best by each metric: terms, and HTML of each."""
+def _best_of(metric: str) -> Any:
+    """`min` of an error, else `max`."""
+    return min if _is_error(metric) else max
+
+
+def summary(results: Results) -> list[tuple[str, str]]:
+    """The number of settings, and the best one by each metric: terms, and the HTML of each."""
     settings = _settings(results, None)
     failed = f", of which {len(results.errors)} failed" if results.errors else ""
     said = [("settings", f"{len(results):,}{failed}")]
     for metric in results.metrics:
         known = _known(results, metric)
         if known:
-            best = (min if _is_error(metric) else max)(known, key=lambda row: row[metric])
+            best = _best_of(metric)(known, key=lambda row: row[metric])
             name = "lowest" if _is_error(metric) else "highest"
             value = f"{best[metric]:.6g}"
             setting = html.shortened(_named(best, settings), 200)
@@ -144,7 +157,7 @@ def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else html.printable(str(value))
 
 
-def _known(results: Any, *columns: str) -> list[Row]:
+def _known(results: Results, *columns: str) -> list[Row]:
     """Rows that have a finite number in each of the columns."""
     return [row for row in results.rows if all(_is_finite(row.get(c)) for c in columns)]
 
@@ -157,23 +170,19 @@ def _is_finite(value: Any) -> bool:
 # The metric against the cost.
 
 
-def _front(results: Any, cost: str, gain: str) -> list[tuple[float, float, list[Row]]]:
-    """The points of the front, by their cost, with the rows that have each."""
+def _front(results: Results, cost: str, gain: str) -> list[_FrontPoint]:
+    """The points of the front, by their cost."""
     rows = [r for r in results.pareto(cost, gain) if _is_finite(r[cost]) and _is_finite(r[gain])]
     points = itertools.groupby(rows, key=lambda row: (row[cost], row[gain]))
-    return [(x, y, list(same)) for (x, y), same in points]
+    return [_FrontPoint(x, y, list(same)) for (x, y), same in points]
 
 
 def _front_chart(
-    results: Any,
-    settings: Sequence[str],
-    front: Sequence[tuple[float, float, list[Row]]],
-    cost: str,
-    gain: str,
+    results: Results, settings: Sequence[str], front: Sequence[_FrontPoint], cost: str, gain: str
 ) -> str:
     known = _known(results, cost, gain)
 
-    def paint(figure: Any, narrow: bool) -> None:
+    def paint(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
         xs = [row[cost] for row in known]
         axes.plot(
@@ -181,44 +190,44 @@ def _front_chart(
             label="settings",
         )  # fmt: skip
         axes.step(
-            [x for x, *_ in front], [y for _, y, _ in front], where="post", marker="D",
+            [p.cost for p in front], [p.gain for p in front], where="post", marker="D",
             color=charts.SECOND, markersize=5, linewidth=1.2, label="no other is better",
         )  # fmt: skip
-        for number, (x, y, _) in enumerate(front[:_LISTED], 1):
+        for number, point in enumerate(front[:_LISTED], 1):
             axes.annotate(
-                str(number), (x, y), xytext=(5, -5), textcoords="offset points", va="top",
+                str(number), point[:2], xytext=(5, -5), textcoords="offset points", va="top",
                 fontweight="bold",
             )  # fmt: skip
         charts.value_axis(axes.xaxis, xs)
         axes.margins(0.06)
-        axes.set_xlabel(_with_unit(cost))
-        axes.set_ylabel(_with_unit(gain))
+        axes.set_xlabel(_labelled(cost))
+        axes.set_ylabel(_labelled(gain))
         axes.set_title(f"{gain} against {cost}, {len(known)} settings")
         handles, labels = axes.get_legend_handles_labels()
-        for number, (_, _, rows) in enumerate(front[:_LISTED], 1):
-            more = f" (and {len(rows) - 1} equal)" if len(rows) > 1 else ""
-            name = html.shortened(_named(rows[0], settings), 44 if narrow else 60)
+        for number, point in enumerate(front[:_LISTED], 1):
+            more = f" (and {len(point.rows) - 1} equal)" if len(point.rows) > 1 else ""
+            name = html.shortened(_named(point.rows[0], settings), 44 if narrow else 60)
             handles.append(axes.plot([], [], linestyle="none")[0])
             labels.append(f"{number}: {name}{more}")
         figure.legend(handles, labels, loc="outside lower left", ncols=1 if narrow else 2)
 
-    (least, first, _), (most, best, _) = front[0], front[-1]
+    first, last = front[0], front[-1]
     alt = (
         f"{html.counted(len(known), 'setting')}, of which no other is better at "
-        f"{html.counted(len(front), 'point')}: {gain} from {first:.4g} at {cost} {least:.4g} to "
-        f"{best:.4g} at {cost} {most:.4g}"
+        f"{html.counted(len(front), 'point')}: {gain} from {first.gain:.4g} at {cost} "
+        f"{first.cost:.4g} to {last.gain:.4g} at {cost} {last.cost:.4g}"
     )
     title, lines = f"{gain} against {cost}", min(_LISTED, len(front)) + 2
     size = {"wide": (9.5, 4.3 + 0.1 * lines), "narrow": (5.0, 3.6 + 0.2 * lines)}
     return charts.chart(title, alt, paint, **size)
 
 
-def _with_unit(column: str) -> str:
-    """A column as the label of an axis."""
+def _labelled(column: str) -> str:
+    """A column as the label of an axis, with its unit."""
     share = ("accuracy", "top_", "agreement")
     if column.startswith("sqnr"):
         return f"{column} (dB)"
-    if column.startswith(("mean_lsb", "max_lsb")):
+    if _is_error(column):
         return f"{column} (LSB)"
     return f"{column} (share of examples)" if column.startswith(share) else column
 
@@ -226,26 +235,26 @@ def _with_unit(column: str) -> str:
 # The metric against an axis.
 
 
-def _is_axis(results: Any, column: str) -> bool:
+def _is_axis(results: Results, column: str) -> bool:
     """Whether a column holds different numbers, or a few names."""
     if _is_numeric(results, column):
         return True
     return 1 < len(_categories(results.rows, column)) <= _CATEGORIES
 
 
-def _is_numeric(results: Any, column: str) -> bool:
+def _is_numeric(results: Results, column: str) -> bool:
     return len({row[column] for row in _known(results, column)}) > 1
 
 
 def _categories(rows: Sequence[Row], column: str) -> list[str]:
-    """The names in a column, in the order in which they come; none of numbers and errors."""
+    """The names in a column, in their order, without numbers and failed rows."""
     values = (row.get(column) for row in rows if not row.get("error"))
     names = [None if v is None or _is_finite(v) else _plain(v) for v in values]
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def _axis_chart(results: Any, settings: Sequence[str], axis: str, metric: str) -> str:
-    """A line for each combination of the other settings, or, where those are many, a summary."""
+def _axis_chart(results: Results, settings: Sequence[str], axis: str, metric: str) -> str:
+    """A line for each combination of the other settings; a summary where these are many."""
     names = [] if _is_numeric(results, axis) else _categories(results.rows, axis)
     if names:
         known = [r for r in _known(results, metric) if _plain(r.get(axis)) in names]
@@ -259,7 +268,7 @@ def _axis_chart(results: Any, settings: Sequence[str], axis: str, metric: str) -
         lines.setdefault(_named(row, others) if others else metric, []).append((at, row[metric]))
     points = [point for line in lines.values() for point in line]
 
-    def paint(figure: Any, narrow: bool) -> None:
+    def paint(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
         if len(lines) <= _LINES and len(lines) < len(known):
             _paint_lines(axes, lines, ":" if names else "-")
@@ -271,14 +280,13 @@ def _axis_chart(results: Any, settings: Sequence[str], axis: str, metric: str) -
             axes.set_xlim(-0.5, len(names) - 0.5)
         elif known:
             charts.value_axis(axes.xaxis, place)
-        axes.set_xlabel(_with_unit(axis))
-        axes.set_ylabel(_with_unit(metric))
+        axes.set_xlabel(_labelled(axis))
+        axes.set_ylabel(_labelled(metric))
         axes.set_title(f"{metric} by {axis}")
         where = "outside lower left" if narrow else "outside right upper"
         figure.legend(*axes.get_legend_handles_labels(), loc=where)
 
-    best = min if _is_error(metric) else max
-    ends = _best_by_place(points, best)
+    ends = _best_by_place(points, _best_of(metric))
     told = "; ".join(f"{names[int(x)] if names else f'{x:g}'}: {y:.4g}" for x, y in ends)
     alt = f"The best {metric} by {axis}: {html.shortened(told, 300)}" if told else "No values"
     narrow = (5.0, 3.2 + 0.2 * min(len(lines), _LINES))
@@ -286,32 +294,32 @@ def _axis_chart(results: Any, settings: Sequence[str], axis: str, metric: str) -
 
 
 def _best_by_place(points: Sequence[Point], best: Callable[[list[float]], float]) -> list[Point]:
-    """Where there are points, in order, and the best there."""
+    """The best point of each place, in order."""
     places = sorted({x for x, _ in points})
     return [(x, best([y for at, y in points if at == x])) for x in places]
 
 
-def _paint_lines(axes: Any, lines: Mapping[str, Sequence[Point]], dashes: str) -> None:
+def _paint_lines(axes: Axes, lines: Mapping[str, Sequence[Point]], dashes: str) -> None:
     styles = zip(charts.COLOURS, charts.MARKERS, strict=True)
     for (name, points), (colour, marker) in zip(lines.items(), styles, strict=False):
         points = sorted(points)
         xs, ys = [x for x, _ in points], [y for _, y in points]
-        label = html.shortened(name, 40)
-        style = {"color": colour, "marker": marker, "markersize": 4, "linestyle": dashes}
-        axes.plot(xs, ys, linewidth=1.2, label=label, **style)
+        axes.plot(
+            xs, ys, color=colour, marker=marker, markersize=4, linewidth=1.2, linestyle=dashes,
+            label=html.shortened(name, 40),
+        )  # fmt: skip
 
 
-def _paint_spread(axes: Any, points: Sequence[Point], metric: str, *, joined: bool) -> None:
-    """All points; where several share their place on the axis, their best and their median."""
+def _paint_spread(axes: Axes, points: Sequence[Point], metric: str, *, joined: bool) -> None:
+    """All points; where several share a place on the axis, their best and their median."""
     axes.plot(
         [x for x, _ in points], [y for _, y in points], "o", color=charts.GREY, markersize=3.5,
         alpha=0.6, label="settings",
     )  # fmt: skip
     if len({x for x, _ in points}) == len(points):
         return
-    best = min if _is_error(metric) else max
     for label, of, colour, marker, dashes in (
-        ("the best of each", best, charts.SECOND, "D", "-"),
+        ("the best of each", _best_of(metric), charts.SECOND, "D", "-"),
         ("their median", statistics.median, charts.FIRST, "s", "--"),
     ):
         found = _best_by_place(points, of)
