@@ -17,19 +17,11 @@ from oracle.hifi_oracle import draw, draw_quant, integers
 from hifi.memory import check_out, memory, out_memory, view
 from hifi.prototypes import EXPECTED
 from tosajax.hifi import capi, kernels
+from tosajax.hifi.capi._types import TYPES
 from tosajax.hifi.kernels import Quant, SigmoidQuant, SoftmaxQuant
 from tosajax.hifi.kernels._precision import PRECISIONS
 
 SCRATCH = np.zeros(64, np.int8)
-TYPES = {
-    "8": np.int8,
-    "16": np.int16,
-    "32": np.int32,
-    "f32": np.float32,
-    "asym8u": np.uint8,
-    "asym8s": np.int8,
-    "asym16s": np.int16,
-}
 
 
 class Case(NamedTuple):
@@ -271,8 +263,7 @@ def matXvec_out_stride_case(rng, name):
 
 
 def fully_connected_case(rng, name):
-    types, quant_and_scale = name.types, quant_of(rng, name)
-    quant, scale = quant_and_scale
+    types, (quant, scale) = name.types, quant_of(rng, name)
     weight, inp = draw(rng, types.weight, (5, 8)), draw(rng, types.input, (8,))
     bias, (inp_bias, weight_bias) = bias_of(rng, name, 5), zero_biases(quant)
     sums = (exact(weight, name) + weight_bias).dot(exact(inp, name) + inp_bias)
