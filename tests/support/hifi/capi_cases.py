@@ -126,15 +126,15 @@ def zero_biases(quant):
     return (0, 0) if quant is None else (quant.input_zero_bias, quant.weight_zero_bias)
 
 
-def finished(name, sums, bias, quant, shifts=(-9, 3)):
+def finished(name, sums, bias, quant):
     """Sums [..., N] as outputs, and the shifts among the arguments."""
     types = name.types
     if types.is_float:
         return np.asarray(sums + bias, np.float32), {}
     if types.is_quantized:
         return hifi_oracle.quantized(sums, bias, quant, types.out), {}
-    out = hifi_oracle.fixed(sums, bias, *shifts, types.out)
-    return out, dict(zip(("acc_shift", "bias_shift"), shifts, strict=True))
+    shifts = {"acc_shift": -9, "bias_shift": 3}
+    return hifi_oracle.fixed(sums, bias, **shifts, dtype=types.out), shifts
 
 
 def exact(x, name):

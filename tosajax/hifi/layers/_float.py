@@ -83,7 +83,7 @@ def lstm_gates(weights: LSTMWeights) -> Gates:
 
 def lstm_update(
     gates: Gates,
-    state: tuple[jax.Array, jax.Array],
+    state: tuple[Any, Any],
     x: jax.Array,
     *,
     cell: Callable[[jax.Array], jax.Array] = lambda c: c,

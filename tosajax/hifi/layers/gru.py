@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +85,7 @@ class GRUState(NamedTuple):
       prev_h: the previous output, int16, [out_feats].
     """
 
-    prev_h: Array
+    prev_h: Any
 
 
 def gru_init(config: GRUConfig) -> GRUState:

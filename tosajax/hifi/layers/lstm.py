@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -109,8 +109,8 @@ class LSTMState(NamedTuple):
       prev_c: the previous cell, int32 in Q(cell_Qformat), [out_feats].
     """
 
-    prev_h: Array
-    prev_c: Array
+    prev_h: Any
+    prev_c: Any
 
 
 def lstm_init(config: LSTMConfig) -> LSTMState:
