@@ -13,18 +13,17 @@ from hifi.c_layers import (
     SIZE,
     drawn,
     handle_of,
+    process_arguments,
     process_faults,
     set_weights,
     too_tall,
     wrong_configs,
 )
-from hifi.memory import at
 
 from tosajax.hifi import errors, layers
 from tosajax.hifi.errors import ErrorCode
 from tosajax.hifi.layers import (
     Pointer,
-    vector,
 )
 
 
@@ -33,42 +32,31 @@ def rng():
     return np.random.default_rng(53)
 
 
-HEX = {
-    "NO_ERROR": 0,
-    "FATAL_MEM_ALLOC": 0x80000000,
-    "FATAL_MEM_ALIGN": 0x80000001,
-    "FATAL_INVALID_SHAPE": 0x80000003,
-    "GRU_CONFIG_FATAL_INVALID_IN_FEATS": 0x80001080,
-    "GRU_CONFIG_FATAL_INVALID_OUT_FEATS": 0x80001081,
-    "GRU_CONFIG_FATAL_INVALID_PRECISION": 0x80001082,
-    "GRU_CONFIG_FATAL_INVALID_COEFF_QFORMAT": 0x80001083,
-    "GRU_CONFIG_FATAL_INVALID_IO_QFORMAT": 0x80001084,
-    "GRU_CONFIG_FATAL_INVALID_PARAM_ID": 0x80001085,
-    "GRU_CONFIG_FATAL_INVALID_MEMBANK_PADDING": 0x80001086,
-    "GRU_EXECUTE_FATAL_INSUFFICIENT_OUTPUT_BUFFER_SPACE": 0x80002080,
-    "GRU_EXECUTE_FATAL_INSUFFICIENT_DATA": 0x80002081,
-    "LSTM_CONFIG_FATAL_INVALID_IN_FEATS": 0x80001100,
-    "LSTM_CONFIG_FATAL_INVALID_OUT_FEATS": 0x80001101,
-    "LSTM_CONFIG_FATAL_INVALID_PRECISION": 0x80001102,
-    "LSTM_CONFIG_FATAL_INVALID_COEFF_QFORMAT": 0x80001103,
-    "LSTM_CONFIG_FATAL_INVALID_CELL_QFORMAT": 0x80001104,
-    "LSTM_CONFIG_FATAL_INVALID_IO_QFORMAT": 0x80001105,
-    "LSTM_CONFIG_FATAL_INVALID_PARAM_ID": 0x80001106,
-    "LSTM_CONFIG_FATAL_INVALID_MEMBANK_PADDING": 0x80001107,
-    "LSTM_EXECUTE_FATAL_INSUFFICIENT_OUTPUT_BUFFER_SPACE": 0x80002100,
-    "LSTM_EXECUTE_FATAL_INSUFFICIENT_DATA": 0x80002101,
-    "CNN_CONFIG_FATAL_INVALID_ALGO": 0x80001180,
-    "CNN_CONFIG_FATAL_INVALID_PRECISION": 0x80001181,
-    "CNN_CONFIG_FATAL_INVALID_BIAS_SHIFT": 0x80001182,
-    "CNN_CONFIG_FATAL_INVALID_ACC_SHIFT": 0x80001183,
-    "CNN_CONFIG_FATAL_INVALID_STRIDE": 0x80001184,
-    "CNN_CONFIG_FATAL_INVALID_PADDING": 0x80001185,
-    "CNN_CONFIG_FATAL_INVALID_INPUT_SHAPE": 0x80001186,
-    "CNN_CONFIG_FATAL_INVALID_OUTPUT_SHAPE": 0x80001187,
-    "CNN_CONFIG_FATAL_INVALID_KERNEL_SHAPE": 0x80001188,
-    "CNN_CONFIG_FATAL_INVALID_BIAS_SHAPE": 0x80001189,
-    "CNN_CONFIG_FATAL_INVALID_PARAM_ID": 0x8000118A,
-    "CNN_CONFIG_FATAL_INVALID_PARAM_COMBINATION": 0x8000118B,
+# The first code of each group; the others follow in this order.
+GROUPS = {
+    "FATAL": (0x80000000, "MEM_ALLOC MEM_ALIGN - INVALID_SHAPE"),
+    "GRU_CONFIG_FATAL_INVALID": (
+        0x80001080,
+        "IN_FEATS OUT_FEATS PRECISION COEFF_QFORMAT IO_QFORMAT PARAM_ID MEMBANK_PADDING",
+    ),
+    "GRU_EXECUTE_FATAL_INSUFFICIENT": (0x80002080, "OUTPUT_BUFFER_SPACE DATA"),
+    "LSTM_CONFIG_FATAL_INVALID": (
+        0x80001100,
+        "IN_FEATS OUT_FEATS PRECISION COEFF_QFORMAT CELL_QFORMAT IO_QFORMAT PARAM_ID "
+        "MEMBANK_PADDING",
+    ),
+    "LSTM_EXECUTE_FATAL_INSUFFICIENT": (0x80002100, "OUTPUT_BUFFER_SPACE DATA"),
+    "CNN_CONFIG_FATAL_INVALID": (
+        0x80001180,
+        "ALGO PRECISION BIAS_SHIFT ACC_SHIFT STRIDE PADDING INPUT_SHAPE OUTPUT_SHAPE KERNEL_SHAPE "
+        "BIAS_SHAPE PARAM_ID PARAM_COMBINATION",
+    ),
+}
+HEX = {"NO_ERROR": 0} | {
+    f"{group}_{name}": code
+    for group, (first, names) in GROUPS.items()
+    for code, name in enumerate(names.split(), first)
+    if name != "-"
 }
 
 
@@ -104,12 +92,10 @@ def test_every_code_is_returned(rng):
         config = layer.config(**SIZE)
         handle = handle_of(layer, config)
         set_weights(layer, handle, config, drawn(rng, layer))
-        x = at(np.zeros(12, np.int16))
         for changed, _ in process_faults(layer):
             if "handle" not in changed:
-                given = {"scratch": x, "input": x, "output": x}
-                given |= {"p_in_shape": Pointer(vector(12)), "p_out_shape": Pointer(vector(8))}
-                found.add(layer.call("process", handle, *(given | changed).values()))
+                given = process_arguments(handle, (12, 8)) | changed
+                found.add(layer.call("process", *given.values()))
         found.add(layer.call("get_config", handle, layer.param.INPUT_SHAPE, Pointer()))
     assert found == set(ErrorCode)
     assert all(type(code) is ErrorCode for code in found)

@@ -120,29 +120,21 @@ def test_memory_of_too_few_bytes(layer):
         layer.call("init", Handle(at(np.zeros(size - 1, np.uint8))), config)
 
 
-def test_numbers_of_parameters():
-    assert [(p.name, p.value) for p in GRUParam] == [
-        ("RESTORE_CONTEXT", 0),
-        ("WEIGHT", 1),
-        ("BIAS", 2),
-        ("INPUT_SHAPE", 3),
-        ("OUTPUT_SHAPE", 4),
-    ]
-    assert [(p.name, p.value) for p in LSTMParam] == [
-        ("RESTORE_CONTEXT_OUTPUT", 0),
-        ("RESTORE_CONTEXT_CELL", 1),
-        ("WEIGHT", 2),
-        ("BIAS", 3),
-        ("INPUT_SHAPE", 4),
-        ("OUTPUT_SHAPE", 5),
-        ("CELL_SHAPE", 6),
-    ]
-    assert [(p.name, p.value) for p in CNNParam] == [
-        ("KERNEL", 1),
-        ("BIAS", 2),
-        ("INPUT_SHAPE", 3),
-        ("OUTPUT_SHAPE", 4),
-    ]
+@pytest.mark.parametrize(
+    ("param", "first", "names"),
+    [
+        (GRUParam, 0, "RESTORE_CONTEXT WEIGHT BIAS INPUT_SHAPE OUTPUT_SHAPE"),
+        (
+            LSTMParam,
+            0,
+            "RESTORE_CONTEXT_OUTPUT RESTORE_CONTEXT_CELL WEIGHT BIAS INPUT_SHAPE OUTPUT_SHAPE "
+            "CELL_SHAPE",
+        ),
+        (CNNParam, 1, "KERNEL BIAS INPUT_SHAPE OUTPUT_SHAPE"),
+    ],
+)
+def test_numbers_of_parameters(param, first, names):
+    assert [(p.value, p.name) for p in param] == list(enumerate(names.split(), first))
 
 
 def unknown_params(layer):

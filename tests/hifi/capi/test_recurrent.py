@@ -23,6 +23,7 @@ from hifi.c_layers import (
     drawn,
     handle_of,
     process,
+    process_arguments,
     process_faults,
     set_weights,
 )
@@ -262,14 +263,7 @@ def test_order_of_checks(layer, rng):
     for (first, code), (second, _) in itertools.combinations(faults, 2):
         if first.keys() == second.keys():
             continue
-        given = {
-            "handle": good,
-            "scratch": at(np.zeros(8, np.uint8)),
-            "input": at(np.zeros(12, np.int16)),
-            "output": at(np.ones(8, np.int16)),
-            "p_in_shape": Pointer(vector(20)),
-            "p_out_shape": Pointer(vector(20)),
-        }
+        given = process_arguments(good, (20, 20))
         output, shapes = given["output"], [given["p_in_shape"], given["p_out_shape"]]
         given |= first | second
         given["handle"] = shifted if given["handle"] == "shifted" else given["handle"]
@@ -284,14 +278,7 @@ def test_single_faults_of_process_have_their_codes(rng):
         handle = handle_of(layer, config)
         set_weights(layer, handle, config, drawn(rng, layer))
         for changed, code in process_faults(layer)[-4:]:
-            given = {
-                "handle": handle,
-                "scratch": at(np.zeros(8, np.uint8)),
-                "input": at(np.zeros(12, np.int16)),
-                "output": at(np.ones(8, np.int16)),
-                "p_in_shape": Pointer(vector(12)),
-                "p_out_shape": Pointer(vector(8)),
-            }
+            given = process_arguments(handle, (12, 8))
             assert layer.call("process", *(given | changed).values()) == code
 
 

@@ -139,6 +139,18 @@ def process_faults(layer):
     ]
 
 
+def process_arguments(handle, lengths):
+    """Arguments of process by name, with shapes of these lengths."""
+    return {
+        "handle": handle,
+        "scratch": at(np.zeros(8, np.uint8)),
+        "input": at(np.zeros(12, np.int16)),
+        "output": at(np.ones(8, np.int16)),
+        "p_in_shape": Pointer(vector(lengths[0])),
+        "p_out_shape": Pointer(vector(lengths[1])),
+    }
+
+
 def too_tall():
     """The code and the output's shape of kernels that are taller than the image.
 

@@ -17,19 +17,11 @@ from oracle.hifi_oracle import draw, draw_quant, integers
 from hifi.memory import check_out, memory, out_memory, view
 from hifi.prototypes import EXPECTED
 from tosajax.hifi import capi, kernels
+from tosajax.hifi.capi._types import TYPES
 from tosajax.hifi.kernels import Quant, SigmoidQuant, SoftmaxQuant
 from tosajax.hifi.kernels._precision import PRECISIONS
 
 SCRATCH = np.zeros(64, np.int8)
-TYPES = {
-    "8": np.int8,
-    "16": np.int16,
-    "32": np.int32,
-    "f32": np.float32,
-    "asym8u": np.uint8,
-    "asym8s": np.int8,
-    "asym16s": np.int16,
-}
 
 
 class Case(NamedTuple):
@@ -134,15 +126,15 @@ def zero_biases(quant):
     return (0, 0) if quant is None else (quant.input_zero_bias, quant.weight_zero_bias)
 
 
-def finished(name, sums, bias, quant, shifts=(-9, 3)):
+def finished(name, sums, bias, quant):
     """Sums [..., N] as outputs, and the shifts among the arguments."""
     types = name.types
     if types.is_float:
         return np.asarray(sums + bias, np.float32), {}
     if types.is_quantized:
         return hifi_oracle.quantized(sums, bias, quant, types.out), {}
-    out = hifi_oracle.fixed(sums, bias, *shifts, types.out)
-    return out, dict(zip(("acc_shift", "bias_shift"), shifts, strict=True))
+    shifts = {"acc_shift": -9, "bias_shift": 3}
+    return hifi_oracle.fixed(sums, bias, **shifts, dtype=types.out), shifts
 
 
 def exact(x, name):
@@ -271,8 +263,7 @@ def matXvec_out_stride_case(rng, name):
 
 
 def fully_connected_case(rng, name):
-    types, quant_and_scale = name.types, quant_of(rng, name)
-    quant, scale = quant_and_scale
+    types, (quant, scale) = name.types, quant_of(rng, name)
     weight, inp = draw(rng, types.weight, (5, 8)), draw(rng, types.input, (8,))
     bias, (inp_bias, weight_bias) = bias_of(rng, name, 5), zero_biases(quant)
     sums = (exact(weight, name) + weight_bias).dot(exact(inp, name) + inp_bias)

@@ -6,12 +6,14 @@ import inspect
 import numbers
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tosajax.hifi import kernels
 from tosajax.hifi.capi._plan import Plan, run
 from tosajax.hifi.errors import NNLibParamError, wrong_type
 from tosajax.hifi.kernels._check import INT32, integer
+
+Result = TypeVar("Result")
 
 
 class Arguments(SimpleNamespace):
@@ -59,7 +61,7 @@ class Prototype(NamedTuple):
             run(name, found)
             return 0
 
-        return self._described(function, name, "or NNLibParamError is raised")
+        return self._documented(function, name, "or NNLibParamError is raised")
 
     def _with_codes(self, name: str, strict: Callable[..., int]) -> Callable[..., int]:
         def function(*args: Any, **kwargs: Any) -> int:
@@ -68,24 +70,31 @@ class Prototype(NamedTuple):
             except NNLibParamError:
                 return self.invalid
 
-        return self._described(function, name, "or -1" if self.invalid else "whatever it is given")
+        otherwise = "or -1" if self.invalid else "for all arguments"
+        return self._documented(function, name, otherwise)
 
-    def _described(
+    def _documented(
         self, function: Callable[..., int], name: str, otherwise: str
     ) -> Callable[..., int]:
         found = "bytes of scratch memory" if name.endswith("_getsize") else "0"
         section = kernels.NAMES[name].section
-        function.__name__ = function.__qualname__ = name
-        # Where pickle finds the functions that return codes.
-        function.__module__ = __package__ or ""
-        function.__doc__ = f"{name} of the library (guide {section}): {found}, {otherwise}."
-        function.__signature__ = self._signature()  # type: ignore[attr-defined]
-        return function
+        doc = f"{name} of the library (guide {section}): {found}, {otherwise}."
+        return described(function, name, __package__ or "", doc, self._signature())
 
     def _signature(self) -> inspect.Signature:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         names = self.arguments.split()
         return inspect.Signature([inspect.Parameter(argument, kind) for argument in names])
+
+
+def described(
+    function: Callable[..., Result], name: str, module: str, doc: str, signature: inspect.Signature
+) -> Callable[..., Result]:
+    """Gives a function its name in C, and the module in which pickle finds it."""
+    function.__name__ = function.__qualname__ = name
+    function.__module__, function.__doc__ = module, doc
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
 
 
 def size_prototype(name: str, getsize: Callable[..., int]) -> Prototype:

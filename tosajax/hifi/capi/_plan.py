@@ -41,7 +41,7 @@ class Operand:
     """
 
     argument: str
-    memory: Any
+    memory: object
     dtype: type
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None = None
@@ -86,7 +86,7 @@ class Operand:
         views = self.views()
         return np.stack(views) if self.by_row else views[0]
 
-    def _pointers(self) -> Sequence[Any]:
+    def _pointers(self) -> Sequence[object]:
         """The pointers in an array of pointers that are used."""
         if not self.by_row or self.memory is None:
             return ()
@@ -95,7 +95,7 @@ class Operand:
             raise TypeError(f"{self.argument} is {found}, expected a list of pointers")
         return self.memory[: max(self.shape[0], 0)]
 
-    def _view(self, memory: Any, shape: tuple[int, ...]) -> np.ndarray:
+    def _view(self, memory: object, shape: tuple[int, ...]) -> np.ndarray:
         strides = _packed(shape) if self.strides is None else self.strides
         reach = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
         if min(reach) < 0:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tosajax.hifi.errors import ErrorCode
 
-# What functions take for a pointer to elements.
+# An argument of C that points to elements.
 Memory: TypeAlias = np.ndarray | None
 # Bytes that the library asks of the addresses of memory, and of structures.
 BUFFER = 8

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +85,7 @@ class GRUState(NamedTuple):
       prev_h: the previous output, int16, [out_feats].
     """
 
-    prev_h: Array
+    prev_h: Any
 
 
 def gru_init(config: GRUConfig) -> GRUState:
@@ -138,21 +138,14 @@ def gru_scan(
 ) -> tuple[GRUState, jax.Array]:
     """Computes the outputs of a sequence: `gru_step` for one input after the other.
 
+    Other arguments, and errors, are those of `gru_step`.
+
     Args:
-      config: static.
-      weights: traced, or constants.
       state: before the first step.
       xs: int16 in Q(io_Qformat), [steps, in_feats].
-      update: as in `gru_step`.
-      activation: as in `gru_step`.
 
     Returns:
       The last state, and the outputs: int16 in Q(io_Qformat), [steps, out_feats].
-
-    Raises:
-      NNLibConfigError: a configuration that the library rejects.
-      NNLibParamError: an array of another shape.
-      TypeError: an argument of another type.
     """
     _check(config, weights, state)
     check_array("gru", "xs", xs, np.int16, (-1, config.in_feats))

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -109,8 +109,8 @@ class LSTMState(NamedTuple):
       prev_c: the previous cell, int32 in Q(cell_Qformat), [out_feats].
     """
 
-    prev_h: Array
-    prev_c: Array
+    prev_h: Any
+    prev_c: Any
 
 
 def lstm_init(config: LSTMConfig) -> LSTMState:
@@ -161,20 +161,14 @@ def lstm_scan(
 ) -> tuple[LSTMState, jax.Array]:
     """Computes the outputs of a sequence: `lstm_step` for one input after the other.
 
+    Other arguments, and errors, are those of `lstm_step`.
+
     Args:
-      config: static.
-      weights: traced, or constants.
       state: before the first step.
       xs: int16 in Q(io_Qformat), [steps, in_feats].
-      activation: as in `lstm_step`.
 
     Returns:
       The last state, and the outputs: int16 in Q(io_Qformat), [steps, out_feats].
-
-    Raises:
-      NNLibConfigError: a configuration that the library rejects.
-      NNLibParamError: an array of another shape.
-      TypeError: an argument of another type.
     """
     last, states = lstm_states(config, weights, state, xs, activation=activation)
     return last, states.prev_h

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from tosajax.hifi.capi._function import described
 from tosajax.hifi.capi.memory import (
     BUFFER,
     STRUCT,
@@ -33,6 +35,8 @@ class _Checked(Protocol):
 
 
 Config = TypeVar("Config", bound=_Checked)
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 class Layer(Protocol):
@@ -82,153 +86,189 @@ class Handle:
         return address_of(self.memory)
 
 
-def functions(
-    *,
-    name: str,
-    config: type[Config],
-    persistent: Callable[[Config], int],
-    scratch: Callable[[Config], int],
-    start: Callable[[Config, Activation], Layer],
-):
-    """The C functions of a layer, in the order in which programs call them.
+@dataclasses.dataclass(frozen=True)
+class Declaration(Generic[Config]):
+    """A layer, for its C functions.
 
     Args:
-      name: of the layer, such as "GRU".
+      name: such as "GRU".
       config: the class of its configurations.
       persistent: bytes of persistent memory.
       scratch: bytes of scratch memory.
       start: the layer as `init` sets it up.
     """
-    kind = config
 
-    def code_of(config: Config | Pointer | None) -> ErrorCode:
+    name: str
+    config: type[Config]
+    persistent: Callable[[Config], int]
+    scratch: Callable[[Config], int]
+    start: Callable[[Config, Activation], Layer]
+
+    def check(self, config: Config | Pointer | None) -> ErrorCode:
+        """Checks a configuration, or the target of a Pointer."""
         known = target_of(config)
         if known is None:
             return ErrorCode.FATAL_MEM_ALLOC
-        check_type(name, "config", known, kind)
+        check_type(self.name, "config", known, self.config)
         fault = known.fault()
         return ErrorCode.NO_ERROR if fault is None else fault.code
 
-    def layer_of(handle: Handle | None) -> Layer:
+    def layer_of(self, handle: Handle | None) -> Layer:
+        """The layer of a handle, after `init`."""
         if not isinstance(handle, Handle):
-            raise wrong_type(name, "handle", handle, "Handle")
+            raise wrong_type(self.name, "handle", handle, "Handle")
         layer = handle.layer
-        if layer is None or layer.name != name:
+        if layer is None or layer.name != self.name:
             found = "nothing" if layer is None else layer.name
-            wanted = f"expected {name}: call xa_nnlib_{name.lower()}_init first"
+            wanted = f"expected {self.name}: call xa_nnlib_{self.name.lower()}_init first"
             raise RuntimeError(f"the handle holds {found}, {wanted}")
         return layer
 
-    def get_persistent_fast(config: Config | Pointer | None) -> int:
-        """Bytes of persistent memory, or a code below 0."""
-        return code_of(config) or persistent(target_of(config))
 
-    def get_scratch_fast(config: Config | Pointer | None) -> int:
-        """Bytes of scratch memory, or a code below 0."""
-        return code_of(config) or scratch(target_of(config))
+def functions(layer: Declaration[Config]):
+    """The C functions of a layer, in the order in which programs call them."""
+    return (
+        _bound(_get_persistent_fast, layer),
+        _bound(_get_scratch_fast, layer),
+        _bound(_init, layer),
+        _bound(_set_config, layer),
+        _bound(_get_config, layer),
+        _bound(_process, layer),
+    )
 
-    def init(handle: Handle | None, config: Config | Pointer | None) -> ErrorCode:
-        """Sets a layer up: its state is 0, its weights are to be set.
 
-        Args:
-          handle: with the memory that get_persistent_fast asks for.
-          config: the configuration, or a Pointer to it.
+def _get_persistent_fast(layer: Declaration[Config], config: Config | Pointer | None) -> int:
+    """Bytes of persistent memory, or a code below 0."""
+    return layer.check(config) or layer.persistent(target_of(config))
 
-        Returns:
-          A code.
 
-        Raises:
-          TypeError: a configuration of another layer.
-          ValueError: a handle of too little memory.
-        """
-        if handle is not None:
-            check_type(name, "handle", handle, Handle)
-        error = check_pointers((handle, BUFFER), (config, STRUCT)) or code_of(config)
-        if error or handle is None:
-            return error
-        known = target_of(config)
-        size, wanted = handle.memory.nbytes, persistent(known)
-        if size < wanted:
-            raise ValueError(f"the memory has {size} bytes, expected {wanted}")
-        handle.layer = start(known, handle.activation)
-        return ErrorCode.NO_ERROR
+def _get_scratch_fast(layer: Declaration[Config], config: Config | Pointer | None) -> int:
+    """Bytes of scratch memory, or a code below 0."""
+    return layer.check(config) or layer.scratch(target_of(config))
 
-    def set_config(handle: Handle | None, param_id: int, params: Params) -> ErrorCode:
-        """Sets a parameter.
 
-        Args:
-          handle: of a layer.
-          param_id: a `{layer}Param`, which describes `params`.
-          params: the parameter; a structure, or a Pointer to it.
+def _init(
+    layer: Declaration[Config], handle: Handle | None, config: Config | Pointer | None
+) -> ErrorCode:
+    """Sets a layer up: its state is 0, its weights are to be set.
 
-        Returns:
-          A code; unless it is 0, nothing has changed.
+    Args:
+      handle: with the memory that get_persistent_fast asks for.
+      config: the configuration, or a Pointer to it.
 
-        Raises:
-          RuntimeError: a handle that does not hold a {layer}.
-          TypeError: a parameter of another type.
-          ValueError: memory of too few elements.
-        """
-        error = check_pointers((handle, BUFFER), (params, STRUCT))
-        return error or layer_of(handle).set(integer(name, "param_id", param_id), params)
+    Returns:
+      A code.
 
-    def get_config(handle: Handle | None, param_id: int, params: Params) -> ErrorCode:
-        """Reads a parameter.
+    Raises:
+      TypeError: a configuration of another layer.
+      ValueError: a handle of too little memory.
+    """
+    if handle is not None:
+        check_type(layer.name, "handle", handle, Handle)
+    error = check_pointers((handle, BUFFER), (config, STRUCT)) or layer.check(config)
+    if error or handle is None:
+        return error
+    known = target_of(config)
+    size, wanted = handle.memory.nbytes, layer.persistent(known)
+    if size < wanted:
+        raise ValueError(f"the memory has {size} bytes, expected {wanted}")
+    handle.layer = layer.start(known, handle.activation)
+    return ErrorCode.NO_ERROR
 
-        Args:
-          handle: of a layer.
-          param_id: a `{layer}Param`, which describes `params`.
-          params: memory for a context; for all else a Pointer, to which the result is written.
 
-        Returns:
-          A code.
+def _set_config(
+    layer: Declaration[Config], handle: Handle | None, param_id: int, params: Params
+) -> ErrorCode:
+    """Sets a parameter.
 
-        Raises:
-          RuntimeError: a handle that does not hold a {layer}.
-          TypeError: `params` that the result cannot be written to.
-          ValueError: memory of too few elements.
-        """
-        error = check_pointers((handle, BUFFER), (params, STRUCT))
-        return error or layer_of(handle).get(integer(name, "param_id", param_id), params)
+    Args:
+      handle: of a layer.
+      param_id: a `{layer}Param`, which describes `params`.
+      params: the parameter; a structure, or a Pointer to it.
 
-    def process(
-        handle: Handle | None,
-        scratch: Memory,
-        input: Memory,
-        output: Memory,
-        p_in_shape: Pointer | Shape | None,
-        p_out_shape: Pointer | None,
-    ) -> ErrorCode:
-        """Computes one output.
+    Returns:
+      A code; unless it is 0, nothing has changed.
 
-        Args:
-          handle: of a layer.
-          scratch: memory, which stays as it is.
-          input: memory of the input, in the type and the shape of the configuration.
-          output: memory for the output.
-          p_in_shape: of a recurrent layer a Pointer to a VECTOR of in_feats or more, which becomes
-            in_feats; of a CNN the shape of the configuration, or a Pointer to it.
-          p_out_shape: of a recurrent layer a Pointer to a VECTOR of out_feats or more, which
-            becomes out_feats; of a CNN a Pointer, to which the shape of the output is written, or
-            one of zeros where the library's kernels reject their arguments.
+    Raises:
+      RuntimeError: a handle that does not hold a {layer}.
+      TypeError: a parameter of another type.
+      ValueError: memory of too few elements.
+    """
+    error = check_pointers((handle, BUFFER), (params, STRUCT))
+    return error or layer.layer_of(handle).set(integer(layer.name, "param_id", param_id), params)
 
-        Returns:
-          A code. Weights that are not set give FATAL_MEM_ALLOC; the library's output is undefined.
 
-        Raises:
-          RuntimeError: a handle that does not hold a {layer}.
-          TypeError: memory of another type.
-          ValueError: memory of too few elements.
-        """
-        check_memory("scratch", scratch)
-        memories = ((x, BUFFER) for x in (handle, scratch, input, output))
-        error = check_pointers(*memories, (p_in_shape, STRUCT), (p_out_shape, STRUCT))
-        return error or layer_of(handle).process(input, output, p_in_shape, p_out_shape)
+def _get_config(
+    layer: Declaration[Config], handle: Handle | None, param_id: int, params: Params
+) -> ErrorCode:
+    """Reads a parameter.
 
-    made = get_persistent_fast, get_scratch_fast, init, set_config, get_config, process
-    for function in made:
-        function.__doc__ = (function.__doc__ or "").replace("{layer}", name)
-        function.__name__ = function.__qualname__ = f"xa_nnlib_{name.lower()}_{function.__name__}"
-        # Where pickle finds it.
-        function.__module__ = f"{__package__}.{name.lower()}"
-    return made
+    Args:
+      handle: of a layer.
+      param_id: a `{layer}Param`, which describes `params`.
+      params: memory for a state; for all else a Pointer, to which the result is written.
+
+    Returns:
+      A code.
+
+    Raises:
+      RuntimeError: a handle that does not hold a {layer}.
+      TypeError: `params` that the result cannot be written to.
+      ValueError: memory of too few elements.
+    """
+    error = check_pointers((handle, BUFFER), (params, STRUCT))
+    return error or layer.layer_of(handle).get(integer(layer.name, "param_id", param_id), params)
+
+
+def _process(
+    layer: Declaration[Config],
+    handle: Handle | None,
+    scratch: Memory,
+    input: Memory,
+    output: Memory,
+    p_in_shape: Pointer | Shape | None,
+    p_out_shape: Pointer | None,
+) -> ErrorCode:
+    """Computes one output.
+
+    Args:
+      handle: of a layer.
+      scratch: memory, which stays as it is.
+      input: memory of the input, in the type and the shape of the configuration.
+      output: memory for the output.
+      p_in_shape: of a recurrent layer a Pointer to a VECTOR of in_feats or more, which becomes
+        in_feats; of a CNN the shape of the configuration, or a Pointer to it.
+      p_out_shape: of a recurrent layer a Pointer to a VECTOR of out_feats or more, which becomes
+        out_feats; of a CNN a Pointer, to which the shape of the output is written, or a shape of
+        zeros where the library's kernels reject their arguments.
+
+    Returns:
+      A code. Weights that are not set give FATAL_MEM_ALLOC; the library's output is undefined.
+
+    Raises:
+      RuntimeError: a handle that does not hold a {layer}.
+      TypeError: memory of another type.
+      ValueError: memory of too few elements.
+    """
+    check_memory("scratch", scratch)
+    memories = ((x, BUFFER) for x in (handle, scratch, input, output))
+    error = check_pointers(*memories, (p_in_shape, STRUCT), (p_out_shape, STRUCT))
+    return error or layer.layer_of(handle).process(input, output, p_in_shape, p_out_shape)
+
+
+def _bound(
+    function: Callable[Concatenate[Declaration[Config], P], Result], layer: Declaration[Config]
+) -> Callable[P, Result]:
+    """A function of one layer, with the name that it has in C."""
+    whole = inspect.signature(function)
+    signature = whole.replace(parameters=list(whole.parameters.values())[1:])
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+        # First, so that errors are about the arguments of C.
+        signature.bind(*args, **kwargs)
+        return function(layer, *args, **kwargs)
+
+    name = layer.name.lower()
+    doc = (function.__doc__ or "").replace("{layer}", layer.name)
+    described(call, f"xa_nnlib_{name}{function.__name__}", f"{__package__}.{name}", doc, signature)
+    return call

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from tosajax.hifi.capi.layers._functions import Activation, Params, functions
+from tosajax.hifi.capi.layers._functions import Activation, Declaration, Params, functions
 from tosajax.hifi.capi.memory import (
     BUFFER,
     Layout,
@@ -27,7 +27,7 @@ from tosajax.hifi.kernels._padding import round_up
 from tosajax.hifi.layers._recurrent import RecurrentConfig
 from tosajax.hifi.layers.shape import UNKNOWN, Shape, ShapeType, Vector, matrix, vector
 
-# What version 1.3 adds to each row in memory where pad is 1: elements, not bytes.
+# Version 1.3 adds these elements, not bytes, to each row in memory if pad is 1.
 _PADDING = 16
 _Config = TypeVar("_Config", bound=RecurrentConfig)
 
@@ -78,15 +78,11 @@ class Recurrent(Generic[_Config]):
     def functions(self):
         """The C functions; see `_functions.functions`."""
         return functions(
-            name=self.name,
-            config=self.config,
-            persistent=self._persistent,
-            scratch=_scratch,
-            start=self._start,
+            Declaration(self.name, self.config, self._persistent, _scratch, self._start)
         )
 
     def pointers(self, config: _Config, weights: Any) -> tuple[Any, ...]:
-        """The structures of pointers to weights, which lie in memory as a configuration says."""
+        """The structures of pointers to weights, laid out in memory by a configuration."""
         function = f"{self.name.lower()}_pointers"
         check_type(function, "config", config, self.config)
         check_type(function, "weights", weights, self.weights)
@@ -225,7 +221,7 @@ class _Layer(Generic[_Config]):
         return kind.weights(*map(of, kind.weights._fields))
 
     def _process_shapes(self, p_in_shape: object, p_out_shape: object) -> ErrorCode:
-        """Checks the lengths of vectors; sets them to what is processed."""
+        """Checks the lengths of vectors, and reduces them to those of the configuration."""
         config = self.config
         names = {"p_in_shape": p_in_shape, "p_out_shape": p_out_shape}
         given = [pointer(name, p) for name, p in names.items()]

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tosajax.hifi.capi.layers._functions import Activation, Params, functions
+from tosajax.hifi.capi.layers._functions import Activation, Declaration, Params, functions
 from tosajax.hifi.capi.memory import (
     BUFFER,
     Layout,
@@ -203,10 +203,4 @@ def _compiled(config: CNNConfig) -> Callable[..., Any]:
     xa_nnlib_cnn_set_config,
     xa_nnlib_cnn_get_config,
     xa_nnlib_cnn_process,
-) = functions(
-    name="CNN",
-    config=CNNConfig,
-    persistent=lambda _: _PERSISTENT,
-    scratch=_scratch,
-    start=_start,
-)
+) = functions(Declaration("CNN", CNNConfig, lambda _: _PERSISTENT, _scratch, _start))
