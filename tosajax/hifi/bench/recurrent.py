@@ -1,7 +1,8 @@
-"""What the test benches of recurrent layers share."""
+"""The test benches of the GRU layer (guide 5.8) and the LSTM layer (guide 5.9)."""
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -9,11 +10,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tosajax.hifi.bench._files import Array, Frame, size_of
-from tosajax.hifi.bench._job import Input, Inputs, Job, Output, ask, refusals
-from tosajax.hifi.bench._options import Option, check, flag, path, size
+from tosajax.hifi.bench._files import Array, File, Frame, size_of
+from tosajax.hifi.bench._job import Bench, Inputs, Job
+from tosajax.hifi.bench._library import ask, refusals
+from tosajax.hifi.bench._options import VERIFY, Option, check, flag, path, size
+from tosajax.hifi.bench.definitions import recurrent
 from tosajax.hifi.errors import check_config
-from tosajax.hifi.layers import Handle, Pointer, Precision, vector
+from tosajax.hifi.layers import (
+    GRUConfig,
+    GRUParam,
+    GRUWeights,
+    Handle,
+    LSTMConfig,
+    LSTMParam,
+    LSTMWeights,
+    Pointer,
+    Precision,
+    gru_pointers,
+    lstm_pointers,
+    vector,
+)
 
 # How often a layer runs on random inputs.
 _FRAMES = 5
@@ -21,45 +37,60 @@ _IO_FRACTION = 12
 _PRECISIONS = {16: Precision.P16bx16b, 8: Precision.P8bx16b}
 _COEFF_FRACTION = {16: 15, 8: 7}
 
-FILES_ABOUT = f"""The input file holds in_feats numbers of 16 bits for each frame, the output
+_FILES_ABOUT = f"""The input file holds in_feats numbers of 16 bits for each frame, the output
 file out_feats; the layer keeps its state from frame to frame. Without an input file there are
 {_FRAMES} random frames. The filter path is a folder with a file for each matrix, without gaps, and
 for each bias, such as"""
 
-OPTIONS = (
+_GRU_ABOUT = f"""The GRU layer.
+
+{_FILES_ABOUT} w_z.bin, u_z.bin and b_z.bin, and the same of r and h."""
+
+_LSTM_ABOUT = f"""The LSTM layer.
+
+{_FILES_ABOUT} w_xf.bin, w_hf.bin and b_f.bin, and the same of i, c and o.
+Files of cells hold out_feats numbers of 32 bits, the cell after the last frame."""
+
+_GRU_OPTIONS = (
     size("in_feats", 256, "length of the input: a multiple of 4 within [4, 2048]"),
-    size("out_feats", 256, "length of the output, likewise"),
+    size("out_feats", 256, "length of the output: a multiple of 4 within [4, 2048]"),
     flag("membank_padding", 1, "1 for 16 more elements to each row of a matrix in memory"),
     Option("mat_prec", 16, "bits of matrices, in Q15 or Q7", choices=(8, 16)),
     Option("vec_prec", 16, "bits of input and output, in Q12", choices=(16,)),
-    flag("verify", 1, "1 to verify the output, bit for bit"),
+    VERIFY,
     path("input_file", "inputs, instead of random ones"),
     path("filter_path", "the folder of matrices and biases, instead of random ones"),
     path("output_file", "where outputs go"),
     path("prev_h_file", "the output before the first one, instead of zeros"),
     path("ref_file", "outputs to verify against"),
 )
+_LSTM_OPTIONS = (
+    *_GRU_OPTIONS,
+    path("prev_c_file", "the cell before the first frame, instead of zeros"),
+    path("output_cell_file", "where the last cell goes"),
+    path("ref_cell_file", "the last cell to verify against"),
+)
 
 
-class Layer(NamedTuple):
+class _Layer(NamedTuple):
     """A recurrent layer, for its test bench.
 
     Args:
-      name: as the names of functions have it.
+      name: as in the names of functions.
       config: the class of configurations.
       weights: the NamedTuple of matrices and biases.
-      inputs: the matrices that the input is multiplied by; all others have the state.
-      pointers: makes structures of pointers of weights.
+      inputs: how the names of matrices begin that the input is multiplied by.
+      pointers: makes structures of pointers to weights.
       params: the identifiers of parameters.
       states: the arrays of the state, each with its identifier and its type.
-      kept: the states that are an output after the last frame, each with its name in options.
-      expected: computes the frames of each output by other means.
+      kept: the states that are outputs after the last frame, each with its name in options.
+      expected: computes the outputs by the definition.
     """
 
     name: str
     config: type
     weights: Any
-    inputs: Sequence[str]
+    inputs: str
     pointers: Callable[..., Any]
     params: Any
     states: Mapping[str, tuple[int, type]]
@@ -67,8 +98,7 @@ class Layer(NamedTuple):
     expected: Callable[..., Sequence[Any]]
 
 
-def job(layer: Layer, options: SimpleNamespace) -> Job:
-    """What to run for some options."""
+def _job(layer: _Layer, options: SimpleNamespace) -> Job:
     config = layer.config(
         in_feats=options.in_feats,
         out_feats=options.out_feats,
@@ -79,32 +109,33 @@ def job(layer: Layer, options: SimpleNamespace) -> Job:
         coeff_Qformat=_COEFF_FRACTION[options.mat_prec],
         io_Qformat=_IO_FRACTION,
     )
-    with refusals():
+    name, given = f"xa_nnlib_{layer.name}_process", vars(options)
+    with refusals(name):
         check_config(layer.name.upper(), layer.config, config)
     inputs = Array("input", np.int16, (config.in_feats,))
     outputs = Array("out", np.int16, (config.out_feats,))
     frames = _FRAMES if options.input_file is None else _count_of(options.input_file, inputs)
     states = {
-        name: Array(name, dtype, (config.out_feats,)) for name, (_, dtype) in layer.states.items()
+        key: Array(key, dtype, (config.out_feats,)) for key, (_, dtype) in layer.states.items()
     }
-    known = {name: getattr(options, f"{name}_file") for name in states}
+    started = [key for key in states if given[f"{key}_file"] is not None]
     return Job(
-        f"xa_nnlib_{layer.name}_process",
+        name,
         [
-            Input([inputs], frames, options.input_file),
-            *(Input([x], 1, _in(options.filter_path, x.name)) for x in _weights(layer, config)),
-            *(Input([states[name]], 1, file) for name, file in known.items() if file is not None),
+            File([inputs], frames, options.input_file),
+            *(File([x], 1, _in(options.filter_path, x.name)) for x in _weights(layer, config)),
+            *(File([states[key]], 1, given[f"{key}_file"]) for key in started),
         ],
         [
-            Output(outputs, frames, options.output_file, options.ref_file),
+            File([outputs], frames, options.ref_file, options.output_file),
             *(
-                Output(
-                    states[state]._replace(name=name),
+                File(
+                    [states[key]._replace(name=x)],
                     1,
-                    getattr(options, f"output_{name}_file"),
-                    getattr(options, f"ref_{name}_file"),
+                    given[f"ref_{x}_file"],
+                    given[f"output_{x}_file"],
                 )
-                for state, name in layer.kept.items()
+                for key, x in layer.kept.items()
             ),
         ],
         lambda found: _run(layer, config, *_parts(found)),
@@ -115,11 +146,8 @@ def job(layer: Layer, options: SimpleNamespace) -> Job:
 def _count_of(file: str, x: Array) -> int:
     """How many inputs a file has."""
     found = size_of(file)
-    whole = found > 0 and found % x.nbytes == 0
-    check(
-        whole,
-        f"{file!r} has {found} bytes, expected a multiple of {x.nbytes} for {x.shape[0]} in_feats",
-    )
+    wanted = f"expected a multiple of {x.nbytes} for {x.shape[0]} in_feats"
+    check(found > 0 and found % x.nbytes == 0, f"{file!r} has {found} bytes, {wanted}")
     return found // x.nbytes
 
 
@@ -127,19 +155,19 @@ def _in(folder: str | None, name: str) -> str | None:
     return None if folder is None else os.path.join(folder, f"{name}.bin")
 
 
-def _weights(layer: Layer, config: Any) -> Iterator[Array]:
+def _weights(layer: _Layer, config: Any) -> Iterator[Array]:
     """The matrices and the biases."""
     rows = config.out_feats
     for name in layer.weights._fields:
         if name.startswith("b_"):
             yield Array(name, np.int16, (rows,))
         else:
-            columns = config.in_feats if name in layer.inputs else rows
+            columns = config.in_feats if name.startswith(layer.inputs) else rows
             yield Array(name, config.weight_type, (rows, columns))
 
 
 def _run(
-    layer: Layer, config: Any, xs: Sequence[np.ndarray], given: Frame
+    layer: _Layer, config: Any, xs: Sequence[np.ndarray], given: Frame
 ) -> list[list[np.ndarray]]:
     """Runs a layer from its set-up on, as a program in C does."""
     function = f"xa_nnlib_{layer.name}_{{}}".format
@@ -163,17 +191,55 @@ def _run(
     return [outputs, *([found] for found in kept)]
 
 
-def _expected(
-    layer: Layer, config: Any, xs: Sequence[np.ndarray], given: Frame
-) -> Sequence[Sequence[Any]]:
+def _expected(layer: _Layer, config: Any, xs: Sequence[np.ndarray], given: Frame) -> Sequence[Any]:
     nothing = np.zeros(config.out_feats, np.int64)
     states = [given.get(name, nothing) for name in layer.states]
-    return layer.expected(given, *states, xs, config.coeff_Qformat, config.io_Qformat)
+    formats = config.coeff_Qformat, config.io_Qformat
+    return layer.expected(given, *states, xs, *formats, activation="fixed")
+
+
+def _gru(*operands: Any, **keywords: Any) -> Sequence[Any]:
+    return [recurrent.gru_scan(*operands, **keywords)]
+
+
+def _lstm(*operands: Any, **keywords: Any) -> Sequence[Any]:
+    outputs, cells = recurrent.lstm_scan(*operands, **keywords)
+    return [outputs, cells[-1:]]
 
 
 def _parts(inputs: Inputs) -> tuple[list[np.ndarray], Frame]:
-    """The inputs of all frames, and by name what is there once."""
+    """The inputs of all frames, and the arrays that there are once, by name."""
     frames, *others = inputs
     return [frame["input"] for frame in frames], {
         k: x for (frame,) in others for k, x in frame.items()
     }
+
+
+_GRU = _Layer(
+    name="gru",
+    config=GRUConfig,
+    weights=GRUWeights,
+    inputs="w_",
+    pointers=gru_pointers,
+    params=GRUParam,
+    states={"prev_h": (GRUParam.RESTORE_CONTEXT, np.int16)},
+    kept={},
+    expected=_gru,
+)
+_LSTM = _Layer(
+    name="lstm",
+    config=LSTMConfig,
+    weights=LSTMWeights,
+    inputs="w_x",
+    pointers=lstm_pointers,
+    params=LSTMParam,
+    states={
+        "prev_h": (LSTMParam.RESTORE_CONTEXT_OUTPUT, np.int16),
+        "prev_c": (LSTMParam.RESTORE_CONTEXT_CELL, np.int32),
+    },
+    kept={"prev_c": "cell"},
+    expected=_lstm,
+)
+
+GRU = Bench(_GRU_ABOUT, _GRU_OPTIONS, functools.partial(_job, _GRU))
+LSTM = Bench(_LSTM_ABOUT, _LSTM_OPTIONS, functools.partial(_job, _LSTM))
