@@ -141,8 +141,9 @@ def finished(name, sums, bias, quant, shifts=(-9, 3)):
         return np.asarray(sums + bias, np.float32), {}
     if types.is_quantized:
         return hifi_oracle.quantized(sums, bias, quant, types.out), {}
-    out = hifi_oracle.fixed(sums, bias, *shifts, types.out)
-    return out, dict(zip(("acc_shift", "bias_shift"), shifts, strict=True))
+    acc_shift, bias_shift = shifts
+    out = hifi_oracle.fixed(sums, bias, acc_shift, bias_shift, types.out)
+    return out, {"acc_shift": acc_shift, "bias_shift": bias_shift}
 
 
 def exact(x, name):

@@ -44,14 +44,14 @@ def strict(name: str) -> Callable[..., int]:
 
 
 def plan(name: str, **arguments: Any) -> Plan:
-    """What a function reads, computes and writes; pointers may lead anywhere.
+    """The plan of a call: types, shapes and strides of its arrays; it reads no memory.
 
     Args:
       name: in the library, of a function that computes arrays.
       arguments: all those of C.
 
     Raises:
-      NNLibParamError: a number that the library rejects, so far as it needs no memory to do so.
+      NNLibParamError: an argument that the library rejects.
     """
     found = _PLANS[name](**arguments)
     assert isinstance(found, Plan)

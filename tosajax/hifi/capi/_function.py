@@ -49,11 +49,11 @@ class Prototype(NamedTuple):
         return {name: self._with_codes(name, found) for name, found in strict.items()}
 
     def plans(self) -> dict[str, Callable[..., Plan | int]]:
-        """What the functions make of their arguments before they look at memory, by name."""
+        """The bodies of the functions by name; they read no memory."""
         names = {self.name.format(precision): precision for precision in self.precisions}
 
         def plan(precision: str, **arguments: Any) -> Plan | int:
-            return self.body(SimpleNamespace(**arguments), precision)
+            return self.body(Arguments(**arguments), precision)
 
         return {name: functools.partial(plan, precision) for name, precision in names.items()}
 

@@ -6,7 +6,7 @@ Weights are by the library's names. Matrices are Q(coeff), biases Q15, inputs an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tosajax.hifi.bench.definitions.arithmetic import (
     saturate,
     wide,
 )
+from tosajax.hifi.kernels._precision import Array
 from tosajax.hifi.kernels.activations import FIXED
 
 _ONE = 2**15 - 1
@@ -26,8 +27,8 @@ Weights = Mapping[str, np.ndarray]
 
 def gru_scan(
     weights: Weights,
-    h: np.ndarray,
-    xs: Sequence[np.ndarray],
+    h: Array,
+    xs: Iterable[np.ndarray],
     coeff: int,
     io: int,
     update: str = "library",
@@ -42,21 +43,21 @@ def gru_scan(
         return _activated(function, total, activation)
 
     shifts = 25 - coeff - io, io + coeff - 15
-    ys, h = [], wide(h)
+    ys, y = [], wide(h)
     for x in xs:
-        z, r = (gate("sigmoid", name, x, h) for name in "zr")
-        g = gate("tanh", "h", x, r * h >> 15) >> 15 - io
-        first, second = (h, g) if update == "library" else (g, h)
-        h = saturate((z * first >> 15) + ((_ONE - z) * second >> 15), np.int16)
-        ys.append(h)
+        z, r = (gate("sigmoid", name, x, y) for name in "zr")
+        g = gate("tanh", "h", x, r * y >> 15) >> 15 - io
+        first, second = (y, g) if update == "library" else (g, y)
+        y = saturate((z * first >> 15) + ((_ONE - z) * second >> 15), np.int16)
+        ys.append(y)
     return np.array(ys).astype(np.int16)
 
 
 def lstm_scan(
     weights: Weights,
-    h: np.ndarray,
-    c: np.ndarray,
-    xs: Sequence[np.ndarray],
+    h: Array,
+    c: Array,
+    xs: Iterable[np.ndarray],
     coeff: int,
     io: int,
     cell: int = 25,
@@ -71,15 +72,14 @@ def lstm_scan(
         return _activated(function, total, activation)
 
     shifts = 25 - coeff - io, io + coeff - 15
-    ys, cells, h, c = [], [], wide(h), wide(c)
+    ys, cells, y, kept = [], [], wide(h), wide(c)
     for x in xs:
-        f, i, o = (gate("sigmoid", name, x, h) for name in "fio")
-        kept = saturate(round_half_away(c * f, 2**15), np.int32)
-        new = saturate(2 * i * gate("tanh", "c", x, h), np.int32) >> 31 - cell
-        c = saturate(kept + new, np.int32)
-        h = (o * _activated("tanh", c, activation) >> 15) >> 15 - io
-        ys.append(h)
-        cells.append(c)
+        f, i, o = (gate("sigmoid", name, x, y) for name in "fio")
+        new = saturate(2 * i * gate("tanh", "c", x, y), np.int32) >> 31 - cell
+        kept = saturate(saturate(round_half_away(kept * f, 2**15), np.int32) + new, np.int32)
+        y = (o * _activated("tanh", kept, activation) >> 15) >> 15 - io
+        ys.append(y)
+        cells.append(kept)
     return np.array(ys).astype(np.int16), np.array(cells).astype(np.int32)
 
 
