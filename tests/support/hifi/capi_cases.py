@@ -290,8 +290,7 @@ def dot_prod_case(rng, name):
         return Case({**values, "num_vecs": 3}, out)
     bias = rng.integers(-(2**28), 2**28, 3).astype(np.int32)
     sums = (integers(inp1) * integers(inp2)).sum(1)
-    sums = hifi_oracle.by_element(lambda x: hifi_oracle.saturate(x, np.int32), sums)
-    sums = hifi_oracle.by_element(lambda x: hifi_oracle.saturate(x, np.int32), sums + bias)
+    sums = hifi_oracle.add_saturating(sums, bias)
     quant = Quant(0, 0, 1717986918, -23, 4)
     out = hifi_oracle.quantized(sums, np.zeros(3, np.int32), quant, np.int8)
     scale = {"out_multiplier": 1717986918, "out_shift": -23, "out_zero_bias": 4}
@@ -478,7 +477,7 @@ def interpolation_case(rng, _):
     ifact, inp1, inp2 = (draw(rng, np.int16, (12,)) for _ in range(3))
     ifact = ifact & np.int16(0x7FFF)
     total = (integers(ifact) * integers(inp1) >> 15) + ((32767 - integers(ifact)) * inp2 >> 15)
-    out = hifi_oracle.by_element(lambda x: hifi_oracle.saturate(x, np.int16), total)
+    out = hifi_oracle.saturate(total, np.int16)
     values = {"p_ifact": ifact, "p_inp1": memory(inp1, spare=4), "p_inp2": inp2, "num_elements": 12}
     return Case(values, out.astype(np.int16))
 

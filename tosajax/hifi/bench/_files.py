@@ -1,4 +1,4 @@
-"""Files of raw elements, one after the other, as they are in memory of a little-endian machine."""
+"""Files of arrays: their elements one after the other, little-endian."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import numpy as np
 from tosajax.atomic import replacing
 from tosajax.hifi.bench._options import BenchError, check
 
+# Arrays by their names.
+Frame = dict[str, np.ndarray]
+
 
 class Array(NamedTuple):
     """An array in a file, without gaps.
@@ -20,13 +23,13 @@ class Array(NamedTuple):
       name: of the array.
       dtype: of its elements.
       shape: elements of each axis.
-      limit: of random elements; without one floats are within [-1, 1], integers of all their range.
+      limit: of random integers; by default they have the whole range of their type.
     """
 
     name: str
     dtype: type
     shape: tuple[int, ...]
-    limit: float | None = None
+    limit: int | None = None
 
     @property
     def size(self) -> int:
@@ -37,15 +40,31 @@ class Array(NamedTuple):
         return self.size * np.dtype(self.dtype).itemsize
 
 
-# Arrays by their names.
-Frame = dict[str, np.ndarray]
+class File(NamedTuple):
+    """Arrays that a file holds once for each frame.
+
+    Args:
+      arrays: in the order of the file.
+      frames: how many.
+      read: the file of inputs, or of outputs to compare with; None for random inputs.
+      write: where the arrays go, or None.
+    """
+
+    arrays: Sequence[Array]
+    frames: int
+    read: str | None = None
+    write: str | None = None
+
+    @property
+    def elements(self) -> int:
+        return self.frames * sum(array.size for array in self.arrays)
 
 
 def size_of(path: str) -> int:
     """Bytes of a file.
 
     Raises:
-      BenchError: what is not a file.
+      BenchError: `path` is not a file.
     """
     try:
         found = Path(path).stat().st_size
@@ -55,48 +74,47 @@ def size_of(path: str) -> int:
     return found
 
 
-def read_frames(path: str, arrays: Sequence[Array], count: int) -> list[Frame]:
-    """Reads a file that holds some arrays, one after the other, once for each of `count` frames.
+def read_frames(path: str, file: File) -> list[Frame]:
+    """The frames of a file.
 
     Raises:
-      BenchError: a file that cannot be read, or is of another size.
+      BenchError: a file that cannot be read, or has another size.
     """
-    each = sum(array.nbytes for array in arrays)
-    found, names = size_of(path), ", ".join(array.name for array in arrays)
-    wanted = f"expected {count * each}: {count} x {each} for {names}"
-    check(found == count * each, f"{path!r} has {found} bytes, {wanted}")
+    each = sum(array.nbytes for array in file.arrays)
+    found, names = size_of(path), ", ".join(array.name for array in file.arrays)
+    wanted = f"expected {file.frames * each}: {file.frames} x {each} for {names}"
+    check(found == file.frames * each, f"{path!r} has {found} bytes, {wanted}")
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise _failed(path, error) from None
     check(len(data) == found, f"{path!r} has {len(data)} bytes, {wanted}")
-    return [_frame(data[i * each : (i + 1) * each], arrays) for i in range(count)]
+    return [_frame(data[i * each : (i + 1) * each], file.arrays) for i in range(file.frames)]
 
 
-def random_frames(rng: np.random.Generator, arrays: Sequence[Array], count: int) -> list[Frame]:
-    """Makes random arrays.
+def random_frames(rng: np.random.Generator, file: File) -> list[Frame]:
+    """Random arrays: floats within [-1, 1], and integers.
 
-    In odd frames integers are of all magnitudes up to 3 / 4 of their bits, so that sums of products
+    In odd frames integers have all magnitudes up to 3 / 4 of their bits, so that sums of products
     do not saturate.
     """
 
     def of(array: Array, is_odd: int) -> np.ndarray:
         if array.dtype is np.float32:
-            limit = array.limit or 1.0
-            return rng.uniform(-limit, limit, array.shape).astype(np.float32)
+            return rng.uniform(-1.0, 1.0, array.shape).astype(np.float32)
         info = np.iinfo(array.dtype)
         limit = array.limit or info.max
-        low, high = max(info.min, int(-limit) - 1), min(info.max, int(limit))
+        low, high = max(info.min, -limit - 1), min(info.max, limit)
         x = rng.integers(low, high, array.shape, array.dtype, endpoint=True)
         if not is_odd:
             return x
         return x >> rng.integers(info.bits // 4, info.bits, array.shape).astype(array.dtype)
 
-    return [{array.name: of(array, i % 2) for array in arrays} for i in range(count)]
+    return [{array.name: of(array, i % 2) for array in file.arrays} for i in range(file.frames)]
 
 
 def check_writable(path: str) -> None:
-    """Refuses what cannot be a file to be written, before any work is done."""
+    """Refuses a path that no file can be written to, before any work is done."""
     try:
         target = Path(path).resolve()
         check(target.parent.is_dir(), f"{path!r}: there is no folder {str(target.parent)!r}")
@@ -124,7 +142,7 @@ def _frame(data: bytes, arrays: Sequence[Array]) -> Frame:
     frame, at = {}, 0
     for array in arrays:
         elements = np.frombuffer(data[at : at + array.nbytes], _little(array.dtype))
-        # A copy, whose address is aligned.
+        # A copy, because its address has to be aligned.
         frame[array.name] = elements.astype(array.dtype).reshape(array.shape)
         at += array.nbytes
     return frame

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tosajax.hifi import kernels
-from tosajax.hifi.bench import _reference
 from tosajax.hifi.bench._files import Array, Frame
-from tosajax.hifi.bench._job import (
+from tosajax.hifi.bench._job import Bench, Job
+from tosajax.hifi.bench._kernel import (
     NAMES,
-    TYPES,
-    Job,
-    call,
+    Step,
     check_name,
     check_precision,
     file_options,
     kernel_job,
-    refusals,
+    library_step,
 )
+from tosajax.hifi.bench._library import refusals
 from tosajax.hifi.bench._options import FRAMES, VERIFY, WRITE_FILE, Option, check, size, word
-from tosajax.hifi.bench._verify import Tolerance
+from tosajax.hifi.bench.definitions import functions
 
-_KERNELS = ("elm_add", "elm_mul", "elm_floor", "dot_prod")
 # The options that have other names than the arguments of C.
 _RENAMED = {
     "out_zero_bias": "output_zero_bias",
@@ -37,17 +34,14 @@ _RENAMED = {
     "out_multiplier": "output_multiplier",
     "out_activation_min": "output_activation_min",
     "out_activation_max": "output_activation_max",
-    **{
-        f"inp{i}_{argument}": f"input{i}_{option}"
-        for i in (1, 2)
-        for argument, option in (
-            ("zero_bias", "zero_bias"),
-            ("shift", "left_shift"),
-            ("multiplier", "multiplier"),
-        )
-    },
+    "inp1_zero_bias": "input1_zero_bias",
+    "inp1_shift": "input1_left_shift",
+    "inp1_multiplier": "input1_multiplier",
+    "inp2_zero_bias": "input2_zero_bias",
+    "inp2_shift": "input2_left_shift",
+    "inp2_multiplier": "input2_multiplier",
 }
-# What the library has, but its guide has not.
+# Functions that the library has, but its guide has not.
 _EXTRAS: dict[str, Callable[..., jax.Array]] = {
     "xa_nn_elm_add_f32xf32_f32": jnp.add,
     "xa_nn_elm_mul_f32xf32_f32": jnp.multiply,
@@ -55,20 +49,20 @@ _EXTRAS: dict[str, Callable[..., jax.Array]] = {
     "xa_nn_elm_mul_asym8uxasym8u_asym8u": kernels.elm_mul,
 }
 
-ABOUT = """Elementwise functions and dot products.
+_ABOUT = """Elementwise functions and dot products.
 
 Each of two files of inputs holds a vector for each frame, of dot_prod vec_count of them; elm_floor
 takes the first one alone. The sums and products of floats and of asym8u are functions of the
-library that its guide does not have. Quantized ones of asym8s have no output above 127, which
-output_activation_max has to say."""
+library that its guide does not have. Quantized ones of asym8s have no output above 127, so that
+output_activation_max has to be given."""
 
-OPTIONS = (
+_OPTIONS = (
     size("io_length", 1024, "length of vectors"),
     Option("inp_precision", -1, "of the inputs", choices=(16, -3, -1, -4)),
     Option("out_precision", -1, "of the output", choices=(-3, -1, -4)),
     size("vec_count", 1, "how many pairs of vectors there are, with dot_prod"),
     FRAMES,
-    word("kernel_name", "elm_add", "what runs", _KERNELS),
+    word("kernel_name", "elm_add", "what runs", ("elm_add", "elm_mul", "elm_floor", "dot_prod")),
     WRITE_FILE,
     *file_options("inp1", "inp2"),
     VERIFY,
@@ -87,41 +81,26 @@ OPTIONS = (
 )
 
 
-def job(options: SimpleNamespace) -> Job:
-    """What to run for some options."""
-    kind, precision = options.kernel_name, options.inp_precision
-    name = _name_of(options)
-    is_dot = kind == "dot_prod"
-    shape = (options.vec_count, options.io_length) if is_dot else (options.io_length,)
-    files = ("inp1",) if kind == "elm_floor" else ("inp1", "inp2")
-    if kind == "elm_floor":
+def _job(options: SimpleNamespace) -> Job:
+    name, length = _name_of(options), options.io_length
+    if options.kernel_name == "elm_floor":
         for option in ("read_inp2_file_name", "write_inp2_file_name"):
             check(getattr(options, option) is None, f"-{option} is given, expected inp1 alone")
-    arrays = {file: [Array(file, TYPES[precision], shape)] for file in files}
-    output = Array("out", TYPES[options.out_precision], shape[:1])
     numbers = {argument: getattr(options, option) for argument, option in _RENAMED.items()}
     numbers |= {"left_shift": options.left_shift}
-
-    def run(frame: Frame) -> np.ndarray:
-        if name in _EXTRAS:
-            return _run_extra(name, frame, numbers)
-        out = np.zeros(output.shape, output.dtype)
-        lengths = {"num_elm": out.size, "vec_length": options.io_length}
+    if name in _EXTRAS:
+        step = _extra_step(name, options, numbers)
+    else:
+        lengths = {"num_elm": length, "vec_length": length}
         counts = {"vec_count": options.vec_count, "num_vecs": options.vec_count}
-        pointers = {"p_out": out, "bias_ptr": None, "p_inp": frame["inp1"]}
-        pointers |= {f"p_{file}": frame[file] for file in files}
-        call(name, {**numbers, **lengths, **counts, **pointers}, **_RENAMED)
-        return out
-
-    def expected(frame: Frame) -> Any:
-        return _expected(kind, [frame[file] for file in files], numbers, is_float=precision == -1)
-
-    tolerance = Tolerance(terms=options.io_length if is_dot else 1)
-    return kernel_job(name, options, arrays, output, run, expected, tolerance)
+        arguments = {**numbers, **lengths, **counts}
+        step = library_step(name, arguments, null=("bias_ptr",), **_RENAMED)
+    files = ("inp1",) if options.kernel_name == "elm_floor" else ("inp1", "inp2")
+    terms = length if options.kernel_name == "dot_prod" else 1
+    return kernel_job(options, [step], terms=terms, files=files)
 
 
 def _name_of(options: SimpleNamespace) -> str:
-    """The name of the function."""
     kind, inp = options.kernel_name, options.inp_precision
     if kind == "dot_prod" and inp == 16:
         check_precision(options, "out_precision", -4)
@@ -135,28 +114,24 @@ def _name_of(options: SimpleNamespace) -> str:
     return name
 
 
-def _run_extra(name: str, frame: Frame, numbers: Mapping[str, int]) -> np.ndarray:
-    function, operands = _EXTRAS[name], (frame["inp1"], frame["inp2"])
-    if name.endswith("f32"):
-        return np.asarray(function(*operands))
-    known = inspect.signature(function).parameters
-    values = {key: value for key, value in numbers.items() if key in known}
-    function = functools.partial(function, precision="asym8uxasym8u_asym8u", **values)
-    with refusals(**_RENAMED):
-        return np.asarray(jax.jit(function)(*operands))
+def _extra_step(name: str, options: SimpleNamespace, numbers: Mapping[str, int]) -> Step:
+    """The step of a function that `tosajax.hifi.capi` does not have."""
+    word = NAMES[options.inp_precision]
+    dtype, shape = np.float32 if word == "f32" else np.uint8, (options.io_length,)
+    precision = f"{word}x{word}_{word}"
+    keywords = {"precision": precision, **numbers}
+    known = inspect.signature(_EXTRAS[name]).parameters
+    function = functools.partial(_EXTRAS[name], **{k: keywords[k] for k in known if k in keywords})
+
+    def run(arrays: Frame) -> np.ndarray:
+        with refusals(name, **_RENAMED):
+            return np.asarray(jax.jit(function)(*arrays.values()))
+
+    def expected(arrays: Frame) -> np.ndarray:
+        return getattr(functions, options.kernel_name)(SimpleNamespace(**arrays, **keywords))
+
+    inputs = [Array(argument, dtype, shape) for argument in ("inp1", "inp2")]
+    return Step(name, inputs, Array("out", dtype, shape), run, expected)
 
 
-def _expected(
-    kind: str, inputs: Sequence[np.ndarray], numbers: Mapping[str, int], *, is_float: bool
-) -> Any:
-    if not is_float:
-        return getattr(_reference, kind)(*inputs, numbers)
-    a, *rest = map(_reference.wide, inputs)
-    match kind:
-        case "elm_floor":
-            return np.floor(a)
-        case "elm_add":
-            return a + rest[0]
-        case "elm_mul":
-            return a * rest[0]
-    return (a * rest[0]).sum(1)
+BENCH = Bench(_ABOUT, _OPTIONS, _job)

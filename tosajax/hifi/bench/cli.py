@@ -5,37 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 
-from tosajax.hifi.bench import (
-    _job,
-    activations,
-    basic,
-    cnn,
-    conv,
-    gru,
-    lstm,
-    matxvec,
-    model_conv,
-    model_tiny_conv,
-    pool,
-)
+from tosajax.hifi.bench import _job, activations, basic, cnn, conv, matxvec, pool, recurrent
+from tosajax.hifi.bench._job import Bench
 from tosajax.hifi.bench._options import HELP, BenchError, described, parse
 
 _COMMAND = "python -m tosajax.hifi.bench"
 
-BENCHES: Mapping[str, ModuleType] = MappingProxyType(
+BENCHES: Mapping[str, Bench] = MappingProxyType(
     {
-        "matXvec": matxvec,
-        "conv": conv,
-        "activations": activations,
-        "pool": pool,
-        "basic": basic,
-        "gru": gru,
-        "lstm": lstm,
-        "cnn": cnn,
-        "model_conv": model_conv,
-        "model_tiny_conv": model_tiny_conv,
+        "matXvec": matxvec.BENCH,
+        "conv": conv.BENCH,
+        "activations": activations.BENCH,
+        "pool": pool.BENCH,
+        "basic": basic.BENCH,
+        "gru": recurrent.GRU,
+        "lstm": recurrent.LSTM,
+        "cnn": cnn.BENCH,
     }
 )
 
@@ -47,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: its name and options; by default those of the process.
 
     Returns:
-      The exit status: 0, 1 where an output is not that of the reference, or 2 where an option or a
-      file is of no use.
+      The exit status: 0, 1 where an output differs from its reference, or 2 where an option or a
+      file cannot be used.
     """
     try:
         status = _main(sys.argv[1:] if argv is None else list(argv))
@@ -66,16 +53,16 @@ def _main(argv: list[str]) -> int:
     if not argv or argv[0] in HELP:
         print(f"{_COMMAND} NAME [-option value] ...; NAME -h lists the options.\n")
         for name, bench in BENCHES.items():
-            print(f"  {name:<17}{bench.ABOUT.splitlines()[0]}")
+            print(f"  {name:<17}{bench.about.splitlines()[0]}")
         return 0
     name = _name_of(argv[0])
     bench = BENCHES[name]
     if any(argument in HELP for argument in argv[1:]):
-        print(f"{_COMMAND} {name} [-option value] ...\n\n{bench.ABOUT}\n")
-        print("\n".join(map(described, bench.OPTIONS)))
+        print(f"{_COMMAND} {name} [-option value] ...\n\n{bench.about}\n")
+        print("\n".join(map(described, bench.options)))
         return 0
-    options = parse(bench.OPTIONS, argv[1:])
-    sizes = [option.name for option in bench.OPTIONS if option.is_size]
+    options = parse(bench.options, argv[1:])
+    sizes = [option.name for option in bench.options if option.is_size]
     return _job.run(bench.job(options), options, sizes)
 
 

@@ -12,10 +12,13 @@ import numpy as np
 from tosajax.hifi import layers
 from tosajax.hifi.bench import conv
 from tosajax.hifi.bench._files import Frame
-from tosajax.hifi.bench._job import Job, ask, refusals
+from tosajax.hifi.bench._job import Bench, Job
+from tosajax.hifi.bench._kernel import kernel_job
+from tosajax.hifi.bench._library import ask, refusals
 from tosajax.hifi.bench._options import Option, check, flag
 from tosajax.hifi.layers import CNNConfig, CNNParam, CNNWeights, Handle, Pointer, Precision
 
+_NAME = "xa_nnlib_cnn_process"
 # By the precisions of kernel and input.
 _PRECISIONS = {
     (16, 16): Precision.P16bx16b,
@@ -30,15 +33,15 @@ _RENAMED = {
     "channels * multiplier": "input_channels * channels_multiplier",
 }
 
-ABOUT = """The CNN layer.
+_ABOUT = """The CNN layer.
 
-A file of inputs holds the input, the kernel and the bias, for each frame; with conv2d_depth the
-kernel and the bias of the pointwise convolution, too. Kernels are without the padding that they
+A file of inputs holds the input, the kernel and the bias, for each frame; with conv2d_depth also
+the kernel and the bias of the pointwise convolution. Kernels are without the padding that they
 have in memory: [out_channels, height, width, channels], or the depthwise one [channels, height,
 width]. Inputs are [height, width, channels]; with conv2d_depth they and the output have channels
 first, whatever out_data_format is."""
 
-OPTIONS = (
+_OPTIONS = (
     *conv.SIZES,
     flag("out_data_format", 0, "of the output: 1 for channels first"),
     Option("inp_precision", 16, "of the input", choices=(8, 16, -1)),
@@ -49,54 +52,54 @@ OPTIONS = (
 )
 
 
-def job(options: SimpleNamespace) -> Job:
-    """What to run for some options."""
-    conv.check_precisions(options)
+def _job(options: SimpleNamespace) -> Job:
     kernel, inp = options.kernel_precision, options.inp_precision
     holds = (kernel, inp) in _PRECISIONS
     check(holds, f"-kernel_precision is {kernel}, expected another with inp_precision {inp}")
     is_depth = options.kernel_name == "conv2d_depth"
     formats = {"inp_data_format": int(is_depth)} | ({"out_data_format": 1} if is_depth else {})
     options = SimpleNamespace(**{**vars(options), **formats})
-    config = _config(options, _PRECISIONS[kernel, inp])
-    return conv.convolution_job("xa_nnlib_cnn_process", options, lambda frame: _run(config, frame))
+    steps = conv.steps_of(options)
+    run = functools.partial(_run, _config(options, _PRECISIONS[kernel, inp]))
+    room = conv.room_of(options)
+    return kernel_job(options, steps, terms=conv.terms_of(steps), room=room, layer=(_NAME, run))
 
 
 def _config(options: SimpleNamespace, precision: int) -> CNNConfig:
-    a = options
+    o = options
     common: dict[str, Any] = {
-        "input_size": (a.input_height, a.input_width, a.input_channels),
-        "output_channels": a.out_channels,
+        "input_size": (o.input_height, o.input_width, o.input_channels),
+        "output_channels": o.out_channels,
         "precision": precision,
-        "acc_shift": a.acc_shift,
-        "bias_shift": a.bias_shift,
+        "acc_shift": o.acc_shift,
+        "bias_shift": o.bias_shift,
     }
-    if a.kernel_name == "conv1d_std":
+    if o.kernel_name == "conv1d_std":
         return layers.conv1d_std_config(
-            kernel_height=a.kernel_height,
-            output_height=a.out_height,
-            stride=a.y_stride,
-            padding=a.y_padding,
-            output_format=a.out_data_format,
+            kernel_height=o.kernel_height,
+            output_height=o.out_height,
+            stride=o.y_stride,
+            padding=o.y_padding,
+            output_format=o.out_data_format,
             **common,
         )
     common |= {
-        "kernel_size": (a.kernel_height, a.kernel_width),
-        "output_size": (a.out_height, a.out_width),
-        "strides": (a.y_stride, a.x_stride),
-        "padding": (a.y_padding, a.x_padding),
+        "kernel_size": (o.kernel_height, o.kernel_width),
+        "output_size": (o.out_height, o.out_width),
+        "strides": (o.y_stride, o.x_stride),
+        "padding": (o.y_padding, o.x_padding),
     }
-    if a.kernel_name == "conv2d_std":
-        return layers.conv2d_std_config(output_format=a.out_data_format, **common)
-    return layers.conv2d_ds_config(channels_multiplier=a.channels_multiplier, **common)
+    if o.kernel_name == "conv2d_std":
+        return layers.conv2d_std_config(output_format=o.out_data_format, **common)
+    return layers.conv2d_ds_config(channels_multiplier=o.channels_multiplier, **common)
 
 
 def _run(config: CNNConfig, frame: Frame) -> np.ndarray:
     """Sets a layer up and convolves one image, as a program in C does."""
     x, *operands = frame.values()
     weights = CNNWeights(*operands)
-    with refusals(**_RENAMED):
-        # What the functions below only have a code for.
+    with refusals(_NAME, **_RENAMED):
+        # The functions below return no more than a code.
         out = jax.eval_shape(functools.partial(layers.cnn_apply, config), weights, x)
     handle = Handle(np.zeros(ask("xa_nnlib_cnn_get_persistent_fast", config), np.uint8))
     scratch = np.zeros(ask("xa_nnlib_cnn_get_scratch_fast", config), np.uint8)
@@ -105,5 +108,8 @@ def _run(config: CNNConfig, frame: Frame) -> np.ndarray:
     ask("xa_nnlib_cnn_set_config", handle, CNNParam.KERNEL, kernels)
     ask("xa_nnlib_cnn_set_config", handle, CNNParam.BIAS, biases)
     result = np.zeros(out.shape, out.dtype)
-    ask("xa_nnlib_cnn_process", handle, scratch, x, result, config.input_shape, Pointer())
+    ask(_NAME, handle, scratch, x, result, config.input_shape, Pointer())
     return result
+
+
+BENCH = Bench(_ABOUT, _OPTIONS, _job)

@@ -11,10 +11,12 @@ end. The functions of layers are in `tosajax.hifi.layers`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tosajax.hifi.capi import activations, basic, conv, dense, matxvec, pool
+from tosajax.hifi.capi._plan import Plan
 
-__all__ = ["strict"]
+__all__ = ["plan", "strict"]
 
 _PROTOTYPES = (
     *matxvec.PROTOTYPES,
@@ -25,6 +27,7 @@ _PROTOTYPES = (
     *basic.PROTOTYPES,
 )
 _STRICT = {name: found for row in _PROTOTYPES for name, found in row.strict_functions().items()}
+_PLANS = {name: found for row in _PROTOTYPES for name, found in row.plans().items()}
 _FUNCTIONS = {name: found for row in _PROTOTYPES for name, found in row.functions().items()}
 
 
@@ -38,6 +41,21 @@ def strict(name: str) -> Callable[..., int]:
       KeyError: a name that the library does not have.
     """
     return _STRICT[name]
+
+
+def plan(name: str, **arguments: Any) -> Plan:
+    """The plan of a call: types, shapes and strides of its arrays; it reads no memory.
+
+    Args:
+      name: in the library, of a function that computes arrays.
+      arguments: all those of C.
+
+    Raises:
+      NNLibParamError: an argument that the library rejects.
+    """
+    found = _PLANS[name](**arguments)
+    assert isinstance(found, Plan)
+    return found
 
 
 def __getattr__(name: str) -> Callable[..., int]:

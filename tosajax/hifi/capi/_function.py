@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import numbers
 from collections.abc import Callable
@@ -48,6 +49,15 @@ class Prototype(NamedTuple):
         """The functions by name, which return `invalid` for arguments that they reject."""
         strict = self.strict_functions()
         return {name: self._with_codes(name, found) for name, found in strict.items()}
+
+    def plans(self) -> dict[str, Callable[..., Plan | int]]:
+        """The bodies of the functions by name; they read no memory."""
+        names = {self.name.format(precision): precision for precision in self.precisions}
+
+        def plan(precision: str, **arguments: Any) -> Plan | int:
+            return self.body(Arguments(**arguments), precision)
+
+        return {name: functools.partial(plan, precision) for name, precision in names.items()}
 
     def _strict(self, name: str, precision: str) -> Callable[..., int]:
         signature = self._signature()

@@ -43,7 +43,7 @@ class GRUBiasPointers(NamedTuple):
     b_h: Coefficients = NULL
 
 
-_GRU = Recurrent(
+GRU = Recurrent(
     name="GRU",
     config=GRUConfig,
     weights=GRUWeights,
@@ -62,12 +62,12 @@ _GRU = Recurrent(
     xa_nnlib_gru_set_config,
     xa_nnlib_gru_get_config,
     xa_nnlib_gru_process,
-) = _GRU.functions()
+) = GRU.functions()
 
 
 def gru_pointers(
     config: GRUConfig, weights: GRUWeights
 ) -> tuple[GRUMatrixPointers, GRUBiasPointers]:
     """The parameters WEIGHT and BIAS for weights, laid out in memory by `config`."""
-    matrices, biases = _GRU.pointers(config, weights)
+    matrices, biases = GRU.pointers(config, weights)
     return matrices, biases

@@ -49,7 +49,7 @@ class LSTMBiasPointers(NamedTuple):
     b_o: Coefficients = NULL
 
 
-_LSTM = Recurrent(
+LSTM = Recurrent(
     name="LSTM",
     config=LSTMConfig,
     weights=LSTMWeights,
@@ -71,12 +71,12 @@ _LSTM = Recurrent(
     xa_nnlib_lstm_set_config,
     xa_nnlib_lstm_get_config,
     xa_nnlib_lstm_process,
-) = _LSTM.functions()
+) = LSTM.functions()
 
 
 def lstm_pointers(
     config: LSTMConfig, weights: LSTMWeights
 ) -> tuple[LSTMMatrixPointers, LSTMBiasPointers]:
     """The parameters WEIGHT and BIAS for weights, laid out in memory by `config`."""
-    matrices, biases = _LSTM.pointers(config, weights)
+    matrices, biases = LSTM.pointers(config, weights)
     return matrices, biases

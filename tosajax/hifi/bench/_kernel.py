@@ -1,0 +1,241 @@
+"""Jobs of kernels: steps, each a function of the library, that run for each frame by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from tosajax.hifi import capi, kernels
+from tosajax.hifi.bench._files import Array, File, Frame
+from tosajax.hifi.bench._job import Job
+from tosajax.hifi.bench._library import refusals
+from tosajax.hifi.bench._options import Option, check, path
+from tosajax.hifi.bench.definitions import functions
+from tosajax.hifi.capi._plan import Operand
+
+# Precisions of options, as names of functions have them.
+NAMES = {8: "8", 16: "16", 32: "32", 64: "64", -1: "f32", -3: "asym8u", -4: "asym8s", -5: "sym8s"}
+_CODES: dict[type, int] = {np.int8: 8, np.int16: 16, np.int32: 32, np.int64: 64, np.float32: -1}
+# Of random biases of quantized functions, which would be all of a result otherwise.
+_BIAS_LIMIT = 2**15
+# Stands for memory that a function does not look at.
+_ANYWHERE = np.zeros(1, np.int64)
+
+
+class Step(NamedTuple):
+    """A function of the library.
+
+    Args:
+      name: of the function.
+      inputs: the arrays that it reads.
+      out: its result.
+      run: computes the result from the inputs by name.
+      expected: computes it by the definitions.
+      carried: the input that is the result of the step before, by name.
+      room: elements of memory with gaps.
+    """
+
+    name: str
+    inputs: Sequence[Array]
+    out: Array
+    run: Callable[[Frame], np.ndarray]
+    expected: Callable[[Frame], np.ndarray]
+    carried: str = ""
+    room: int = 0
+
+    @property
+    def bias_precision(self) -> int:
+        """The precision of its bias, as options have it."""
+        return next(_CODES[array.dtype] for array in self.inputs if array.name == "bias")
+
+
+def library_step(
+    name: str,
+    arguments: Mapping[str, Any],
+    *,
+    carried: str = "",
+    null: Collection[str] = (),
+    **renamed: str,
+) -> Step:
+    """The step of a C function; its arrays are those that `tosajax.hifi.capi` plans.
+
+    Args:
+      name: of the function.
+      arguments: numbers by the names of arguments, and others, which are left out.
+      carried: as in `Step`.
+      null: the pointers that are NULL.
+      renamed: the options that have other names than the arguments, by the latter.
+
+    Raises:
+      BenchError: numbers that the library rejects.
+    """
+    given = {
+        key: None if key in null else arguments.get(key, _ANYWHERE)
+        for key in inspect.signature(capi.strict(name)).parameters
+    }
+    with refusals(name, **renamed):
+        plan = capi.plan(name, **given)
+    scales = [x for x in jax.tree.leaves(dict(plan.numbers)) if isinstance(x, Operand)]
+    row, (out,) = kernels.NAMES[name], plan.out
+
+    def scale_of(x: Any) -> Any:
+        return arguments[x.argument.removeprefix("p_")] if isinstance(x, Operand) else x
+
+    def run(arrays: Frame) -> np.ndarray:
+        result = _in_memory(out)
+        memory = [_in_memory(x, arrays[key]) for key, x in plan.arrays.items()]
+        memory += [result, *(_in_memory(x, scale_of(x)) for x in scales)]
+        with refusals(name, **renamed):
+            capi.strict(name)(**{**given, **{x.argument: x.memory for x in memory}})
+        return result.read()
+
+    def expected(arrays: Frame) -> np.ndarray:
+        numbers = jax.tree.map(scale_of, dict(plan.numbers))
+        keywords = {**arrays, **numbers, **plan.static, **row.fixed}
+        return getattr(functions, row.function.__name__)(SimpleNamespace(**keywords))
+
+    def array(key: str, x: Operand) -> Array:
+        limit = _BIAS_LIMIT if key == "bias" and "quant" in plan.numbers else None
+        return Array(key, x.dtype, x.shape, limit)
+
+    return Step(
+        name,
+        [array(key, x) for key, x in plan.arrays.items()],
+        array("out", out),
+        run,
+        expected,
+        carried,
+        room=sum(_size(x) for x in plan.arrays.values() if x.strides is not None),
+    )
+
+
+def kernel_job(
+    options: SimpleNamespace,
+    steps: Sequence[Step],
+    *,
+    terms: int = 1,
+    room: int = 0,
+    files: Sequence[str] = ("inp",),
+    layer: tuple[str, Callable[[Frame], np.ndarray]] | None = None,
+) -> Job:
+    """The job of some steps, one after the other.
+
+    Args:
+      options: those of `file_options`, frames and write_file among them.
+      steps: what runs.
+      terms: as in `Job`.
+      room: elements of arrays besides those of the steps.
+      files: one of all inputs, or one of each.
+      layer: what runs instead of the steps, and its name; the steps define its result.
+    """
+    labels = [
+        {array.name: f"{array.name}{i + 1 if i else ''}" for array in step.inputs}
+        for i, step in enumerate(steps)
+    ]
+    arrays = [
+        array._replace(name=names[array.name])
+        for step, names in zip(steps, labels, strict=True)
+        for array in step.inputs
+        if array.name != step.carried
+    ]
+
+    def chain(functions: Sequence[Callable[[Frame], np.ndarray]], frame: Frame) -> np.ndarray:
+        result = np.zeros(0)
+        for step, names, function in zip(steps, labels, functions, strict=True):
+            frame = frame | {names.get(step.carried, ""): result}
+            result = function({name: frame[label] for name, label in names.items()})
+        return result
+
+    def run(frame: Frame) -> np.ndarray:
+        return layer[1](frame) if layer else chain([step.run for step in steps], frame)
+
+    def expected(frame: Frame) -> np.ndarray:
+        return chain([step.expected for step in steps], frame)
+
+    parts = [[array] for array in arrays] if len(files) > 1 else [arrays]
+    _check_write_file(options, [*files, "out"])
+    frames, given = options.frames, vars(options)
+    return Job(
+        layer[0] if layer else ", ".join(step.name for step in steps),
+        [
+            File(found, frames, given[f"read_{x}_file_name"], given[f"write_{x}_file_name"])
+            for x, found in zip(files, parts, strict=True)
+        ],
+        [File([steps[-1].out], frames, options.read_ref_file_name, options.write_out_file_name)],
+        lambda inputs: [[run(frame) for frame in _merged(inputs)]],
+        lambda inputs: [[expected(frame) for frame in _merged(inputs)]],
+        terms,
+        room + sum(step.room for step in steps) + sum(step.out.size for step in steps[:-1]),
+    )
+
+
+def file_options(*inputs: str) -> tuple[Option, ...]:
+    """The options of a kernel's test bench that name files."""
+    return (
+        *(
+            path(f"read_{x}_file_name", "the file of inputs, instead of random ones")
+            for x in inputs
+        ),
+        path("read_ref_file_name", "the file of outputs to verify against"),
+        *(path(f"write_{x}_file_name", "where inputs go") for x in inputs),
+        path("write_out_file_name", "where outputs go"),
+    )
+
+
+def check_name(name: str, hint: str) -> None:
+    """Refuses a combination of precisions that no function has."""
+    check(name in kernels.NAMES, f"there is no {name}, which is by {hint}")
+
+
+def check_precision(options: SimpleNamespace, name: str, *wanted: int) -> None:
+    """Refuses a precision that no function has together with the others."""
+    found = getattr(options, name)
+    check(found in wanted, f"-{name} is {found}, expected {' or '.join(map(str, wanted))}")
+
+
+def _size(x: Operand) -> int:
+    """The elements of memory that an operand reaches over."""
+    if x.strides is None:
+        return math.prod(x.shape)
+    reach = sum((length - 1) * stride for length, stride in zip(x.shape, x.strides, strict=True))
+    return max(reach + 1, x.count)
+
+
+def _in_memory(x: Operand, values: Any = 0) -> Operand:
+    """An operand in memory of its own."""
+    if x.by_row:
+        row = math.prod(x.shape[1:])
+        memory: Any = [np.zeros(row, x.dtype) for _ in range(x.shape[0])]
+    else:
+        memory = np.zeros(_size(x), x.dtype)
+    stored = dataclasses.replace(x, memory=memory)
+    views = stored.views()
+    parts = np.broadcast_to(values, (len(views), *views[0].shape))
+    for view, part in zip(views, parts, strict=True):
+        view[...] = part
+    return stored
+
+
+def _merged(inputs: Sequence[Sequence[Frame]]) -> list[Frame]:
+    """Frames with the arrays of all files."""
+    return [
+        {k: x for part in parts for k, x in part.items()} for parts in zip(*inputs, strict=True)
+    ]
+
+
+def _check_write_file(options: SimpleNamespace, files: Sequence[str]) -> None:
+    """Refuses files to be written without write_file, and write_file without any."""
+    names = [f"write_{file}_file_name" for file in files]
+    given = [f"-{name}" for name in names if getattr(options, name) is not None]
+    if options.write_file:
+        wanted = " or ".join(f"-{name}" for name in names)
+        check(bool(given), f"-write_file is 1, expected {wanted} with it")
+    else:
+        check(not given, f"{' and '.join(given)} is given, expected -write_file 1 with it")
