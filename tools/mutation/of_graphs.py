@@ -57,7 +57,7 @@ MUTANTS = [
         "passes/binding.py",
         "passes/test_binding.py",
         {
-            "_bound_input": [left("and", 0), change("and", "or", 1), change("in", "not in", 2)],
+            "_bound_input": [left("and", 0), change("and", "or", 1), change("in", "not in", 1)],
             "_settled": [left("or"), change("1", "0")],
             "_reshape_shape": [change("!=", "=="), change("//", "*"), unsigned("-")],
             "_slice_size": [left("-")],
@@ -98,7 +98,8 @@ MUTANTS = [
         "runtime/inputs.py",
         "runtime/test_executable.py",
         {
-            "accept": [condition("False")],
+            "check_count": [condition("False")],
+            "check_known": [left("or")],
             "_accepted": [
                 condition("False", 1),
                 condition("False", 2),
