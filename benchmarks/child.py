@@ -20,11 +20,12 @@ from typing import Any
 
 from benchmarks import contenders, machine, works
 from benchmarks.layers import Network
+from benchmarks.results import Start
 
 NOTHING = "imports only"
 
 
-def measure(network: Network, batch: int, names: Sequence[str]) -> dict[str, dict[str, float]]:
+def measure(network: Network, batch: int, names: Sequence[str]) -> dict[str, Start]:
     """Seconds from start to the first result, and peak memory in MiB, for each contender."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.pickle"
@@ -32,7 +33,7 @@ def measure(network: Network, batch: int, names: Sequence[str]) -> dict[str, dic
         return {name: _start(path, batch, name) for name in (NOTHING, *names)}
 
 
-def _start(path: Path, batch: int, name: str) -> dict[str, float]:
+def _start(path: Path, batch: int, name: str) -> Start:
     command = [sys.executable, "-m", "benchmarks.child", str(path), str(batch), name]
     started = time.perf_counter()
     with subprocess.Popen(
@@ -43,7 +44,7 @@ def _start(path: Path, batch: int, name: str) -> dict[str, float]:
         seconds = time.perf_counter() - started
     if process.returncode or not line:
         raise RuntimeError(f"the process of {name} ended with status {process.returncode}")
-    return {"seconds": seconds, **json.loads(line)}
+    return {"seconds": seconds, "peak_mib": json.loads(line)["peak_mib"]}
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -6,13 +6,13 @@ import importlib.metadata
 import os
 import platform
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import operators, ours, timing
+from benchmarks.results import Machine
 
 # Extensions that decide which kernels libraries take.
 _FLAGS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
@@ -30,7 +30,7 @@ _COPIED = 1 << 28  # bytes
 _CALLS = 9
 
 
-def describe() -> dict[str, Any]:
+def describe() -> Machine:
     """Processor, cores, its extensions, memory, and versions; nothing that names the machine."""
     facts = _cpu_facts()
     flags = set(facts.get("flags", facts.get("Features", "")).split())
@@ -60,7 +60,7 @@ def cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def has_amx(description: dict[str, Any]) -> bool:
+def has_amx(description: Machine) -> bool:
     """Whether the processor has AMX for int8, as had the one for the targets."""
     return "amx_int8" in description["flags"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from benchmarks import machine, ours, targets
+from benchmarks.results import Machine, Measured, Measurement, Results
 
 _GROUPS = {
     "networks": "Generated networks",
@@ -20,9 +20,8 @@ same work, divided by that of tosajax: the median of rounds in which all take tu
 process, with the quartiles in brackets. The outputs were compared before anything was timed: on
 integers tosajax, plain, Arm and IREE must agree to the last bit.
 
-- **JAX f32**: the same network in float32, with depthwise convolutions as sums of shifted slices,
-or
-  (**XLA depthwise**) as XLA's own grouped convolution.
+- **JAX f32**: the same network in float32, with depthwise convolutions as sums of shifted slices;
+  or, **XLA depthwise**, as XLA's own grouped convolution.
 - **plain**: each TOSA operator in the simplest JAX, with int32 convolutions.
 - **Arm**: the reference model of tosa-tools, by its Python binding, the whole batch in one call.
 - **IREE**: with its options for speed, on all cores.
@@ -32,7 +31,7 @@ or
 """
 
 
-def work_table(name: str, result: Mapping[str, Any], limits: Mapping[str, float]) -> str:
+def work_table(name: str, result: Measurement, limits: Mapping[str, float]) -> str:
     """One work, as text: a line for each contender."""
     header = ["", "time", "rate", "of limit", "ratio", "processor", "compile", "agreement"]
     rows = [header]
@@ -55,7 +54,7 @@ def work_table(name: str, result: Mapping[str, Any], limits: Mapping[str, float]
     return "\n".join([name, *(f"  {line.rstrip()}" for line in (*lines, *notes)), ""])
 
 
-def page(results: Mapping[str, Any]) -> str:
+def page(results: Results) -> str:
     """The page; the same results give the same page."""
     parts = [_HEAD, *_machine_part(results), *_targets_part(results)]
     for group, title in _GROUPS.items():
@@ -65,7 +64,7 @@ def page(results: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def machine_lines(description: Mapping[str, Any]) -> list[str]:
+def machine_lines(description: Machine) -> list[str]:
     """The machine and the versions behind the numbers."""
     flags = ", ".join(description["flags"]) or "none of those that matter"
     packages = ", ".join(f"{n} {v}" for n, v in description["packages"].items())
@@ -75,12 +74,12 @@ def machine_lines(description: Mapping[str, Any]) -> list[str]:
         f"extensions: {flags}",
         f"Python {description['python']}, {packages}; JAX on {description['backend']}",
     ]
-    if not machine.has_amx(dict(description)):
+    if not machine.has_amx(description):
         lines.append("This processor has no AMX; the targets were set on one that has.")
     return lines
 
 
-def _machine_part(results: Mapping[str, Any]) -> Iterator[str]:
+def _machine_part(results: Results) -> Iterator[str]:
     yield f"## Machine, {results['date']}{', quick run' if results['quick'] else ''}\n"
     yield from (f"- {line}" for line in machine_lines(results["machine"]))
     limits = results["limits"]
@@ -97,7 +96,7 @@ def _machine_part(results: Mapping[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def _targets_part(results: Mapping[str, Any]) -> Iterator[str]:
+def _targets_part(results: Results) -> Iterator[str]:
     yield "## Targets\n"
     rows = [
         [v.target.name, _found(v), v.target.wanted, v.status.value] for v in targets.judge(results)
@@ -109,7 +108,7 @@ def _found(verdict: targets.Verdict) -> str:
     return "" if verdict.found is None else f"{verdict.found:.2f} {verdict.target.unit}"
 
 
-def _group_part(results: Mapping[str, Any], group: str, title: str) -> Iterator[str]:
+def _group_part(results: Results, group: str, title: str) -> Iterator[str]:
     works = {n: w for n, w in results["works"].items() if w["group"] == group}
     if not works:
         return
@@ -125,7 +124,7 @@ def _group_part(results: Mapping[str, Any], group: str, title: str) -> Iterator[
     yield from _matrix(works, lambda found: found["agreement"])
 
 
-def _ours_table(works: Mapping[str, Any], limits: Mapping[str, float]) -> Iterator[str]:
+def _ours_table(works: Mapping[str, Measurement], limits: Mapping[str, float]) -> Iterator[str]:
     rows = [["work", "setting", "time", "rate", "of limit"]]
     for name, work in works.items():
         for setting in ours.SETTINGS:
@@ -137,7 +136,7 @@ def _ours_table(works: Mapping[str, Any], limits: Mapping[str, float]) -> Iterat
 
 
 def _matrix(
-    works: Mapping[str, Any], cell: Callable[[Mapping[str, Any]], str], *, ours_too: bool = False
+    works: Mapping[str, Measurement], cell: Callable[[Measured], str], *, ours_too: bool = False
 ) -> Iterator[str]:
     """A row for each work, a column for each contender that did any of them."""
     names = list(dict.fromkeys(n for w in works.values() for n in w["contenders"]))
@@ -149,7 +148,7 @@ def _matrix(
     yield from _markdown(rows)
 
 
-def _starts_part(results: Mapping[str, Any]) -> Iterator[str]:
+def _starts_part(results: Results) -> Iterator[str]:
     if not results["starts"]:
         return
     yield "## Process start to first result\n"
@@ -163,7 +162,7 @@ def _starts_part(results: Mapping[str, Any]) -> Iterator[str]:
     yield from _markdown(rows)
 
 
-def _left_out_part(results: Mapping[str, Any]) -> Iterator[str]:
+def _left_out_part(results: Results) -> Iterator[str]:
     lines = [f"- {name}: {why}" for name, why in results["left_out"].items()]
     reasons: dict[tuple[str, str], list[str]] = {}
     for name, work in results["works"].items():
@@ -184,7 +183,7 @@ def _markdown(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield ""
 
 
-def _ratio(found: Mapping[str, Any]) -> str:
+def _ratio(found: Measured) -> str:
     low, middle, high = found["ratio"]
     return f"{_number(middle)} ({_number(low)}-{_number(high)})"
 
@@ -200,7 +199,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 1e-6:.3g} us"
 
 
-def _rate(work: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+def _rate(work: Measurement, found: Measured) -> str:
     """Examples a second, or operations, or bytes read and written."""
     if work["batch"] is not None:
         return f"{work['batch'] / found['seconds']:,.0f}/s"
@@ -209,7 +208,7 @@ def _rate(work: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     return f"{work['bytes'] / found['seconds'] / 1e9:.2f} GB/s"
 
 
-def _share(work: Mapping[str, Any], found: Mapping[str, Any], limits: Mapping[str, float]) -> str:
+def _share(work: Measurement, found: Measured, limits: Mapping[str, float]) -> str:
     """The rate as a share of the machine's best: of dots where there are any, else of copying."""
     if not limits:
         return ""

@@ -20,14 +20,14 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks import child, contenders, machine, networks, ours, report, setting, targets, timing
 from benchmarks import works as all_works
+from benchmarks.results import Measurement, Results, Start
 from benchmarks.work import Disagreement, DoesNotApply, Run, Work
 from tosajax.atomic import replacing
 
@@ -60,11 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def collect(options: argparse.Namespace) -> dict[str, Any]:
+def collect(options: argparse.Namespace) -> Results:
     """Measures the chosen works; the file of results grows with each."""
     chosen = all_works.select(quick=options.quick, only=options.only)
     crew = contenders.everyone()
-    results: dict[str, Any] = {
+    results: Results = {
         "date": datetime.date.today().isoformat(),
         "quick": options.quick,
         "interrupted": False,
@@ -76,7 +76,7 @@ def collect(options: argparse.Namespace) -> dict[str, Any]:
         "limits": {},
         "works": {},
         "left_out": {},
-        "sweep": {},
+        "sweep": None,
         "starts": {},
     }
     print("\n".join(report.machine_lines(results["machine"])))
@@ -95,7 +95,9 @@ def collect(options: argparse.Namespace) -> dict[str, Any]:
     return results
 
 
-def _stages(chosen: Mapping[str, Callable[[], Work]], options: argparse.Namespace, results):
+def _stages(
+    chosen: Mapping[str, Callable[[], Work]], options: argparse.Namespace, results: Results
+) -> Iterator[None]:
     """Fills in the results, one work or number after the other."""
     effort = timing.QUICK if options.quick else timing.FULL
     results["limits"] = machine.limits()
@@ -119,7 +121,7 @@ def _stages(chosen: Mapping[str, Callable[[], Work]], options: argparse.Namespac
         yield
 
 
-def measure(work: Work, effort: timing.Effort) -> dict[str, Any]:
+def measure(work: Work, effort: timing.Effort) -> Measurement:
     """Prepares all contenders, compares their outputs, and times them beside each other.
 
     Raises:
@@ -127,7 +129,7 @@ def measure(work: Work, effort: timing.Effort) -> dict[str, Any]:
       NotImplementedError: tosajax cannot do the work.
     """
     runs: dict[str, Run] = {}
-    facts: dict[str, dict[str, Any]] = {}
+    facts: dict[str, tuple[float, str]] = {}  # seconds to compile, agreement
     left_out: dict[str, str] = {}
     expected: list[np.ndarray] = []
     for contender in contenders.everyone():
@@ -153,7 +155,7 @@ def measure(work: Work, effort: timing.Effort) -> dict[str, Any]:
         expected = expected or [np.asarray(y) for y in outputs]
         agreement = contenders.agreement(work, contender, outputs, expected)
         runs[contender.name] = run
-        facts[contender.name] = {"compile": seconds, "agreement": agreement}
+        facts[contender.name] = seconds, agreement
     samples = timing.measure(runs, effort)
     return {
         "group": work.group,
@@ -162,17 +164,21 @@ def measure(work: Work, effort: timing.Effort) -> dict[str, Any]:
         "bytes": work.bytes,
         "is_exact": work.is_exact,
         "contenders": {
-            name: {**timing.summary(samples[name], samples[ours.FIRST]), **facts[name]}
+            name: {
+                **timing.summary(samples[name], samples[ours.FIRST]),
+                "compile": facts[name][0],
+                "agreement": facts[name][1],
+            }
             for name in runs
         },
         "left_out": left_out,
     }
 
 
-def _starts(name: str, found: Mapping[str, Any], quick: bool) -> dict[str, dict[str, float]]:
+def _starts(name: str, found: Measurement, quick: bool) -> dict[str, Start]:
     print(f"{name}: process start to first result")
     starters = [n for n in found["contenders"] if not quick or n in _QUICK_STARTERS]
-    numbers = child.measure(_STARTS[name](), found["batch"], starters)
+    numbers = child.measure(_STARTS[name](), found["batch"] or 1, starters)
     for who, n in numbers.items():
         peak = "" if n["peak_mib"] is None else f"{n['peak_mib']:6.0f} MiB at most"
         print(f"  {who:<24}{n['seconds']:6.2f} s  {peak}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import jax
 import numpy as np
@@ -11,12 +10,13 @@ import numpy as np
 import tosajax
 from benchmarks import works
 from benchmarks.layers import Network
+from benchmarks.results import OtherSetting
 
 _BATCH = 16
 _EVENT = "/jax/core/compile/backend_compile_duration"
 
 
-def measure(network: Network) -> dict[str, Any]:
+def measure(network: Network) -> OtherSetting:
     """Compilations and seconds of the first call with a setting, and of one with another."""
     work = works.network_work(network, "sweep", _BATCH)
     fn, params = tosajax.lower(work.whole_graph)

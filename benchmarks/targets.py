@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from benchmarks import ours
-
-Results = Mapping[str, Any]  # as `run` writes them
+from benchmarks.results import Measured, Results
 
 
 class Status(enum.Enum):
@@ -90,7 +88,7 @@ def _faster(
     """The speed relative to a contender; `best` takes our fastest setting."""
 
     def find(results: Results) -> float | None:
-        found = results["works"].get(work, {}).get("contenders", {})
+        found = _contenders(results, work)
         if against not in found:
             return None
         own = [name for name in ours.SETTINGS if name in found] if best else [ours.FIRST]
@@ -99,24 +97,25 @@ def _faster(
     return Target(f"{work} against {against}", find, limit, goal)
 
 
-def _seconds(results: Results, work: str, name: str) -> float | None:
-    found = results["works"].get(work, {}).get("contenders", {}).get(name)
-    return None if found is None else found["seconds"]
+def _contenders(results: Results, work: str) -> dict[str, Measured]:
+    return results["works"][work]["contenders"] if work in results["works"] else {}
 
 
 def _growth(results: Results) -> float | None:
     """Time of a convolution among 65 over that of one among 17."""
-    deep, flat = (_seconds(results, f"residual-{n}-b8", ours.FIRST) for n in (65, 17))
-    return None if deep is None or flat is None else (deep / 65) / (flat / 17)
+    deep, flat = (_contenders(results, f"residual-{n}-b8").get(ours.FIRST) for n in (65, 17))
+    if deep is None or flat is None:
+        return None
+    return (deep["seconds"] / 65) / (flat["seconds"] / 17)
 
 
 def _compile_seconds(results: Results) -> float | None:
-    found = results["works"].get("residual-65-b8")
-    return None if found is None else found["contenders"][ours.FIRST]["compile"]
+    found = _contenders(results, "residual-65-b8").get(ours.FIRST)
+    return None if found is None else found["compile"]
 
 
 def _compilations(results: Results) -> float | None:
-    return results.get("sweep", {}).get("compilations_more")
+    return None if results["sweep"] is None else results["sweep"]["compilations_more"]
 
 
 TARGETS = (

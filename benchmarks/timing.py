@@ -12,8 +12,9 @@ import resource
 import statistics
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from benchmarks.results import Timed
 from benchmarks.work import Run
 
 # Threads of some contenders spin for a while after a call.
@@ -61,7 +62,7 @@ def measure(runs: Mapping[str, Run], effort: Effort) -> dict[str, list[Sample]]:
     return samples
 
 
-def summary(samples: list[Sample], first: list[Sample]) -> dict[str, Any]:
+def summary(samples: list[Sample], first: list[Sample]) -> Timed:
     """Median seconds, and ratios to the first contender, round by round, with quartiles.
 
     A ratio is the time of these calls divided by that of the first contender's.

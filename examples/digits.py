@@ -1,7 +1,7 @@
-"""What the examples share: 8x8 digits, a float network for them, and its training.
+"""Shared by the examples: 8x8 digits, a float network for them, and its training.
 
-The digits come with scikit-learn (UCI "Optical Recognition of Handwritten Digits", CC BY 4.0), so
-that nothing is downloaded: `pip install -e '.[train]' scikit-learn`.
+The digits come with scikit-learn (UCI "Optical Recognition of Handwritten Digits", CC BY 4.0),
+without a download: `pip install -e '.[train]' scikit-learn`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tosajax import quant as tq
 
 
 class Split(NamedTuple):
-    """1,257 images to train with and 540 that are held out; float32 [n, 8, 8, 1] in [0, 1]."""
+    """1,257 images for training and 540 held out; float32 [n, 8, 8, 1] in [0, 1]."""
 
     train_images: np.ndarray
     train_labels: np.ndarray
@@ -30,7 +30,7 @@ class Split(NamedTuple):
 
 
 def load() -> Split:
-    """The same split every time."""
+    """Loads the same split every time."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -89,9 +89,9 @@ def relu(b: Builder, x: Tensor, name: str) -> Tensor:
 
 
 def rules(weight_bits: int, act_bits: int) -> list[tq.Rule]:
-    """Weights of so many bits by channel, activations of so many; the image and the scores 8.
+    """Rules with these bits of weights by channel and of activations; image and scores have 8.
 
-    Ranges are those of least squared error, which matters below 8 bits.
+    Ranges minimize the squared error, which matters below 8 bits.
     """
     weight = tq.QSpec(
         "i4" if weight_bits <= 4 and act_bits <= 8 else "i8",
@@ -107,7 +107,7 @@ def rules(weight_bits: int, act_bits: int) -> list[tq.Rule]:
 
 
 def trained_float(split: Split, *, seed: int = 0, steps: int = 1500) -> Graph:
-    """The network, trained in float32: what other programs would export."""
+    """The network, trained in float32, as other programs would export it."""
     graph = network(seed)
     model = tq.prepare(graph)
     params = tq.calibrate(model, [split.train_images[:64]])
@@ -145,8 +145,8 @@ def train(
 ) -> Any:
     """Minimizes the cross entropy of a model's scores, by Adam with a cosine schedule.
 
-    The model has the parameters that `derive` makes of those that are trained, and that are
-    returned in the end; a `penalty` of them is added to the loss.
+    `derive` makes the model's parameters from the trained ones, which are returned; a `penalty` of
+    the model's parameters is added to the loss.
     """
     optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps))
 
@@ -178,6 +178,6 @@ def accuracy(
 
 
 def interval(share: float, count: int) -> str:
-    """A share in percent, and half of its 95 % confidence interval (Wald)."""
+    """A share in percent, with half of its 95 % confidence interval (Wald)."""
     half = 1.96 * math.sqrt(max(share * (1 - share), 1e-9) / count)
     return f"{100 * share:.2f} % +- {100 * half:.2f}"

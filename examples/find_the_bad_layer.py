@@ -1,15 +1,15 @@
-"""Find the bad layer: damages one layer of a network, and has the comparison name it.
+"""Find the bad layer: damages one layer of a network, which the comparison then names.
 
-The network classifies 8x8 digits; ExecuTorch made its integers. Each damage is one that compilers
-and kernels really do: a multiplier off by a factor of 2, a channel of weights lost, another
-rounding, a zero point off by one. Errors grow on the way to the output, so that the last layers
-look worst; only what each layer does by itself tells which one it is.
+The network classifies 8x8 digits; ExecuTorch made its integers. Real compilers and kernels have
+made each of the mistakes: a multiplier off by a factor of 2, a lost channel of weights, another
+rounding, a zero point off by one. Errors grow on the way to the output, so the last layers look
+worst; only the errors of each layer by itself find the damage.
 
     pip install -e .
     python examples/find_the_bad_layer.py [--quick]
 
-It prints, for each damage, the SQNR of the output, the layer that looks worst, and the layer that
-is. Exits 1 when a damaged layer is not the one that is named.
+For each damage it prints the SQNR of the output, the layer that looks worst, and the worst layer.
+Exits 1 if the worst layer is not the damaged one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _damages(graph: Graph, quick: bool) -> Iterator[tuple[str, Graph, Node]]:
-    """Damaged graphs, with what was done to which node."""
+    """Damaged graphs, with the kind of damage and the node."""
     rescales = [n for n in graph.nodes if n.op == "RESCALE" and _narrows(graph, n)]
     convolutions = [n for n in graph.nodes if n.op.endswith("CONV2D")]
     kinds: list[tuple[str, list[Node], Callable[[Graph, Node], Graph]]] = [
@@ -70,7 +70,7 @@ def _damages(graph: Graph, quick: bool) -> Iterator[tuple[str, Graph, Node]]:
 
 
 def _narrows(graph: Graph, node: Node) -> bool:
-    """Whether a RESCALE makes int8 of sums of products, whose factors are not powers of two."""
+    """Whether a RESCALE scales sums of products to int8; these factors are not powers of two."""
     made_by = {name: n.op for n in graph.nodes for name in n.outputs}
     return made_by[node.inputs[0]].endswith("CONV2D")
 

@@ -1,8 +1,8 @@
 """Fine-tunes an integer .tosa file: no float model, no scales, only the file.
 
-The images have changed since the file was made: digits are moved and fainter. Lifts the graph, so
-that its integers become parameters, trains them on the integers that ship, and saves a file of the
-same form. Once with a graph of 4 bits of our own, once with one of ExecuTorch's.
+The images have changed since the file was made: digits are moved and fainter. The example lifts the
+graph, so that its integers become parameters, trains them through the integers of the graph, and
+saves a file of the same form. It does so for our own graph of 4 bits, and for one of ExecuTorch's.
 
     pip install -e '.[train,reference]' scikit-learn
     python examples/finetune_integer_tosa.py [--quick]
@@ -10,7 +10,7 @@ same form. Once with a graph of 4 bits of our own, once with one of ExecuTorch's
 In full it prints, on 540 changed images: the graph of 4 bits 15.74 %, fine-tuned 97.59 % +- 1.29;
 ExecuTorch's of 8 bits 24.63 %, fine-tuned 92.78 % +- 2.18; 0 mismatches in 18.8 million elements.
 
-Exits 1 when an accuracy is below what is promised, or an integer differs.
+Exits 1 if an accuracy is below the promised one, or an integer differs.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ import tosajax
 from tosajax import quant as tq
 
 EXPORTED = Path(__file__).resolve().parents[1] / "tests" / "data" / "et_digits_cnn_a8w8"
-# How far Adam goes in a step, in units of each group: last bits, and shares of a scale.
+# Adam's step for each group: in last bits, and in shares of a scale.
 RATES = {"weights": 0.03, "bias": 10.0, "rescale": 0.003, "table": 0.03}
-TEMPERATURE = 32.0  # of the scores, which are integers
+TEMPERATURE = 32.0  # of the integer scores
 
 
 def changed(images: np.ndarray) -> np.ndarray:
-    """Images as another camera gives them: down and right by a pixel, at half the contrast."""
+    """Images of another camera: moved down and right by a pixel, at half the contrast."""
     moved = np.zeros_like(images)
     moved[:, 1:, 1:] = images[:, :-1, :-1]
     return np.rint(moved * 8) / 16
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def own_file(quick: bool) -> tuple[tosajax.Graph, float, int]:
-    """A graph of 4 bits, trained on the images as they were; scale and zero point of its input."""
+    """A graph of 4 bits, trained on the old images; scale and zero point of its input."""
     split = digits.load()
     graph = digits.trained_float(split, steps=600 if quick else 1500)
     model = tq.prepare(graph, digits.rules(4, 4))
@@ -71,7 +71,7 @@ def own_file(quick: bool) -> tuple[tosajax.Graph, float, int]:
 
 
 def exported_file() -> tuple[tosajax.Graph, float, int]:
-    """ExecuTorch leaves quantization to its user: it says scale and zero point elsewhere."""
+    """ExecuTorch's graph; scale and zero point of its input are in another file."""
     return tosajax.load(EXPORTED / "model.tosa"), 0.00392, -128
 
 
@@ -84,7 +84,7 @@ def fine_tuned(
     quick: bool,
     promised: float,
 ) -> bool:
-    """Whether fine-tuning keeps what is promised."""
+    """Whether fine-tuning reaches the promised accuracy."""
 
     def integers(images: np.ndarray) -> np.ndarray:
         return np.clip(np.rint(images / scale) + zero_point, -128, 127).astype(np.int8)

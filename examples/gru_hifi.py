@@ -1,19 +1,19 @@
 """A keyword spotter on a HiFi DSP: a GRU trained in float32, in 8x16 bits, and in 8x16 fine-tuned.
 
-Twelve synthetic words of three sounds each, 60 frames of 16 bands; only the order of sounds tells
-some words apart, so that the GRU has to remember it. The GRU runs as the library's layer with
-8-bit matrices (`gru_scan`), the scores come from `xa_nn_fully_connected_8x16_16`. Plain conversion
+There are twelve synthetic words of three sounds each, in 60 frames of 16 bands. Some words differ
+only in the order of sounds, so the GRU has to remember it. The GRU runs as the library's layer with
+8-bit matrices (`gru_scan`); `xa_nn_fully_connected_8x16_16` computes the scores. Plain conversion
 loses accuracy: 8 bits are few for matrices, and the library's biases are Q15, which ends at 1.
-Fine-tuning through the very integers that `gru_scan` computes wins most of it back.
+Fine-tuning through the integers of `gru_scan` wins most of it back.
 
     pip install -e '.[train]'
     python examples/gru_hifi.py [--quick]
 
 In full it prints, as the mean of 3 seeds on 4,000 words (95 % confidence: +- 0.6): float32 97.03 %,
-8x16 92.32 %, fine-tuned 96.16 %, which is 82 % of what was lost; the integers are the same.
+8x16 92.32 %, fine-tuned 96.16 %, which wins back 82 % of the loss; the integers are the same.
 
-Exits 1 unless fine-tuning wins back half of what conversion lost, or if the integers that are
-deployed differ from those that were trained.
+Exits 1 unless fine-tuning wins back half of the loss, and the deployed integers equal those of
+training.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ IO, SCORE, BIAS = 12, 10, 11
 
 
 class Words(NamedTuple):
-    """Features, float32 [n, FRAMES, BANDS], and which word each is."""
+    """Features, float32 [n, FRAMES, BANDS], and the word of each."""
 
     features: np.ndarray
     labels: np.ndarray
@@ -64,7 +64,7 @@ class Model(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How the classifier is converted: the layer, and the fraction bits of the last matrix."""
+    """The converted classifier: the layer, and the fraction bits of the last matrix."""
 
     gru: GRUConfig
     weight: int
@@ -110,7 +110,7 @@ def float_scores(model: Model, features: jax.Array) -> jax.Array:
 
 
 def format_of(model: Model) -> Format:
-    """As many fraction bits as hold the largest coefficient in 8 bits."""
+    """The most fraction bits with which the largest coefficient fits 8 bits."""
 
     def fraction(*matrices: np.ndarray) -> int:
         return 7 - max(0, math.ceil(math.log2(max(np.abs(m).max() for m in matrices))))
@@ -150,7 +150,7 @@ def head(form: Format, weight: jax.Array, last: jax.Array, bias: jax.Array) -> j
 
 
 def deployed(form: Format, model: Model) -> Callable[[jax.Array], jax.Array]:
-    """The classifier as the DSP has it: integers only, from features in Q12 to scores in Q10."""
+    """The classifier of the DSP: integers only, from features in Q12 to scores in Q10."""
     gru = training.quantize_weights(form.gru, model.gru)
     weight, bias = (t.q for t in quantize_head(form, model))
 
@@ -188,7 +188,7 @@ def accuracy(scores: Any, labels: np.ndarray) -> float:
 
 
 def converted(form: Format, model: Model, words: Words) -> tuple[float, bool]:
-    """The accuracy on the DSP, and whether its integers are those that are trained."""
+    """The accuracy on the DSP, and whether its integers equal those of training."""
     features = training.quantize(words.features, IO, np.int16).q
     found = np.asarray(deployed(form, model)(features))
     trained = jax.jit(jax.vmap(lambda m, x: trainable_scores(form, m, x), (None, 0)))

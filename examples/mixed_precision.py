@@ -1,7 +1,7 @@
-"""Mixed precision: which layers need their bits, measured on the integer graph.
+"""Mixed precision: measures on the integer graph which layers need their bits.
 
-Measures what fewer bits of each layer do to the loss, chooses bits within a budget of 2.5 a weight,
-compares the choice with 2 and 3 bits everywhere, and trains it; then has the bits learned.
+Measures the loss with fewer bits of each layer, chooses bits within a budget of 2.5 per weight,
+compares the choice with 2 and 3 bits everywhere, and trains it; then learns the bits.
 
     pip install -e '.[train,reference]' scikit-learn
     python examples/mixed_precision.py [--quick]
@@ -10,7 +10,7 @@ In full it prints, on 540 images: 2 bits everywhere 94.63 % +- 1.90, 3 bits 97.5
 chosen (conv1 4, conv2 3, conv3 2: 2.50 a weight) 96.11 % +- 1.63, trained 97.59 % +- 1.29; those
 learned (3, 2, 3: 2.53 a weight) 98.70 % +- 0.95; 0 mismatches in 6.7 million elements.
 
-Exits 1 when an accuracy is below what is promised, or an integer differs.
+Exits 1 if an accuracy is below the promised one, or an integer differs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import optax
 from tosajax import quant as tq
 
 BUDGET = 2.5  # bits a weight
-PRICE = 0.03  # of a bit a weight, in units of the loss
+PRICE = 0.03  # price of a bit per weight, in units of the loss
 
 
 def main() -> int:
@@ -70,7 +70,7 @@ def main() -> int:
     params = tq.calibrate(model, [images])
 
     def resolved(params):
-        """The weights in the bits that they have by now, with the scales of these."""
+        """The weights in their present bits, with the scales for these bits."""
         bits = {name: params["qparams"][name].bits for name in model.weights}
         return tq.with_bits(model, params, bits)
 

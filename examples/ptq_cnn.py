@@ -1,8 +1,8 @@
-"""Post-training quantization of a float CNN: from a float graph to a file that ships.
+"""Post-training quantization of a float CNN: from a float graph to an integer file.
 
-Trains a CNN on 8x8 digits in float32, quantizes it with 512 unlabelled images, shows what
-quantization does to each layer, learns the rounding of 3-bit weights, saves the integer graph and
-compares it with Arm's reference model, tensor by tensor.
+Trains a CNN on 8x8 digits in float32, quantizes it with 512 unlabelled images, shows the noise of
+each layer, learns the rounding of 3-bit weights, saves the integer graph and compares it with Arm's
+reference model, tensor by tensor.
 
     pip install -e '.[train,reference]' scikit-learn
     python examples/ptq_cnn.py [--quick]
@@ -11,7 +11,7 @@ In full it prints, on 540 images: float32 97.96 % +- 1.19, W8A8 97.78 % (the wor
 43.2 dB by itself), W3A8 97.78 % with weights rounded to nearest and 97.59 % with learned rounding;
 0 mismatches in 3.4 million elements.
 
-Exits 1 when an accuracy is below what is promised, or an integer differs.
+Exits 1 if an accuracy is below the promised one, or an integer differs.
 """
 
 from __future__ import annotations

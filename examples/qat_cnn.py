@@ -1,4 +1,4 @@
-"""Quantization-aware training on the integers that ship, from 8 bits down to 2.
+"""Quantization-aware training on the integers of the file, from 8 bits down to 2.
 
 The loss is computed on the exact integer graph; weights, scales and zero points are trained by
 its surrogate gradients. Then the graph is frozen, and every tensor compared with Arm's reference
@@ -20,7 +20,7 @@ seed: 97.96 %):
 
 with 0 mismatches in 3.4 (W8, W4A8) or 5.0 million elements each.
 
-Exits 1 when a mean accuracy is below what is promised, or an integer differs.
+Exits 1 if a mean accuracy is below the promised one, or an integer differs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 
 from tosajax import quant as tq
 
-# Bits of weights and activations, and the accuracy that is promised.
+# Bits of weights and activations, and the promised accuracy.
 PROMISED = {(8, 8): 0.97, (4, 8): 0.97, (4, 4): 0.97, (3, 3): 0.97, (2, 4): 0.96, (2, 2): 0.95}
 
 

@@ -1,9 +1,9 @@
-"""How exact must the scale of a layer be? Every RESCALE of an int8 network at 13 scales, at once.
+"""How exact must the scale of a layer be? Runs every RESCALE of an int8 network at 13 scales.
 
-A CNN for 8x8 digits as ExecuTorch exports it. Each RESCALE that follows a convolution is made
-larger and smaller by up to a factor of 8, in its multiplier and its shift, all else as it is: 13
-settings of a layer, of 540 held-out images each. Settings differ in arrays only, so that one
-program runs all of them, and equals compiling each graph by itself to the last bit.
+The network is a CNN for 8x8 digits, exported by ExecuTorch. The scale of each RESCALE after a
+convolution, its multiplier and its shift, is changed by up to a factor of 8, and nothing else: 13
+settings of a layer, with 540 held-out images each. Settings differ in arrays only, so one program
+runs all of them, with the bits of graphs compiled one by one.
 
     pip install -e '.[cli]'
     python examples/sweep_shift.py [--quick]
@@ -12,7 +12,7 @@ In full it prints 98.5 % for the exported scales; a scale 1.41 times as large co
 the first layer and nothing in the last one, which may even be 4 times as large.
 
 Exits 1 unless there is one compilation, rows equal those of graphs compiled one by one, and no
-scale is better by more than a point than the one that was exported.
+scale beats the exported one by more than a point.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main() -> int:
     labels = np.load(DATA / "digits_test" / "labels.npy")
     found = layers(graph)
     settings = [scaled(graph, names, o) for names in found.values() for o in octaves]
-    # Every setting names every array, so that settings differ in values alone.
+    # Every setting names every array, so settings differ in values alone.
     plain = {n: graph.tensors[n].values for names in found.values() for n in names}
     settings = [{**plain, **setting} for setting in settings]
     sweep = Sweep(graph, (images, labels), ["accuracy"], settings)

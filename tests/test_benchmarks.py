@@ -42,6 +42,7 @@ from benchmarks import (
 )
 from benchmarks.layers import Network
 from benchmarks.peers import litert, ort
+from benchmarks.results import Measured, Measurement, Results
 from benchmarks.work import Disagreement, Work
 from tosajax.spec import ResizeMode
 
@@ -289,7 +290,7 @@ def test_another_setting_compiles_nothing(tiny):
 # Targets and the page.
 
 
-def timed(seconds: float, **more: Any) -> dict[str, Any]:
+def timed(seconds: float) -> Measured:
     return {
         "seconds": seconds,
         "ratio": [seconds * 0.9, seconds, seconds * 1.1],
@@ -297,16 +298,15 @@ def timed(seconds: float, **more: Any) -> dict[str, Any]:
         "rounds": 5,
         "compile": 1.0,
         "agreement": "same bits",
-        **more,
     }
 
 
 @pytest.fixture
-def results() -> dict[str, Any]:
+def results() -> Results:
     """Results that meet every target, ours taking 1 s."""
     peers = {"JAX f32": 9.0, "IREE": 9.0, "Arm": 99.0, "LiteRT 2 threads": 2.0, "onnxruntime": 2.0}
     names = ["resnet8-b32", "mobilenet-b32", "resnet8-b256", "mobilenet-b256", "matmul-1024"]
-    work = {
+    work: Measurement = {
         "group": "networks",
         "batch": 32,
         "macs": 64,
@@ -339,12 +339,18 @@ def results() -> dict[str, Any]:
         },
         "limits": {"int8": 1e12, "float32": 1e11, "copy": 1e10},
         "works": found,
-        "sweep": {"compilations_more": 0},
+        "sweep": {
+            "compilations_first": 1,
+            "compilations_more": 0,
+            "seconds_first": 1.0,
+            "seconds_more": 0.1,
+            "changed": True,
+        },
         "starts": {"resnet8-b32": {"tosajax": {"seconds": 2.0, "peak_mib": 300.0}}},
     }
 
 
-def status_of(results: dict[str, Any], tmp_path: Path) -> int:
+def status_of(results: Results, tmp_path: Path) -> int:
     path = tmp_path / "results.json"
     path.write_text(json.dumps(results))
     return run.main(["--check", "--from", str(path), "-o", str(tmp_path / "page.md")])
@@ -393,7 +399,7 @@ def test_limits_from_above(results, change, name):
     assert missed.target.name.startswith(name)
 
 
-def _deep(results: dict[str, Any]) -> dict[str, Any]:
+def _deep(results: Results) -> Measured:
     results["works"]["residual-65-b8"]["contenders"]["tosajax"] = timed(65e-3)
     return results["works"]["residual-65-b8"]["contenders"]["tosajax"]
 
@@ -410,9 +416,9 @@ def test_page_follows_from_results(results):
 
 
 def test_page_of_nothing(results):
-    results.update(works={}, sweep={}, starts={}, limits={}, interrupted=True)
+    results.update(works={}, sweep=None, starts={}, limits={}, interrupted=True)
     page = report.page(results)
-    assert "broken off" in page
+    assert "interrupted" in page
     assert page.count("not measured") == len(targets.TARGETS)
 
 

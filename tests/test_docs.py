@@ -25,6 +25,67 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
+WITH_SNIPPETS = [page for page in PAGES if blocks(page, "python")]
+
+
+@pytest.mark.parametrize("page", WITH_SNIPPETS)
+def test_snippets_run(page, tmp_path, monkeypatch, capsys):
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for snippet in blocks(page, "python"):
+        exec(compile(snippet, page, "exec"), names)
+    CHECKS[page](names, capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        line
+        for block in blocks("docs/command_line.md", "sh")
+        for line in block.splitlines()
+        if line.startswith("tosajax")
+    ],
+)
+def test_commands_run(command, tmp_path, monkeypatch, capsys):
+    for name in ("model.tosa", "single.tosa"):
+        (tmp_path / name).symlink_to(DIGITS / "model.tosa")
+    (tmp_path / "x.npy").symlink_to(DATA / "digits_test" / "inputs_0.npy")
+    np.save(tmp_path / "real.npy", np.load(tmp_path / "x.npy")[:4].astype(np.float32))
+    (tmp_path / "labels.npy").symlink_to(DATA / "digits_test" / "labels.npy")
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(command)[1:]) == 0
+
+
+def test_ci_finds_its_commands():
+    """.ci/run finds these two blocks by their markers."""
+    for marker, word in (("main job", "examples/run_int8_network.py"), ("tests", "pytest")):
+        text = (ROOT / "README.md").read_text()
+        found = re.search(rf"^<!-- ci: {marker} -->\n```sh\n(.*?)^```$", text, re.S | re.M)
+        assert found is not None
+        assert word in found[1]
+
+
+def test_every_check_has_its_page():
+    assert sorted(CHECKS) == sorted(WITH_SNIPPETS)
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 900
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md"])
+def test_links_and_paths_exist(page):
+    text = (ROOT / page).read_text()
+    for path in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+        assert ((ROOT / page).parent / path).exists(), path
+    for path in re.findall(r"`((?:tosajax|tests|examples|tools|docs)/[\w./]*)`", text):
+        assert (ROOT / path).exists(), path
+
+
+# Checks of the names that the snippets of a page leave, and of their output.
+
+
 def _readme(names: dict[str, Any], printed: str) -> None:
     assert printed.startswith("VALID\n")
     expected = np.load(DIGITS / "expected_ref_0.npy").reshape(-1, 10)
@@ -87,7 +148,6 @@ def _hifi_guide(names: dict[str, Any], printed: str) -> None:
     assert names["row"].dtype == np.int16
 
 
-# The names that the snippets of a page leave, and their output.
 CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {
     "README.md": _readme,
     "docs/comparing.md": _comparing,
@@ -99,58 +159,3 @@ CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {
     "docs/speed.md": _speed,
     "docs/sweeps.md": _sweeps,
 }
-
-
-def test_pages_with_snippets():
-    assert sorted(page for page in PAGES if blocks(page, "python")) == sorted(CHECKS)
-
-
-@pytest.mark.parametrize("page", CHECKS)
-def test_snippets_run(page, tmp_path, monkeypatch, capsys):
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    for snippet in blocks(page, "python"):
-        exec(compile(snippet, page, "exec"), names)
-    CHECKS[page](names, capsys.readouterr().out)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        line
-        for block in blocks("docs/command_line.md", "sh")
-        for line in block.splitlines()
-        if line.startswith("tosajax")
-    ],
-)
-def test_commands_run(command, tmp_path, monkeypatch, capsys):
-    for name in ("model.tosa", "single.tosa"):
-        (tmp_path / name).symlink_to(DIGITS / "model.tosa")
-    (tmp_path / "x.npy").symlink_to(DATA / "digits_test" / "inputs_0.npy")
-    np.save(tmp_path / "real.npy", np.load(tmp_path / "x.npy")[:4].astype(np.float32))
-    (tmp_path / "labels.npy").symlink_to(DATA / "digits_test" / "labels.npy")
-    monkeypatch.chdir(tmp_path)
-    assert main(shlex.split(command)[1:]) == 0
-
-
-def test_ci_finds_its_commands():
-    """.ci/run finds these two blocks by their markers."""
-    for marker, word in (("main job", "examples/run_int8_network.py"), ("tests", "pytest")):
-        text = (ROOT / "README.md").read_text()
-        found = re.search(rf"^<!-- ci: {marker} -->\n```sh\n(.*?)^```$", text, re.S | re.M)
-        assert found is not None
-        assert word in found[1]
-
-
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().split()) <= 900
-
-
-@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md"])
-def test_links_and_paths_exist(page):
-    text = (ROOT / page).read_text()
-    for path in re.findall(r"\]\((?!http)([^)#]+)\)", text):
-        assert ((ROOT / page).parent / path).exists(), path
-    for path in re.findall(r"`((?:tosajax|tests|examples|tools|docs)/[\w./]*)`", text):
-        assert (ROOT / path).exists(), path

@@ -50,6 +50,15 @@ def test_one_constant_shape_may_serve_nodes_of_different_sizes():
     assert tosajax.validate(bound).findings == ()
 
 
+def test_an_open_size_ends_with_its_dimension():
+    b = Builder()
+    x = b.input("x", DType.INT8, (-1, 6))
+    y = b.op("SLICE", x, b.const_shape([2, 1]), b.const_shape([-1, -1]), shape=(-1, -1))
+    bound = tosajax.bind(b.graph(outputs=[y]), batch=5)
+    assert [t.shape for t in bound.output_tensors] == [(3, 5)]
+    assert tosajax.validate(bound).findings == ()
+
+
 def test_a_graph_without_open_dimensions_is_unchanged():
     bound = tosajax.bind(open_graph(), batch=3)
     assert tosajax.bind(bound, batch=9) is bound

@@ -78,6 +78,9 @@ def test_flags_of_constants_stay():
     graph = b.graph([y])
     assert operators(fold(graph)) == []
     assert operators(fold(graph, keep_required=True)) == ["ADD", "SUB"]
+    b = Builder()
+    without_rules = b.graph([b.op("BITWISE_NOT", b.const([1], DType.INT32))])
+    assert operators(fold(without_rules, keep_required=True)) == []
     _, flags = tosajax.compile(graph, report_unpredictable=True)()
     assert flags["ADD 'sum'", "add.r1"]
     assert flags["SUB 'unread'", "sub.r1"]

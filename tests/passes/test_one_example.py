@@ -8,8 +8,9 @@ import pytest
 from batched_graphs import APART, INT32, TOGETHER, inputs_of
 
 import tosajax
-from tosajax import Builder
+from tosajax import Builder, DType
 from tosajax.passes.one_example import one_example
+from tosajax.spec import RoundingMode
 
 
 @pytest.mark.parametrize("micro_batch", [None, 1, 2, 3])
@@ -51,6 +52,17 @@ def test_a_fixed_first_dimension_of_one_is_not_taken_for_the_batch():
     run = tosajax.compile(graph, batch=3)
     (z,) = run(np.ones((3, 4), np.int32), np.full((1, 4), 2, np.int32))
     np.testing.assert_array_equal(z, np.full((3, 4), 3))
+
+
+def test_numbers_are_examples():
+    b = Builder()
+    zero = b.const([0], DType.INT8)
+    y = b.op(
+        "RESCALE", b.input("x", INT32, (-1,)), b.const([2**30], INT32), b.const([30], DType.INT8),
+        b.const([0], INT32), zero, dtype=DType.INT8, scale32=True, per_channel=False,
+        rounding_mode=RoundingMode.SINGLE_ROUND, input_unsigned=False, output_unsigned=False,
+    )  # fmt: skip
+    assert one_example(b.graph([y])) is not None
 
 
 def test_a_shared_input():

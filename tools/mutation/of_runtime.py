@@ -10,25 +10,25 @@ MUTANTS = [
         "runtime/batching.py",
         "runtime/test_batching.py runtime/test_saved.py",
         {
-            "in_calls": [assign("calls", "1"), change("calls", "1")],
+            "share": [assign("calls", "1"), change("calls", "1"), unwrap("min", argument=1)],
             "call_in_parts": [
                 assign("results", "_spread(part, count)", 1),
                 condition("size >= count - 1", 0),
             ],
-            "part_of": [condition("parts.examples == parts.at_once", 0), condition("not _", 2)],
+            "part_of": [condition("batch.examples == batch.at_once", 0), condition("not _", 2)],
             "_taken": [change("start", "0")],
             "_put": [change("start", "0")],
             "_over_devices": [change("everything", "examples", 1)],
             "carries_batch": [change("1", "2")],
             "_in_parts": [change("count", "-count", 1)],
-            "side_by_side": [change("count", "-count", 3)],
+            "batched": [change("count", "-count", 3)],
         },
     ),
     *mutants(
         "runtime/saved.py",
         "runtime/test_saved.py",
         {
-            "SavedExecutable._parts_of": [
+            "SavedExecutable._batch_of": [
                 unwrap("min", argument=1),
                 assign("limit", "examples"),
                 condition("False", 2),
@@ -41,9 +41,9 @@ MUTANTS = [
     ),
     *mutants(
         "runtime/saved_file.py",
-        "",
+        "runtime/test_saved.py",
         {
-            "_parts": [left("and", 4), right("and", 3), left("and", 3), left("and", 2)],
+            "_batch": [left("and", 4), right("and", 3), left("and", 3), left("and", 2)],
             "_read": [left("or"), condition("False", 3), condition("False", 5)],
             "_member": [change("entry.file_size", "0", 0)],
         },
