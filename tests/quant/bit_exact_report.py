@@ -49,7 +49,7 @@ _QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_pas
 
 
 class Setting(NamedTuple):
-    """A network, and what holds its weights and its activations, in how many bits."""
+    """A network, with the types and the bits of its weights and activations."""
 
     network: Callable[[], Graph]
     weight_bits: int = 8
@@ -129,7 +129,7 @@ def compare(setting: Setting, images: int) -> Compared:
 
 
 def _numpy(name: str, found: np.ndarray, expected: np.ndarray) -> Comparison:
-    # What depends on no input has one example there.
+    # A tensor that depends on no input has one example there.
     wanted = np.broadcast_to(expected, found.shape).astype(np.int64)
     error = np.abs(found.astype(np.int64) - wanted)
     wrong = np.argwhere(error)
@@ -142,7 +142,7 @@ def models(setting: Setting) -> Models:
 
 
 class Models:
-    """What settings share that differ in bits alone, which are parameters: compiled functions."""
+    """The compiled functions of settings that differ in bits alone, which are parameters."""
 
     def __init__(self, network: Callable[[], Graph], weight: str, act: str) -> None:
         weights = QSpec(weight, per_channel=True, narrow_range=True)
@@ -156,7 +156,7 @@ class Models:
         self.forward = jax.jit(self._forward, compiler_options=_QUICKLY)
 
     def trained(self, weight_bits: int, act_bits: int) -> Any:
-        """Parameters a few steps away from those of calibration, where nothing is special."""
+        """Parameters a few steps away from calibration, with no special values."""
         params = self.with_bits(np.float32(weight_bits), np.float32(act_bits))
         state = self.optimizer.init(params)
         for n in range(0, _STEPS * _BATCH, _BATCH):

@@ -1,4 +1,4 @@
-"""What users may give to tosajax.quant, and what each mistake is answered with."""
+"""Arguments of tosajax.quant, and an error for each mistake."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_data_that_are_not_finite_where_asked_for(model, params):
 
 
 def test_nan_that_the_graph_computes():
-    """Some of a tensor may be NaN, as what a SELECT leaves out; no range can be made of it all."""
+    """Some of a tensor may be NaN, as a SELECT leaves it out; all of it has no range."""
     model = tq.prepare(network(root=True))
     assert np.isfinite(tq.calibrate(model, [EXAMPLES])["qparams"]["y"].scale)
     below = {"conv1/bias": np.full(4, -1e3, np.float32)}
@@ -128,7 +128,7 @@ def test_values_that_are_nan(model):
 
 
 def test_64_bit_types_change_nothing(model, params):
-    """What is computed has the bits that it has without them, and 32 of them a number."""
+    """Results have the same bits as without them, in 32-bit types."""
 
     def flow(examples: Any) -> Any:
         values = {"conv1/bias": [0.5, 0.25, -1.0, 2.0]}
@@ -198,7 +198,7 @@ def test_scales_that_no_rescale_holds_are_named(model, params):
 
 
 def test_project_keeps_scales_positive(model, params):
-    """A step far below 0 leaves half, a small one is kept, and other parameters are as they are."""
+    """A step far below 0 leaves half, a small step is kept, and other parameters are unchanged."""
     scale = params["qparams"]["conv1/weight"].scale
     step = jnp.asarray([-10.0, 0.9, 1.0, 4.0], jnp.float32).reshape(4, 1, 1, 1)
     moved = changed(params, "conv1/weight", scale=scale * step)
@@ -244,7 +244,7 @@ def test_a_graph_of_integers_is_for_lift(model, params):
 
 
 def test_inputs_of_other_kinds(model, params):
-    """What is not an example is named, and not handed to JAX."""
+    """Wrong examples are named, and never reach JAX."""
     integers = np.zeros((1, 2, 2, 3), np.int8)
     with pytest.raises(TypeError, match="input 'image' has type int8, expected floats"):
         tq.calibrate(model, [integers])

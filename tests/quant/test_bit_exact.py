@@ -1,4 +1,4 @@
-"""check_bit_exact finds what differs, and says where."""
+"""check_bit_exact finds differences and their places."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_few_elements(ship, program):
 
 
 class Unsteady:
-    """A recipe that does not make the same constant every time."""
+    """A recipe that makes another constant every time."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.more = recipe, 0

@@ -1,4 +1,4 @@
-"""What is trained is what ships: the same integers in every tensor, whatever computes them.
+"""Trained models and frozen graphs have the same integers in every tensor, in every program.
 
 `python tests/quant/bit_exact_report.py` compares all 540 images in all settings; here those with
 INT48 tensors, which take Arm's model longer, have fewer.

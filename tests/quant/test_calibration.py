@@ -152,14 +152,14 @@ def test_learned_rounding_lowers_the_error_and_moves_no_weight_by_a_step():
 
 
 def test_corrections_leave_the_float_graph_as_it_was():
-    """Or what is corrected afterwards, and each report, would be compared with another function."""
+    """Otherwise corrections and reports would compare with another function."""
     model, params, biases, both = rounded()
     again = tq.bias_correct(model, both, [IMAGES])
     assert set(again["corrections"]) == {"w1", "w2", "b1", "b2"}
     for found in (biases, both, again):
         np.testing.assert_array_equal(run(model, found, "float"), run(model, params, "float"))
         assert np.abs(run(model, found) - run(model, params)).max() > 0
-        # What is learned in floats learns with the constants that the integers have.
+        # Training in floats uses the constants of the integers.
         difference = run(model, found, "fake_quant") - run(model, found)
         assert np.abs(difference).mean() < found["qparams"]["y"].scale / 2
     gradient = jax.jit(jax.grad(lambda p: jnp.square(model.apply(p, IMAGES)[0]).sum()))(both)
@@ -211,7 +211,7 @@ def test_report():
 
 
 def test_report_of_a_graph_with_indices():
-    """What is looked up is compared; what it is looked up by has no real values."""
+    """Rows are compared; indices have no real values."""
     b = Builder()
     rng = np.random.default_rng(0)
     rows = b.const(rng.normal(size=(1, 5, 3)), DType.FP32, name="rows")
@@ -225,7 +225,7 @@ def test_report_of_a_graph_with_indices():
 
 
 def test_report_of_nothing():
-    """Rows of a constant, which are integers as they are looked up."""
+    """Rows of a constant, which are integers when they are looked up."""
     b = Builder()
     rows = b.const(np.ones((1, 5, 3)), DType.FP32, name="rows")
     indices = b.input("indices", DType.INT32, (1, 4))

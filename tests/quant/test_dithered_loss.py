@@ -58,7 +58,7 @@ def bias_steps(params: Any) -> Any:
 
 
 def activation_scale_steps(params: Any) -> Any:
-    """What moves the ends of the range by one step."""
+    """Parameters that move the ends of the range by one step."""
     moved = nothing(params)["qparams"]
     for name in ("image", *OUTPUTS.values()):
         qparams = params["qparams"][name]
@@ -67,8 +67,8 @@ def activation_scale_steps(params: Any) -> Any:
     return {**nothing(params), "qparams": moved}
 
 
-# Not the scales of weights: but for saturation the dithers average their effect away, and what is
-# left is no more than the noise of so few. Not zero points, for the same reason.
+# Not the scales of weights: but for saturation the dithers average their effect away, and the rest
+# is within the noise of so few. Not zero points, for the same reason.
 KINDS = {
     "weights": weight_steps,
     "biases": bias_steps,

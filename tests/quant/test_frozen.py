@@ -1,4 +1,4 @@
-"""freeze: a legal graph of the names that users know, or an error that names a node."""
+"""freeze: a legal graph with the names of the float graph, or an error that names a node."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def attribute(graph: Graph, name: str, end: str) -> int:
 
 
 def test_clamps_that_do_nothing_are_left_out(model, frozen):
-    """What is before such a CLAMP has its name from then on."""
+    """The input of an idle CLAMP takes the name of its output."""
     assert operators(model.graph).count("CLAMP") == 4
     assert operators(frozen).count("CLAMP") == 1
     assert producer(frozen, "relu") == producer(frozen, "total") == "RESCALE"
@@ -142,7 +142,7 @@ def test_a_clamp_of_what_is_an_output_too_stays():
 
 
 def test_fewer_bits_need_their_clamps(model, params):
-    """What an operator gives may be beyond a range that is not that of its type."""
+    """Results of an operator may lie beyond a range that is narrower than its type."""
     bits = {"relu": 5, "total": 4, "tanh": 3, "weight": 3}
     changed = with_bits(model, params, bits)
     frozen = model.freeze(changed)
@@ -251,7 +251,7 @@ def frozen_at(scaled: dict[str, tuple[QModel, Any]], kind: str, scale: float) ->
 
 @pytest.mark.parametrize("kind", LARGEST)
 def test_scales_that_a_rescale_holds(scaled, kind):
-    """Up to both ends of what it holds, exactly."""
+    """Exact up to both ends of the range."""
     for scale in (SMALLEST, 2.0**-40, 1.0, LARGEST[kind]):
         frozen = frozen_at(scaled, kind, scale)
         multiplier, shift = (

@@ -1,4 +1,4 @@
-"""lift: integer graphs as they are, until they are trained."""
+"""lift: integer graphs, unchanged until they are trained."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_a_lifted_graph_computes_what_the_file_does(exported):
             assert frozen.tensors[name] == tensor
 
 
-# What the second block of the ViT adds to, and what its attention reads.
+# Tensors of the second block of the ViT: the operand of its sum, and the input of its attention.
 ATTENTION = ("tosa_rescale_default_106", "tosa_rescale_default_136")
 
 
 def after(graph: tosajax.Graph, cuts: tuple[str, ...]) -> tosajax.Graph:
-    """What computes the outputs of a graph from some of its tensors."""
+    """A function from some tensors of a graph to its outputs."""
     needed, nodes = set(graph.outputs), []
     for node in reversed(graph.ordered_nodes()):
         if needed.intersection(node.outputs) and not set(cuts).intersection(node.outputs):

@@ -100,7 +100,7 @@ def rounded_weight(x, qparams):
 
 
 def rounded_bias(x, scale):
-    """In units of input times weight, as the integer graph has it; saturates nowhere."""
+    """In units of input times weight, as in the integer graph; saturates nowhere."""
     return lsq(x, scale, jnp.float32(0), -jnp.inf, jnp.inf)
 
 

@@ -1,4 +1,4 @@
-"""The oracle of graphs computes each operator as the rest of the tests know it."""
+"""The oracle of graphs computes each operator as the oracles of operators do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS = [
 ]
 
 
-# What the oracle takes to be constant, and where an operand would exceed what a sum or a shift
+# The constants of the oracle, and places where an operand would exceed what a sum or a shift
 # is defined for.
 CONSTANT = ("weight", "bias", "table")
 SMALLER = {"REDUCE_SUM": "input", "RESCALE": "input"}

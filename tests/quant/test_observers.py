@@ -142,7 +142,7 @@ def test_rule(low: float, high: float, bits: int, symmetric: bool):
     qmin, qmax = np.float32(grid.qmin), np.float32(grid.qmax)
     bottom = np.float32(np.clip(low, -LARGEST, 0))
     top = np.float32(np.clip(high, 0, LARGEST))
-    # NumPy rounds each operation correctly too.
+    # NumPy also rounds each operation correctly.
     step = max(-bottom, top) / qmax if symmetric else (top - bottom) / (qmax - qmin)
     step = step if step >= np.float32(TINY) else np.float32(1)
     assert scale.dtype == zero_point.dtype == jnp.float32
@@ -433,7 +433,7 @@ def _histogram(x: np.ndarray) -> Any:
     )
 
 
-# On the edges of bins and radii, and of what there is.
+# On the edges of bins, radii and the range.
 EDGES = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 2**-10, -(2**-10), 0.75, 1.9999999, -1.9999999]
 FAR = [1.5e-45, 2**-112, -(2**-101), 2**-100, 1e-20, -1e-20, 1.0, -3e20, 2.0**126, -3e38]
 

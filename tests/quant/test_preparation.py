@@ -1,4 +1,4 @@
-"""prepare and apply: rules, options, batches, transformations of JAX, and what is refused."""
+"""prepare and apply: rules, options, batches, transformations of JAX, and refusals."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_weights_have_names_of_their_own():
 
 
 def test_rules_search_locations():
-    """What a CLAMP makes of a node counts as that of the node."""
+    """Rules for a node hold for the output of its CLAMP."""
     found = dtypes(rule(r"block\d$", weight=NARROW), rule("model/block2", act=WIDE))
     assert found["first/weight"] == found["second/weight"] == I4
     assert (found["relu"], found["second"]) == (I8, I16)
@@ -212,7 +212,7 @@ def weight_gradient(params: Any, rules: Any = (), **options: Any) -> np.ndarray:
 
 
 def test_estimators_reach_the_kernels(params):
-    """`grad.zero` of RESCALE lets nothing pass to what is before it."""
+    """`grad.zero` of RESCALE stops all gradients before it."""
     assert weight_gradient(params).any()
     assert not weight_gradient(params, estimator=grad.zero).any()
     assert not weight_gradient(params, overrides={"RESCALE": grad.zero}).any()
@@ -251,7 +251,7 @@ def test_short_floats(dtype):
 
 
 def sum_graph(*outputs: str) -> Graph:
-    """Of inputs "x" and "y", and what their sum is used for."""
+    """Of inputs "x" and "y", and of the readers of their sum."""
     b = Builder()
     found = {"x": floats(b, "x", 2, 3), "y": floats(b, "y", 2, 3)}
     found["total"] = b.op("ADD", found["x"], found["y"], name="total")
@@ -271,7 +271,7 @@ def sum_graph(*outputs: str) -> Graph:
     ],
 )
 def test_outputs_of_any_kind(outputs):
-    """Inputs, constants, copies of both, and what is read further or wanted twice."""
+    """Inputs, constants, copies of both, tensors with readers, and one output listed twice."""
     graph = legal(sum_graph(*outputs))
     examples = uniform(0, 2, 3), uniform(1, 2, 3)
     model = prepare(graph)
@@ -289,7 +289,7 @@ def test_outputs_of_any_kind(outputs):
     }
     for name, value in zip(outputs, found, strict=True):
         step = float(params["qparams"][model.owners[name]].scale.reshape(()))
-        # Two inputs are rounded, and what is made of them.
+        # Two inputs are rounded, and their result.
         assert np.abs(np.asarray(value) - exact[name]).max() <= 1.6 * step
     assert check_bit_exact(model, params, *examples, against=("frozen",))
 
@@ -309,7 +309,7 @@ def test_what_no_float_is_computed_from_stays():
     assert negated.dtype == bool
 
 
-# What has no integer form.
+# Operators without an integer form.
 
 
 def cast(b: Builder, dtype: DType, to: DType) -> Tensor:
@@ -463,7 +463,7 @@ def test_compiled_is_eager():
 
 
 def test_other_modes(model, params):
-    """Floats are those of the graph; rounded ones are no further from integers than they are."""
+    """Floats are those of the graph; rounded floats are at least as near to integers."""
     images = BATCHES[0][:, 0]
     floats, rounded, exact = (
         np.asarray(jax.jit(model.apply, static_argnames="mode")(params, images, mode=mode)[0])
@@ -535,7 +535,7 @@ def test_gradients_of_scales(gradients, name):
 
 @pytest.mark.parametrize("name", ["image", "relu", "second"])
 def test_gradients_of_zero_points(gradients, name):
-    """Of what saturates: the zero point of anything else cancels."""
+    """Of saturated values: the zero point of others cancels."""
     assert np.asarray(gradients["qparams"][name].zero_point).all()
 
 

@@ -1,4 +1,4 @@
-"""Integers of parameters: the same in every program, and what they stand for."""
+"""Integers of parameters: the same in every program, and their real values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def differences(a, b) -> int:
     return sum(int(np.count_nonzero(np.asarray(x) != np.asarray(y))) for x, y in pairs)
 
 
-# Programs that make integers of scales in more than one step: what a compiler might reorder.
+# Programs that make integers of scales in several steps, which a compiler might reorder.
 
 
 def rescales(x, w, y):

@@ -50,7 +50,7 @@ def negate(b: Builder, x: Tensor) -> Tensor:
 
 
 def found(b: Builder, *outputs: Tensor) -> dict[str, str]:
-    """The source of every function of what outputs need, by name; each function is checked."""
+    """The source of every function that outputs need, by name; each function is checked."""
     graph = fold(b.graph(outputs))
     tosajax.validate(graph).raise_errors()
     regions = functions(graph)
@@ -61,7 +61,7 @@ def found(b: Builder, *outputs: Tensor) -> dict[str, str]:
 
 
 def check_form(function: Function, graph: Graph) -> None:
-    """A legal graph of single elements that holds what it needs."""
+    """A legal graph of single elements, complete."""
     inner = function.graph
     assert tosajax.validate(inner).findings == ()
     assert (inner.inputs, inner.outputs) == ((function.source,), (function.output,))
@@ -76,7 +76,7 @@ def inside(b: Builder, *outputs: Tensor) -> frozenset[str]:
     return covered(graph, functions(graph))
 
 
-# Functions, and what they give.
+# Functions and their values.
 
 
 def gelu_erf(b: Builder, x: Tensor) -> Tensor:
@@ -235,7 +235,7 @@ def test_any_shape(shape):
     np.testing.assert_array_equal(result, [2, 2, 2])
 
 
-# What is not a function.
+# Tensors that are not functions.
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def zeros(b: Builder) -> tuple[Tensor, Tensor]:
 
 
 def test_a_function_of_a_function_reads_the_first_source():
-    """What is read outside too is a function itself, and the end does not depend on it."""
+    """A tensor read outside is a function itself, and the end does not depend on it."""
     b, x = start()
     inner = b.op("EXP", x, name="inner")
     line = plus(b, inner, 1)

@@ -1,4 +1,4 @@
-"""What the integers of a frozen model stand for goes with its graph, its file, and the commands."""
+"""Scales of a frozen model travel with its graph, its file, and the commands."""
 
 from __future__ import annotations
 

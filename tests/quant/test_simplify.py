@@ -1,4 +1,4 @@
-"""The same function in FP32, with what is constant, scales channels or changes nothing gone."""
+"""The same function in FP32, without constant nodes, scales of channels and idle nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHORT = [DType.FP16, DType.BF16]
 
 
 def simplified(graph: Graph) -> Graph:
-    """What `simplify` makes, after the checks that hold for every graph."""
+    """The result of `simplify`, after the checks that hold for every graph."""
     found = simplify(graph)
     assert tosajax.validate(found).findings == ()
     assert (found.inputs, found.outputs) == (graph.inputs, graph.outputs)
@@ -359,7 +359,7 @@ def test_batch_norms_go_into_convolutions(op, bias):
     ],
 )
 def test_each_step_by_constants(op, swapped, expected, shape):
-    """Of one value, of one for each channel, and of such that are spelled out along an axis."""
+    """Of one value, of one for each channel, and repeated along an axis."""
     array = np.broadcast_to(eighths(*shape[3:], seed=3), shape)
     b = Builder()
     conv = convolve(b, "CONV2D")
@@ -387,7 +387,7 @@ def test_a_batch_norm_is_rounded_once():
     w, c, m, r, g, o = (a.astype(np.float64) for a in (weight, bias, *rest))
     np.testing.assert_array_equal(values(graph, "weight").ravel(), (w * (r * g)).astype(np.float32))
     want = (c - m) * r * g + o
-    # Half a unit in the last place, and what float64 adds where the sum cancels.
+    # Half a unit in the last place, and the error of float64 where the sum cancels.
     error = np.abs(values(graph, "bias") - want)
     assert np.all(error <= 0.5 * np.spacing(np.abs(want).astype(np.float32)) + 2.0**-48)
     step_by_step = ((bias - rest[0]) * rest[1]) * rest[2] + rest[3]
@@ -539,7 +539,7 @@ def test_a_chain_goes_through_what_changes_nothing():
     assert operators(simplified(b.graph([b.op("IDENTITY", y, name="y")]))) == ["CONV2D"]
 
 
-# What changes nothing.
+# Nodes that change nothing.
 
 IDENTITIES = {
     "identity": lambda b, x: b.op("IDENTITY", x),
@@ -692,7 +692,7 @@ def test_locations_stay():
     assert [n.location for n in simplified(b.graph([y, copy])).nodes] == ["layer 1", "layer 2"]
 
 
-# What is refused.
+# Refused graphs.
 
 
 def fourier(op: str) -> Graph:

@@ -1,4 +1,4 @@
-"""Specifications and rules: what contradicts itself is refused, the last that speaks counts."""
+"""Specifications and rules: contradictions are refused, later rules win."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# What the others show in part: another observer's scale, other ends of the range.
+# Partly covered by the others: another observer's scale, other ends of the range.
 _SLOW = ("i8-symmetric", "i8-of-4-bits", "mixed")
 
 

@@ -49,7 +49,7 @@ _RUN_FROZEN = bit_exact._run_frozen
 
 
 def against(variant: str) -> tuple[str, ...]:
-    """What a variant is compared with: Arm's model too, once for each operator."""
+    """The programs that a variant is compared with: Arm's model once for each operator."""
     return BOTH if variant == "i8" else ("frozen",)
 
 
@@ -141,13 +141,13 @@ class Trial:
         return drawn.astype(tensor.dtype.storage)
 
     def _kept(self, graph: Graph, *arguments: Any) -> dict[str, np.ndarray]:
-        """Runs the frozen graph for `check_bit_exact`, and keeps what it gives."""
+        """Runs the frozen graph for `check_bit_exact`, and keeps its results."""
         found = _RUN_FROZEN(graph, *arguments)
         self._values = self._reals({name: y[0] for name, y in found.items()})
         return found
 
     def _reals(self, computed: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """What `apply` gives for every tensor of floats, were it an output."""
+        """Every tensor of floats, as an output of `apply`."""
         assert self.model.float_graph is not None
         integers = dict(zip(self.frozen.inputs, self.inputs, strict=True)) | dict(computed)
         tensors = [t for t in self.model.float_graph.tensors.values() if t.values is None]

@@ -38,7 +38,7 @@ BOUNDS = {
 
 
 def clamps() -> Graph:
-    """CLAMPs of a graph input, each of which has the scale of what it clamps."""
+    """CLAMPs of a graph input, each with the scale of its input."""
     b = Builder()
     x = floats(b, "x", *SHAPE)
     return legal(b.graph([clamp(b, x, *ends, name) for name, ends in BOUNDS.items()]))
@@ -56,7 +56,7 @@ def test_clamps_ship_as_they_train(clamped):
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_a_clamp_moves_what_is_between_its_bounds(clamped, name):
-    """Its bounds are rounded to integers of what it clamps."""
+    """Its bounds are rounded to integers of its input."""
     low, high = BOUNDS[name]
     x = clamped["x"]
     assert_rounded(clamped, name, np.clip(x, low, high))
@@ -67,7 +67,7 @@ def test_a_clamp_moves_what_is_between_its_bounds(clamped, name):
 
 @pytest.mark.parametrize("reader", ["caller", "operator"])
 def test_a_clamp_of_what_is_read_further_is_not_fused(reader):
-    """What is before the CLAMP is needed too, and both have one scale."""
+    """Another node reads the input of the CLAMP; both have one scale."""
     b = Builder()
     x, y = floats(b, "x", *SHAPE), floats(b, "y", *SHAPE)
     total = b.op("ADD", x, y, name="total")

@@ -1,4 +1,4 @@
-"""Comparisons, and what is done with their results."""
+"""Comparisons, and operators that read their results."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_zeros_are_equal(trial):
     assert trial["EQUAL/y"][both].all()
 
 
-# What is bool stays as it is.
+# Booleans stay booleans.
 
 
 @pytest.fixture(scope="module")

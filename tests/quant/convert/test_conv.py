@@ -229,7 +229,7 @@ def test_one_bias_for_all_channels():
 
 @pytest.mark.parametrize(("kind", "dtype"), [("i8", DType.INT32), ("i16", DType.INT48)])
 def test_a_bias_beyond_its_range_saturates(kind, dtype):
-    """INT48 holds no more of it than int32."""
+    """A bias of INT48 saturates as int32 does."""
     b = Builder()
     y = pointwise(b, floats(b, "x", *IMAGE), constant(b, 1e-6 * WEIGHT), constant(b, [1e4, -1e4]))
     model = prepare(b.graph([y]), VARIANTS[kind])

@@ -1,4 +1,4 @@
-"""Data layout: integers move as they are; CONCAT and PAD give them a scale in common."""
+"""Data layout: integers keep their scale; CONCAT and PAD give operands one."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_integers_move(trial, name):
 
 @pytest.mark.parametrize("name", PADS)
 def test_what_is_padded_with_is_rounded(trial, name):
-    """What is inside moves, and 0 is exact."""
+    """Elements inside move, and 0 is exact."""
     assert_rounded(trial, name, oracle.pad(trial["x"], PADDING, PADS[name]))
     np.testing.assert_array_equal(trial[name][:2, 2:], trial["x"])
     if name == "pad":

@@ -41,7 +41,7 @@ Operands = dict[str, Tensor]
 
 
 class Case(NamedTuple):
-    """An operator, what it computes, and the operands that are rounded before it does."""
+    """An operator, its function, and the operands that are rounded before it."""
 
     node: Callable[[Builder, Operands, str], Tensor]
     expected: Callable[[Trial], np.ndarray]
@@ -61,7 +61,7 @@ def product(x: str, y: str) -> Case:
 
 
 def scaled(x: str, factor: float) -> Case:
-    """A change of unit, in which a factor loses nothing but what float32 does not hold."""
+    """A change of unit: the factor is rounded to float32 alone."""
     return Case(
         lambda b, t, name: times(b, t[x], constant(b, [[[factor]]]), name),
         lambda trial: trial[x] * factor,
@@ -149,7 +149,7 @@ def test_a_factor_takes_one_rescale():
 
 
 def test_a_clamp_goes_into_the_rescale():
-    """A range that begins at 0 has its lowest integer there, so that even the CLAMP goes."""
+    """A range that begins at 0 has its lowest integer there, so that the CLAMP is dropped."""
     frozen = trial_of("i8").frozen
     assert producer(frozen, "add-relu") == producer(frozen, "times-relu6") == "RESCALE"
     assert trial_of("i8").zero_point("add-relu") == -128
@@ -183,7 +183,7 @@ def test_operands_far_apart(wide, order):
 
 @pytest.mark.parametrize("kind", ["i8", "i16"])
 def test_a_tensor_added_to_itself(kind):
-    """A TABLE of INT16 rounds its entries too."""
+    """A TABLE of INT16 also rounds its entries."""
     b = Builder()
     x = floats(b, "x", *SHAPE)
     trial = Trial(b.graph([b.op("ADD", x, x, name="y")]), EXAMPLES[0], rules=VARIANTS[kind])
@@ -193,7 +193,7 @@ def test_a_tensor_added_to_itself(kind):
 
 @pytest.mark.parametrize("factor", [2.0**-100, 1e-5, 1e30])
 def test_factors_of_any_size_scale(factor):
-    """Scales follow the factor, so that none is too large or too small for a RESCALE."""
+    """Scales follow the factor, so that RESCALE can express all of them."""
     b = Builder()
     y = times(b, floats(b, "x", *SHAPE), constant(b, [[[factor]]]), "y")
     trial = Trial(b.graph([y]), EXAMPLES[0])

@@ -1,4 +1,4 @@
-"""NEGATE, and functions of one tensor in a TABLE, among them what is not finite everywhere."""
+"""NEGATE, and functions of one tensor in a TABLE, some with poles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FP8: values by their definition, gradients of LSQ, and files that compute what is trained."""
+"""FP8: values by their definition, gradients of LSQ, and files equal to trained models."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def nearest(values: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def stored(values: np.ndarray, scale: np.ndarray, dtype: DType) -> np.ndarray:
-    """What a tensor is in FP8, by float32 products with the reciprocal; float64."""
+    """The FP8 values of a tensor, by float32 products with the reciprocal; float64."""
     reciprocal = np.float32(1) / np.asarray(scale, np.float32)
     return nearest((np.asarray(values, np.float32) * reciprocal).astype(np.float32), dtype)
 
 
 def boundaries(dtype: DType) -> np.ndarray:
-    """Every value, every tie and their neighbours; what lies beyond; float32, of both signs."""
+    """Every value, every tie and their neighbours; values beyond; float32, of both signs."""
     known = finite_values(dtype)
     points = np.concatenate([known, (known[1:] + known[:-1]) / 2]).astype(np.float32)
     largest, tiny = np.float32(known[-1]), np.float32(known[1])
@@ -213,7 +213,7 @@ def test_it_has_no_integers():
         _ = qparams(E4M3, 1.0).grid
 
 
-# A network of all that multiplies, and of what does not.
+# A network of all operators that multiply, and of some others.
 
 SHAPES = (1, 6, 6, 4), (1, 3, 5)
 
@@ -454,7 +454,7 @@ def test_saved_and_loaded(case, tmp_path: Path):
 
 @needs_model
 def test_the_reference_model(case):
-    """It finds the graph legal, and its sums are near ours; so is what is rounded from them."""
+    """It finds the graph legal; its sums, and tensors rounded from them, are near ours."""
     names = computed(case.frozen)
     theirs = reference_model.run(case.frozen, *example(3), tensors=names)
     ours = case.tensors(*example(3))
@@ -520,7 +520,7 @@ def test_nan_reaches_the_outputs(product):
 
 
 def test_modes(product):
-    """Floats that are rounded are what is exact."""
+    """fake_quant and exact are one."""
     model, params = product
     by_mode = jax.jit(model.apply, static_argnames="mode")
     exact, rounded, plain = (
@@ -547,7 +547,7 @@ def test_gradients_are_those_of_lsq(dtype, per_channel):
     model = prepare(one_product(), everywhere(dtype, per_channel=per_channel))
     x = uniform(6, 2, 1, 2, 5)
     params = calibrate(model, [x / 2, x[:, :, ::-1] / 3])
-    # So that some of the weights saturate, too.
+    # Some of the weights saturate.
     narrow = {
         name: dataclasses.replace(q, scale=q.scale * 0.7) for name, q in params["qparams"].items()
     }
@@ -636,7 +636,7 @@ def test_all_ways_to_differentiate(product):
 
 
 def test_training(product):
-    """Scales and weights together reach what floats do, but for rounding."""
+    """Scales and weights together reach the loss of floats, but for rounding."""
     model, params = product
     x = X
     wanted = x @ uniform(9, 5, 3)
@@ -697,7 +697,7 @@ def test_a_mix_with_integers_is_refused(rules, message):
 
 
 def test_integers_are_of_no_matter_to_what_is_not_multiplied():
-    """It is FP32, whatever rules say of it."""
+    """It is FP32, whatever rules give it."""
     rules = (*everywhere(), rule("^(moved|conv)$", act=QSpec("i8")))
     assert prepare(network(), rules).graph == prepare(network(), everywhere()).graph
 
@@ -766,7 +766,7 @@ def test_one_tensor_of_both_types_is_refused():
 
 
 def test_integers_and_booleans_beside():
-    """Indices, comparisons and conversions stay what they are."""
+    """Indices, comparisons and conversions keep their types."""
     b = Builder()
     x, indices = floats(b, "x", 1, 4, 3), b.input("indices", DType.INT32, (1, 2))
     picked = b.op("GATHER", x, indices, name="picked")
@@ -789,7 +789,7 @@ def test_integers_and_booleans_beside():
     assert max(c.largest for c in found.comparisons) < 1e-5
 
 
-# Freezing, and what else is done to models.
+# Freezing, reports, bits.
 
 
 @pytest.mark.parametrize("name", ["x", "weight"])
@@ -826,7 +826,7 @@ def test_the_report(case):
 
 
 def test_the_report_counts_what_saturates(product):
-    """What would round to more than the largest finite value."""
+    """Values that would round beyond the largest finite value."""
     model, params = product
     x = np.array([448, 463, 465, -465, 0, 1, 2, 3, 4, 5], np.float32).reshape(1, 2, 5)
     known = {**params["qparams"], "x": qparams(E4M3, 1.0)}

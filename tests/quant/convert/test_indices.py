@@ -12,7 +12,7 @@ SHAPE = (2, 6, 9)
 
 
 def graph() -> Graph:
-    """Indices as outputs, and as what chooses rows."""
+    """Indices as outputs, and as a choice of rows."""
     b = Builder()
     x = floats(b, "x", *SHAPE)
     outputs = [b.op("ARGMAX", x, axis=axis, name=f"axis {axis}") for axis in range(3)]

@@ -64,7 +64,7 @@ def test_training_computes_what_ships(trial):
 
 
 def test_means_are_rounded_once(trial):
-    """What is outside the image does not count."""
+    """Elements outside the image do not count."""
     for name, window in MEANS.items():
         assert_rounded(trial, name, pool_oracle.avg_pool_float(trial["x"], **window))
     expected = pool_oracle.avg_pool_float(trial["x"], **WINDOW)
@@ -78,7 +78,7 @@ def test_the_largest_is_moved(trial):
 
 
 def test_means_have_scales_of_their_own(trial):
-    """They spread less than what they are means of, and use all integers."""
+    """They spread less than their elements, and use all integers."""
     owners = trial.model.owners
     assert owners["largest"] == "x"
     assert all(owners[name] == name for name in (*MEANS, "clamped", "doubled"))
@@ -115,7 +115,7 @@ def test_sums_that_int32_may_not_hold_stay_in_the_unit_of_the_input(kind, rows):
 
 @pytest.mark.parametrize("bits", [8, 4])
 def test_the_signal_of_a_mean(bits):
-    """In the unit of what it is a mean of, it would use few of the levels."""
+    """In the unit of its elements, a mean would use few of the levels."""
     b = Builder()
     x = floats(b, "x", 1, 8, 8, 16)
     whole = {"kernel": (8, 8), "stride": (8, 8), "pad": (0, 0, 0, 0)}

@@ -190,7 +190,7 @@ def test_constants(trial):
 
 
 def test_weights_have_the_type_of_the_other_operand():
-    """TOSA has no MATMUL of two types: bits stay what they were asked to be."""
+    """TOSA has no MATMUL of two types: the type changes, and the bits stay."""
     expected = {"i8": (DType.INT8, 8), "i4": (DType.INT8, 4), "i16": (DType.INT16, 8)}
     for kind, (dtype, bits) in expected.items():
         model = prepare(graph(), KINDS[kind])

@@ -102,7 +102,7 @@ def test_a_sum_that_is_an_output_is_a_tensor_of_its_own():
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_mean_that_is_read_beside_a_function_of_it(order):
-    """As a layer norm reads it whose variance is an output too."""
+    """As in a layer norm whose variance is also an output."""
     b = Builder()
     total = b.op("REDUCE_SUM", floats(b, "x", *SHAPE), axis=2, name="total")
     average = times(b, total, constant(b, [[[0.2]]]), "mean")

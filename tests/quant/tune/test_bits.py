@@ -1,4 +1,4 @@
-"""Bits: other widths, what they cost, what they do to the loss, and the best choice."""
+"""Bits: other widths, their cost, the growth of the loss, and the best choice."""
 
 from __future__ import annotations
 
