@@ -145,8 +145,9 @@ def test_reports(case):
 
 
 def test_without_bits(case):
+    model, params = case
     with pytest.raises(ValueError, match="'w' is bf16, which has no bits"):
-        with_bits(*case, {"w": 4})
+        with_bits(model, params, {"w": 4})
 
 
 def test_beside_integers():

@@ -10,26 +10,6 @@ MUTANTS = [
         "quant/qparams.py",
         "quant/test_qparams.py",
         {
-            "QParams.grid": [
-                change("2", "1"),
-                left("-", 1),
-                condition("not _", 1),
-            ],
-            "quantize": [
-                left("+", 0),
-                change("divide()", "x * qparams.scale"),
-                unwrap("jnp.clip"),
-                change("_HALF_EVEN", "lax.RoundingMethod.AWAY_FROM_ZERO"),
-                change("<", ">"),
-                left("+", 2),
-            ],
-            "_to_float8": [unwrap("jnp.clip"), change("reciprocal()", "qparams.scale")],
-            "dequantize": [change("-", "+"), left("*")],
-            "zero_point_integer": [
-                condition("False"),
-                change("jnp.clip()", "value"),
-                change("_HALF_EVEN", "lax.RoundingMethod.AWAY_FROM_ZERO"),
-            ],
             "multiplier_and_shift": [
                 change("127", "126"),
                 left("|"),
@@ -41,6 +21,39 @@ MUTANTS = [
                 change("31", "30"),
                 unwrap("jnp.minimum"),
             ],
+        },
+    ),
+    *mutants(
+        "quant/storages/integers.py",
+        "quant/test_qparams.py",
+        {
+            "Integers.grid": [
+                change("2", "1"),
+                left("-", 1),
+                condition("not _"),
+            ],
+            "Integers.quantize": [
+                left("+", 0),
+                change("divide()", "x * qparams.scale"),
+                unwrap("jnp.clip"),
+                change("_HALF_EVEN", "lax.RoundingMethod.AWAY_FROM_ZERO"),
+                change("<", ">"),
+                left("+", 2),
+            ],
+            "Integers.dequantize": [change("-", "+"), left("*")],
+            "zero_point_integer": [
+                condition("False"),
+                change("jnp.clip()", "value"),
+                change("_HALF_EVEN", "lax.RoundingMethod.AWAY_FROM_ZERO"),
+            ],
+        },
+    ),
+    *mutants(
+        "quant/storages/float8.py",
+        "quant/convert/test_float8.py",
+        {
+            "Float8.quantize": [unwrap("jnp.clip"), change("reciprocal()", "qparams.scale")],
+            "Float8.dequantize": [left("*")],
         },
     ),
     *mutants(

@@ -19,8 +19,9 @@ from tosajax.graph import Tensor
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
 
-# An input of a model: an array, a list of numbers, or integers with a shadow.
-Input = ArrayLike | Sequence[Any] | QTensor
+Numbers = ArrayLike | Sequence[Any]
+# An input of a model: numbers, or integers with a shadow.
+Input = Numbers | QTensor
 # Examples: the input of a model, or a tuple of its inputs.
 Batch = Input
 

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.typing import ArrayLike
 
 from tosajax.arguments.names import near
 from tosajax.arguments.nan import first_nan
@@ -20,7 +19,14 @@ from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.progress import Progress
-from tosajax.quant.arguments import Batch, as_inputs, check_batches, check_finite, real_inputs
+from tosajax.quant.arguments import (
+    Batch,
+    Numbers,
+    as_inputs,
+    check_batches,
+    check_finite,
+    real_inputs,
+)
 from tosajax.quant.channels import along
 from tosajax.quant.convert.converter import table_size
 from tosajax.quant.model import QModel
@@ -36,7 +42,7 @@ def calibrate(
     model: QModel,
     batches: Iterable[Batch],
     *,
-    values: Mapping[str, ArrayLike] | None = None,
+    values: Mapping[str, Numbers] | None = None,
     allow_nan: bool = False,
     progress: bool = False,
 ) -> Params:
@@ -109,7 +115,7 @@ def observe(
     model: QModel,
     batches: Iterable[Batch],
     *,
-    values: Mapping[str, ArrayLike] | None = None,
+    values: Mapping[str, Numbers] | None = None,
     allow_nan: bool = False,
     progress: bool = False,
 ) -> Observed:
@@ -173,7 +179,7 @@ def initial_values(model: QModel) -> dict[str, jax.Array]:
     return {name: jnp.asarray(tensors[name].values, jnp.float32) for name in model.trained}
 
 
-def known_values(model: QModel, values: Mapping[str, ArrayLike] | None) -> dict[str, jax.Array]:
+def known_values(model: QModel, values: Mapping[str, Numbers] | None) -> dict[str, jax.Array]:
     """The values of the float graph's constants, given ones in their place.
 
     Raises:

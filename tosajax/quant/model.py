@@ -224,7 +224,7 @@ class QModel:
         """
         assert self.float_graph is not None
         watched = self.with_outputs(*self._sources)
-        values = list(watched.apply(params, *inputs))
+        values: list[jax.Array | QTensor] = [*watched.apply(params, *inputs)]
         for at, (tensor, x) in enumerate(zip(self.float_graph.input_tensors, inputs, strict=True)):
             if tensor.name not in self.specs:
                 values[at] = arguments.as_they_are(tensor, x)  # indices, for instance
@@ -251,8 +251,11 @@ class QModel:
         one = QParams(jnp.float32(1), jnp.float32(0), jnp.float32(8), symmetric=True)
         return dequantize(value, one)
 
-    def constants(self, params: Params) -> dict[str, jax.Array | QTensor]:
-        """Every constant and CLAMP bound of the integer graph that depends on parameters."""
+    def constants(self, params: Params) -> dict[str, Any]:
+        """Every constant and CLAMP bound of the graph that depends on parameters, by name.
+
+        Integers and FP8 are QTensors, FP32 is arrays.
+        """
         return self._make(self._held(params))
 
     def freeze(self, params: Params) -> Graph:

@@ -52,8 +52,9 @@ def simplify(graph: Graph) -> Graph:
         Fourier transforms.
     """
     _check(graph)
+    graph = fold(_in_float32(graph))
     # Before convolutions count their readers, nodes that nothing reads must go.
-    graph = fold(_without_identities(_computed(_in_float32(graph))))
+    graph = fold(_without_identities(_computed(graph)))
     return _without_unused_tensors(fold(_renamed(_without_batch_norms(graph))))
 
 

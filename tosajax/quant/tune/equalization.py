@@ -8,10 +8,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from tosajax import spec
 from tosajax.graph import Graph, Node
+from tosajax.quant.arguments import Numbers
 from tosajax.quant.calibration import known_values
 from tosajax.quant.channels import along
 from tosajax.quant.model import QModel
@@ -25,7 +25,7 @@ class Pair(NamedTuple):
 
 
 def equalize(
-    model: QModel, *, values: Mapping[str, ArrayLike] | None = None, passes: int = 20
+    model: QModel, *, values: Mapping[str, Numbers] | None = None, passes: int = 20
 ) -> dict[str, jax.Array]:
     """Cross-layer equalization: the same float function, with weights that round better.
 
