@@ -184,9 +184,10 @@ class QModel:
             known |= {name: corrected(params, name) for name in params.get("corrections", ())}
             known |= {name: self._rounded(params, name, known[name]) for name in self.weights}
         amend = functools.partial(self._rounded, params) if is_rounded else None
+        program = self._float_built[0]
 
         def run(*inputs: jax.Array) -> tuple[jax.Array, ...]:
-            return self._float_program(known, {}, *inputs, amend=amend)[2]
+            return program(known, {}, *inputs, amend=amend)[2]
 
         tensors = graph.input_tensors
         return on_batch(run, tensors, arguments.real_inputs(tensors, inputs))
@@ -200,10 +201,10 @@ class QModel:
         """Runs the integer graph; see `apply`. Returns integers and FP8 as QTensors."""
         self.check(params)
         params = self._held(params)
-        known = {**self._fixed, **self._make(params)}
+        program, known = self._built[0], {**self._fixed, **self._make(params)}
 
         def run(*inputs: jax.Array | QTensor) -> tuple[jax.Array | QTensor, ...]:
-            return self._program(known, {}, *inputs)[2]
+            return program(known, {}, *inputs)[2]
 
         return on_batch(run, self.graph.input_tensors, self.input_integers(params, *inputs))
 
@@ -355,10 +356,6 @@ class QModel:
 
     # Programs, built at first use.
 
-    @property
-    def _program(self) -> GraphFunction:
-        return self._built[0]
-
     @functools.cached_property
     def _fixed(self) -> dict[str, jax.Array | QTensor]:
         """Constants without a recipe."""
@@ -370,10 +367,6 @@ class QModel:
     def _built(self) -> tuple[GraphFunction, dict[str, jax.Array]]:
         with jax.ensure_compile_time_eval():
             return build(self.graph, kernels=self._kernels, traced=self.plan.bound_keys)
-
-    @property
-    def _float_program(self) -> GraphFunction:
-        return self._float_built[0]
 
     @functools.cached_property
     def _float_params(self) -> dict[str, jax.Array | QTensor]:

@@ -46,9 +46,7 @@ class Plan:
 
     @functools.cached_property
     def is_integer(self) -> bool:
-        """Whether the graph computes on integers; else on FP32, with the operands of products
-        rounded.
-        """
+        """Whether the graph computes on integers; else on FP32, with rounded operands."""
         return all(tensor.spec.storage.is_integer for tensor in self.scaled.values())
 
     @functools.cached_property

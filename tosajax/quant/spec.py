@@ -128,6 +128,27 @@ def act_spec(rules: Sequence[Rule], names: Iterable[str]) -> QSpec:
     return found[-1] if found else DEFAULT_ACT
 
 
+class Asked:
+    """The specifications that rules give to tensors, by their names and locations in a graph."""
+
+    def __init__(self, graph: Graph, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        nodes = [node for node in graph.nodes if node.location]
+        self._locations = {name: node.location for node in nodes for name in node.outputs}
+
+    def act(self, *names: str) -> QSpec:
+        """The specification of an activation with these names."""
+        return act_spec(self._rules, self._titles(names))
+
+    def weight(self, *names: str) -> QSpec:
+        """The specification of a weight, by its name and the output of the node that reads it."""
+        return weight_spec(self._rules, self._titles(names))
+
+    def _titles(self, names: Sequence[str]) -> list[str]:
+        locations = [self._locations.get(name) for name in names]
+        return [*names, *(location for location in locations if location)]
+
+
 def check_rules(rules: Sequence[Rule], *graphs: Graph) -> None:
     """Raises ValueError where the pattern of a rule is found in no name of the graphs.
 

@@ -22,7 +22,7 @@ def conv2d(c: Converter, node: Node) -> None:
     if c.constant(weight) is None:
         w = c.get(weight)
     else:
-        w = c.weight(weight, c.weight_spec(output, weight), channel_axes)
+        w = c.weight(weight, c.asked.weight(output, weight), channel_axes)
     if w.dtype is DType.INT16:
         raise UnsupportedError(
             f"{node.title}: weights {weight!r} of INT16, expected INT8: give it by a rule"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from tosajax.quant.recipes import (
     ZeroPoint,
 )
 from tosajax.quant.regions import Function
-from tosajax.quant.spec import QSpec, Rule, act_spec, weight_spec
+from tosajax.quant.spec import Asked, QSpec, Rule
 from tosajax.report import UnsupportedError
 
 # Bits that int32 sums keep below the unit of int8 and int16, as in TFLite's kernels.
@@ -64,7 +64,7 @@ class Converter:
         self.graph = graph
         self.functions = functions
         self.covered = covered
-        self.rules = rules
+        self.asked = Asked(graph, rules)
         self.rounding_mode = rounding_mode
         self.own_pool_scales = own_pool_scales
         self.builder = Builder(graph.name)
@@ -76,7 +76,6 @@ class Converter:
         self._tensors: dict[str, Tensor] = {}
         self._zero_points: dict[str, Tensor] = {}
         self._sums: dict[str, Accumulator] = {}
-        self._producers = {name: node for node in graph.nodes for name in node.outputs}
         self._readers = _readers(graph)
 
     def finished(self) -> tuple[Graph, Plan]:
@@ -104,23 +103,6 @@ class Converter:
         is_output = name in self.graph.outputs
         return readers[0] if len(readers) == 1 and not is_output else None
 
-    # Specifications.
-
-    def act_spec(self, *names: str) -> QSpec:
-        """The specification that rules give to an activation, by its name and others of it."""
-        return act_spec(self.rules, self._titles(names))
-
-    def weight_spec(self, *names: str) -> QSpec:
-        """The specification that rules give to the weights of the node that computes a tensor."""
-        return weight_spec(self.rules, self._titles(names))
-
-    def _titles(self, names: Sequence[str]) -> Iterator[str]:
-        for name in names:
-            yield name
-            producer = self._producers.get(name)
-            if producer is not None and producer.location:
-                yield producer.location
-
     # Tensors of the integer graph.
 
     def input(self, name: str) -> None:
@@ -129,7 +111,7 @@ class Converter:
         if not tensor.dtype.is_float:
             self._tensors[name] = self.builder.input(name, tensor.dtype, tensor.shape or ())
             return
-        self._own(name, self.act_spec(name))
+        self._own(name, self.asked.act(name))
         self._tensors[name] = self.builder.input(name, self.dtype(name), tensor.shape or ())
 
     def get(self, name: str) -> Tensor:
@@ -148,7 +130,7 @@ class Converter:
 
     def _constant_spec(self, name: str) -> QSpec:
         """The specification of a constant among activations: their type, with all its bits."""
-        spec = self.act_spec(name)
+        spec = self.asked.act(name)
         return QSpec(spec.dtype, symmetric=spec.symmetric)
 
     def weight(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> Tensor:
@@ -303,7 +285,7 @@ class Converter:
           also: names by which rules may specify the tensor as well.
         """
         final, low, high = self._clamped(name)
-        self._own(final, self.act_spec(final, name, *also))
+        self._own(final, self.asked.act(final, name, *also))
         dtype = self.dtype(final)
         rescaled = self.rescale(
             f"{final}/rescaled",
@@ -319,7 +301,7 @@ class Converter:
     def look_up(self, function: Function) -> None:
         """A TABLE for a function, in int16 where its input or its output is."""
         name, source = function.output, function.source
-        self._own(name, self.act_spec(name), function=function)
+        self._own(name, self.asked.act(name), function=function)
         x, wanted = self.get(source), self.dtype(name)
         if x.dtype is DType.INT8 and wanted is DType.INT16:
             raise UnsupportedError(
@@ -403,7 +385,7 @@ class Converter:
         if len(owners := set(map(self.owner, sources))) == 1:
             (self.owners[name],) = owners
             return [self.get(source) for source in sources]
-        self._own(name, self.act_spec(name))
+        self._own(name, self.asked.act(name))
         return [self.align(s, name, f"{name}/input{i}") for i, s in enumerate(sources)]
 
     # Sums that go on in int32.

@@ -23,7 +23,7 @@ from tosajax.graph.edit import Draft
 from tosajax.quant.channels import along
 from tosajax.quant.plan import Plan, Scaled
 from tosajax.quant.recipes import Factor, Recipe, Value, Weight
-from tosajax.quant.spec import QSpec, Rule, act_spec, weight_spec
+from tosajax.quant.spec import Asked, QSpec, Rule
 from tosajax.quant.storages import OperandStorage
 from tosajax.report import UnsupportedError
 from tosajax.spec import Kind
@@ -65,8 +65,8 @@ def rounded_operands(graph: Graph, rules: Sequence[Rule]) -> dict[str, Operand]:
     specs = [s for rule in rules for s in (rule.weight, rule.act) if s is not None]
     if all(s.storage.is_integer for s in specs):
         return {}
-    asked = _Asked(graph, rules)
-    operands = [operand for node in graph.ordered_nodes() for operand in asked.operands(node)]
+    asked = Asked(graph, rules)
+    operands = [o for node in graph.ordered_nodes() for o in _operands(graph, node, asked)]
     kinds = {operand.spec.storage.is_integer: operand for operand in operands}
     if len(kinds) == 2:
         integers, rounded = kinds[True], kinds[False]
@@ -79,7 +79,7 @@ def rounded_operands(graph: Graph, rules: Sequence[Rule]) -> dict[str, Operand]:
     if False in kinds:
         return _joined(operands)
     for tensor in graph.tensors.values():
-        storage = asked.act_spec(tensor.name).storage
+        storage = asked.act(tensor.name).storage
         if not storage.is_integer and tensor.dtype.is_float and tensor.values is None:
             raise UnsupportedError(
                 f"{tensor.name!r}: {storage.name}, which is for operands of convolutions and "
@@ -103,34 +103,17 @@ def _joined(operands: Sequence[Operand]) -> dict[str, Operand]:
     return joined
 
 
-class _Asked:
-    """The specifications that rules give to the tensors of a graph."""
-
-    def __init__(self, graph: Graph, rules: Sequence[Rule]) -> None:
-        self._graph = graph
-        self._rules = rules
-        self._producers = {name: node for node in graph.nodes for name in node.outputs}
-
-    def operands(self, node: Node) -> list[Operand]:
-        """The operands of the products of a node."""
-        found = []
-        for position, name in enumerate(_products(self._graph, node)):
-            if position == 1 and self._graph.tensors[name].values is not None:
-                wanted = weight_spec(self._rules, self._titles(node.outputs[0], name))
-                channels = spec.OPERATORS[node.op].channel_axes.outputs
-                axes = channels if wanted.per_channel else ()
-                found.append(Operand(name, wanted, axes))
-            else:
-                found.append(Operand(name, self.act_spec(name), ()))
-        return found
-
-    def act_spec(self, name: str) -> QSpec:
-        return act_spec(self._rules, self._titles(name))
-
-    def _titles(self, *names: str) -> list[str]:
-        """Names of tensors, and the locations of the nodes that compute them."""
-        nodes = [self._producers[name] for name in names if name in self._producers]
-        return [*names, *(node.location for node in nodes if node.location)]
+def _operands(graph: Graph, node: Node, asked: Asked) -> list[Operand]:
+    """The operands of the products of a node."""
+    found = []
+    for position, name in enumerate(_products(graph, node)):
+        if position == 1 and graph.tensors[name].values is not None:
+            wanted = asked.weight(node.outputs[0], name)
+            channels = spec.OPERATORS[node.op].channel_axes.outputs
+            found.append(Operand(name, wanted, channels if wanted.per_channel else ()))
+        else:
+            found.append(Operand(name, asked.act(name), ()))
+    return found
 
 
 def _products(graph: Graph, node: Node) -> tuple[str, ...]:
