@@ -95,7 +95,7 @@ def check_bit_exact(
     Raises:
       ImportError: Arm's model is not installed.
       TypeError: an argument is of another type.
-      ValueError: there is no such program to compare with, or Arm's model refuses the graph; the
+      ValueError: a program to compare with is unknown, or Arm's model refuses the graph; the
         parameters cannot be frozen; or an example is NaN or infinite.
     """
     check_type("model", model, QModel, "a QModel, from `prepare` or `lift`")
@@ -112,7 +112,7 @@ def check_bit_exact(
     watched = model.with_outputs(*names)
     inputs = model.given(inputs)
     with Progress(1 + len(against), progress, unit="program") as bar:
-        bar.step("compiling what is trained")
+        bar.step("compiling the model")
         integers = jax.jit(watched.input_integers)(params, *inputs)
         trained = jax.jit(watched.integers)(params, *inputs)
         expected = {n: np.asarray(payload(y)) for n, y in zip(names, trained, strict=True)}

@@ -62,7 +62,7 @@ def lift(
       TosaError: the graph is illegal.
       UnsupportedError: the graph has variables, or no constant that is trainable.
       TypeError: an argument is of another type.
-      ValueError: there is no such group.
+      ValueError: a group is unknown.
     """
     check_type("graph", graph, Graph, "a Graph, as `tosajax.load` gives it")
     trainable = (trainable,) if isinstance(trainable, str) else trainable

@@ -158,9 +158,9 @@ class QModel:
 
         Raises:
           TypeError: an input is not an array, or not of floats where `mode` needs them.
-          ValueError: an input has another shape, there is no such mode or no float graph, the
-            parameters are of another model, or a scale is not positive (where it has a value:
-            not under `jax.jit`).
+          ValueError: an input has another shape, the mode is unknown or needs a float graph, the
+            parameters are of another model, or a scale is not positive (not checked under
+            `jax.jit`, where scales have no values).
         """
         self.check(params, mode)
         params = self._held(params)
@@ -267,7 +267,7 @@ class QModel:
 
         Raises:
           ValueError: the parameters are of another model; one of them is NaN; a scale is not
-            positive, or beyond what RESCALE, or a product of FP32, can express.
+            positive, or out of the range of RESCALE, or of a product of FP32.
           TosaError: the graph is illegal.
         """
         self.check(params)

@@ -175,7 +175,7 @@ def mse(candidates: int = 64) -> Observer:
         range to 1/256 of it.
 
     Raises:
-      ValueError: there are no candidates.
+      ValueError: candidates is below 1.
     """
     return _searching("mse", _squared_error, candidates)
 
@@ -195,7 +195,7 @@ def entropy(candidates: int = 64) -> Observer:
       candidates: as of `mse`.
 
     Raises:
-      ValueError: there are no candidates.
+      ValueError: candidates is below 1.
     """
     return _searching("entropy", _divergence, candidates)
 

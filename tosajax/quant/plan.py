@@ -81,7 +81,7 @@ class Plan:
     def stored(self) -> dict[str, str]:
         """For each tensor with a scale of its own, the tensor of the graph with its stored values.
 
-        In a graph of integers it is the tensor itself; an activation in FP32 has it beside.
+        In a graph of integers it is the tensor itself; beside an activation in FP32 it is another.
         """
         beside = {owner: name for name, owner in self.owners.items()}
         return {name: name if name in self.owners else beside[name] for name in self.scaled}

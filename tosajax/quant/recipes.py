@@ -140,7 +140,7 @@ class Bias:
       tensor: the constant; of the channels, unless there is a shape.
       scale: the unit, one or one a channel.
       dtype: INT32 or INT48.
-      limit: the largest magnitude; below it, no more than INT32 holds.
+      limit: the largest magnitude, at most that of INT32.
       shape: of the integers, channels last.
     """
 

@@ -51,7 +51,7 @@ def sensitivity(
 
     Raises:
       TypeError: an argument is of another type.
-      ValueError: there is no such metric or tensor, or "fisher" has no loss; the model has no
+      ValueError: the metric or a tensor is unknown, or "fisher" has no loss; the model has no
         float graph; the parameters are of another model; or an example is NaN or infinite.
     """
     check_type("model", model, QModel, "a QModel, from `prepare`")
