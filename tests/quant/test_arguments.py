@@ -74,7 +74,7 @@ def with_value(value: float) -> np.ndarray:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_data_that_are_not_finite(model, params, value):
-    """Not even one pixel of them, wherever examples are taken."""
+    """One NaN or infinity is refused, by every function that takes examples."""
     bad = with_value(value)
     place = rf"input 'image' is {value} at \(4, 1, 0, 2\), .*allow_nan=True"
     for run in (
@@ -91,7 +91,7 @@ def test_data_that_are_not_finite(model, params, value):
 
 
 def test_data_that_are_not_finite_where_asked_for(model, params):
-    """They are left out of ranges."""
+    """Ranges ignore NaN and infinities."""
     bad = with_value(np.nan)
     bad[0] = bad[1]
     with pytest.raises(ValueError, match="batch 0: input 'image' is nan"):
@@ -161,7 +161,7 @@ def test_64_bit_types_change_nothing(model, params):
 
 @pytest.mark.parametrize("value", [-0.5, 0.0, np.nan, np.inf])
 def test_a_scale_that_is_not_positive(model, params, value):
-    """It is named where it is first used, and by freeze."""
+    """The first function that uses it names it, and so does freeze."""
     scale = params["qparams"]["conv1/weight"].scale.at[2].set(value)
     bad = changed(params, "conv1/weight", scale=scale)
     message = rf"scale of channel 2 of 'conv1/weight' is {value}, .*quant.project"

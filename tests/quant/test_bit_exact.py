@@ -160,7 +160,7 @@ def test_lifted_models(case, program):
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_another_bias(case, ship, program):
-    """One more in a channel is one more in each of its sums, and seen no earlier."""
+    """A bias that is 1 larger moves all sums of its channel by 1, and no tensor before them."""
     ship(with_values(case.model.freeze(case.params), "second/bias", lambda v: v + np.array([0, 1])))
     report = check_bit_exact(*case, against=(program,))
     assert not report
@@ -185,7 +185,7 @@ def test_another_bias_of_int48(ship, program):
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_another_weight(case, ship, program):
-    """Seen where the input is not at its zero point, and in the tensors that come later."""
+    """It shows where the input is not at its zero point, and in later tensors."""
     graph = case.model.freeze(case.params)
     (name,) = [n for n in case.model.weights if graph.tensors[n].shape == (3, 1, 1, 2)]
 
@@ -204,7 +204,7 @@ def test_another_weight(case, ship, program):
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_few_elements(ship, program):
-    """The largest, where a CLAMP ends one earlier."""
+    """Only the largest elements differ, where a CLAMP ends one earlier."""
     model, params, x = two_layers(QSpec("i8", bits=6, symmetric=False))
     (integers,) = jax.jit(model.with_outputs("second").integers)(params, x)
     second = np.asarray(integers.q)

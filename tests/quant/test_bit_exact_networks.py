@@ -47,7 +47,7 @@ def check_that_all_was_compared(compared: Compared, images: int) -> None:
 
 
 def check_integers(setting: Setting, compared: Compared) -> None:
-    """They are of the types and the bits of the setting, and there are several of them."""
+    """Integers have the types and the bits of the setting, and take several values."""
     frozen, values = compared.frozen, compared.values
     assert all(len(np.unique(values[name])) > 1 for name in (*frozen.inputs, *frozen.outputs))
     integers = [n for n in values if frozen.tensors[n].dtype is DTYPES[setting.act]]
@@ -68,7 +68,7 @@ def check_integers(setting: Setting, compared: Compared) -> None:
 
 
 def test_parameters_are_not_those_of_calibration():
-    """Those are special: the largest weight of each channel is at the end of the range."""
+    """Calibrated scales are special: the largest weight of a channel is at the end of the range."""
     shared = models(SETTINGS["cnn W8A8"])
     start, end = shared.with_bits(np.float32(8), np.float32(8)), shared.trained(8, 8)
     for group in ("values", "qparams"):

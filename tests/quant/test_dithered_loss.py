@@ -50,7 +50,7 @@ def weight_steps(params: Any) -> Any:
 
 
 def bias_steps(params: Any) -> Any:
-    """Of the output, which is where a bias is lost by rounding."""
+    """Steps of the output, in which a bias is lost by rounding."""
     values, qparams = nothing(params)["values"], params["qparams"]
     for conv, output in OUTPUTS.items():
         values[f"{conv}/bias"] = values[f"{conv}/bias"] + qparams[output].scale
@@ -162,7 +162,7 @@ def problem() -> Problem:
 
 
 def mean_gradient(problem: Problem, params: Any, dithers: jax.Array, *batch: Any) -> Any:
-    """That of the same dithers: where the loss were smooth, the derivative of its average."""
+    """The mean gradient over the same dithers: of a smooth loss, the derivative of its mean."""
     gradients = [problem.gradient(dithered(params, key), *batch) for key in dithers]
     return jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *gradients)
 

@@ -121,7 +121,7 @@ def test_a_clamp_keeps_its_rounded_bounds(params, frozen):
 
 
 def test_a_clamp_of_an_input_stays():
-    """An input has a name of its own, which no other tensor can take."""
+    """An input keeps its name."""
     b = Builder()
     y = clamp(b, floats(b, "x", *SHAPE), -INFINITY, INFINITY, "y")
     model = prepare(b.graph([y]))

@@ -197,7 +197,7 @@ def start(model: QModel, params: Any, weight_bits: int, act_bits: int) -> Any:
 
 
 def test_gradients_are_those_of_lsq():
-    """By tensor, in the median: a value that one of both rounds the other way is not a defect."""
+    """The median of each tensor: a value that one of both rounds the other way is not a defect."""
     split = digits.load()
     model = prepare(
         digits.network(),

@@ -180,7 +180,7 @@ def test_types_may_differ_from_layer_to_layer():
 
 
 def test_double_rounding_is_that_of_arm():
-    """But for INT48, which is rounded once."""
+    """INT48 is rounded once."""
     trial = Trial(
         network(),
         BATCHES[0][0],
@@ -486,7 +486,7 @@ def test_other_modes(model, params):
 
 
 def test_a_sweep_is_a_loop(model, params):
-    """Over bits and scales, with one program for all of them."""
+    """One program sweeps bits and scales."""
 
     def run(bits: jax.Array, factor: jax.Array) -> Any:
         swept = params
@@ -506,7 +506,7 @@ def test_a_sweep_is_a_loop(model, params):
 
 @pytest.fixture(scope="module")
 def gradients(model, params) -> Any:
-    """Of the shares by all parameters, for images beyond the range that was calibrated."""
+    """Gradients of shares by all parameters, for images beyond the calibrated range."""
 
     def loss(params: Any) -> jax.Array:
         _, shares = model.apply(params, 1.5 * BATCHES[1])
@@ -521,7 +521,7 @@ def test_gradients_are_finite(gradients):
 
 @pytest.mark.parametrize("name", ["first/weight", "first/bias", "second/weight", "second/bias"])
 def test_gradients_of_constants(gradients, name):
-    """Of every channel."""
+    """Every channel has one."""
     gradient = np.asarray(gradients["values"][name])
     assert gradient.reshape(CHANNELS, -1).any(axis=1).all()
 
@@ -535,12 +535,12 @@ def test_gradients_of_scales(gradients, name):
 
 @pytest.mark.parametrize("name", ["image", "relu", "second"])
 def test_gradients_of_zero_points(gradients, name):
-    """Of saturated values: the zero point of others cancels."""
+    """Saturated values have one: the zero point of others cancels."""
     assert np.asarray(gradients["qparams"][name].zero_point).all()
 
 
 def test_what_a_table_was_sampled_in_does_not_train(gradients):
-    """Nor do bits that are not learned."""
+    """Bits that are not learned do not train either."""
     assert not np.asarray(gradients["qparams"]["mean"].scale).any()
     assert not any(np.asarray(qparams.bits).any() for qparams in gradients["qparams"].values())
 

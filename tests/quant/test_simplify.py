@@ -74,7 +74,7 @@ def multiply(b: Builder, x: Tensor, y: Tensor, name: str | None = None) -> Tenso
 
 @pytest.mark.parametrize("name", sorted(set(NETWORKS) - {DRAFT}))
 def test_networks_have_the_same_outputs(name):
-    """Floats do, within the rounding of their own type; integer networks are legal graphs still."""
+    """Floats agree within the rounding of their type; integer networks stay legal graphs."""
     whole = NETWORKS[name]
     network = dataclasses.replace(whole, inputs=tuple(a[:3] for a in whole.inputs))
     graph = tosajax.load(network.model)
@@ -646,7 +646,7 @@ def test_reshapes_that_are_read_stay():
 
 
 def test_outputs_keep_their_names():
-    """A copy takes over the tensor that it copies, for all who read either."""
+    """A copy gives its name to the tensor that it copies, for all readers."""
     b = Builder()
     x = b.input("x", DType.FP32, (2,))
     inner = b.op("EXP", x, name="inner")

@@ -171,7 +171,7 @@ def test_operands_have_the_types_of_their_rules():
 @pytest.mark.parametrize("wide", ["", "x", "z"])
 @pytest.mark.parametrize("order", [1, -1])
 def test_operands_far_apart(wide, order):
-    """The unit is that of the coarsest, whatever its type and place, so that no sum overflows."""
+    """The coarsest operand sets the unit, so that no sum overflows."""
     b = Builder()
     x, z = floats(b, "x", *SHAPE), floats(b, "z", *SHAPE)
     graph = b.graph([b.op("ADD", *[x, z][::order], name="y")])

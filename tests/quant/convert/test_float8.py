@@ -169,7 +169,7 @@ def test_rounding(dtype, scale):
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_products_are_by_the_reciprocal(dtype):
-    """Where a quotient would be rounded to another value: tenths, thirds, in any program."""
+    """Tenths and thirds, where a quotient rounds to another value, in any program."""
     rng = np.random.default_rng(0)
     scales = rng.uniform(0.1, 10, (64, 1)).astype(np.float32)
     known = np.concatenate([finite_values(dtype), -finite_values(dtype)])
@@ -185,7 +185,7 @@ def test_products_are_by_the_reciprocal(dtype):
 
 
 def test_a_compiler_joins_nothing_to_it():
-    """Neither a quotient that the scale is, nor a product with a constant."""
+    """Neither the quotient that computes the scale, nor a product with a constant."""
     rng = np.random.default_rng(1)
     values = rng.uniform(-400, 400, 10_000).astype(np.float32)
     largest, limits = rng.uniform(300, 500, (2, 10_000)).astype(np.float32)
@@ -472,7 +472,7 @@ def test_the_reference_model(case):
 
 
 def test_batches(case):
-    """Are their examples, one by one, but for the last bits of sums."""
+    """A batch equals its examples one by one, but for the last bits of sums."""
     together = case.apply(case.params, *EXAMPLES)
     for number in range(4):
         alone = case.apply(case.params, *(x[number] for x in EXAMPLES))
@@ -500,7 +500,7 @@ def product() -> tuple[QModel, Any]:
 
 
 def test_what_inputs_are_computed_by_stays_apart(product):
-    """Else a compiler would join their last product to the one by the reciprocal."""
+    """Otherwise a compiler joins the product that computes an input to that by the reciprocal."""
     model, params = product
     (expected,) = jax.jit(model.apply)(params, X * np.float32(0.3))
     found, rounded = (
@@ -520,7 +520,7 @@ def test_nan_reaches_the_outputs(product):
 
 
 def test_modes(product):
-    """fake_quant and exact are one."""
+    """fake_quant equals exact."""
     model, params = product
     by_mode = jax.jit(model.apply, static_argnames="mode")
     exact, rounded, plain = (
@@ -543,7 +543,7 @@ def lsq(values: np.ndarray, scale: np.ndarray, dtype: DType, gradient: np.ndarra
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_gradients_are_those_of_lsq(dtype, per_channel):
-    """Of operands inside their range and beyond it, and of the scales of both."""
+    """Operands inside their range and beyond it, and the scales of both."""
     model = prepare(one_product(), everywhere(dtype, per_channel=per_channel))
     x = uniform(6, 2, 1, 2, 5)
     params = calibrate(model, [x / 2, x[:, :, ::-1] / 3])
@@ -584,7 +584,7 @@ def test_gradients_are_those_of_lsq(dtype, per_channel):
 
 
 def test_gradients_of_the_largest_value():
-    """Has one: the range includes its ends."""
+    """The range includes its ends, which have a gradient."""
     params = qparams(E4M3, 2.0)
     ends = np.array([896, np.nextafter(np.float32(896), np.float32(1e9)), -896], np.float32)
     gradient = jax.jit(jax.grad(lambda x: fake_quant(x, params).sum()))(ends)
@@ -592,7 +592,7 @@ def test_gradients_of_the_largest_value():
 
 
 def test_gradients_of_the_network(case):
-    """All of them, float32."""
+    """All parameters have one, in float32."""
 
     @jax.jit
     def gradients(params: Any, *inputs: Any) -> Any:
@@ -873,7 +873,7 @@ def test_learned_rounding_is_of_integers(product):
     ["frozen", pytest.param("reference_model", marks=needs_model)],
 )
 def test_mismatches_of_floats_are_counted(product, program):
-    """By value, and NaN is equal to NaN."""
+    """Floats compare by value, and NaN equals NaN."""
     (model, params), x = product, X[:3].copy()
     frozen = model.freeze(params)
     weight = frozen.tensors["weight"].values

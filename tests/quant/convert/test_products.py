@@ -123,7 +123,7 @@ def test_a_constant_that_is_added_is_a_bias(trial):
 
 
 def test_biases_are_corrected():
-    """Each in its own shape: of channels, of one value, of all."""
+    """Biases of channels, of one value and of all elements keep their shapes."""
     model = prepare(graph(), [rule(".*", weight=QSpec(bits=3, per_channel=True))])
     batches = [tuple(uniform(seed, *x.shape) for x in EXAMPLES) for seed in range(4)]
     params = calibrate(model, batches)
@@ -167,7 +167,7 @@ def test_what_a_table_reads_is_not_added_to():
 
 
 def test_a_large_bias_leaves_room_for_the_products():
-    """As a mask adds it: int32 would overflow."""
+    """A mask adds it; without room, int32 would overflow."""
     b = Builder()
     mask = constant(b, [[[0.0, -1e9, -np.inf]]], "mask")
     product = b.op("MATMUL", floats(b, "x", 1, 2, 5), floats(b, "y", 1, 5, 3), *zeros(b))

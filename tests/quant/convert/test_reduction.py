@@ -65,7 +65,7 @@ def test_sums(trial):
 
 
 def test_means_are_rounded_once(trial):
-    """Whatever number of sums and of factors there is."""
+    """For any number of sums and factors."""
     expected = trial["x"].mean(axis=(1, 2), keepdims=True)
     assert_rounded(trial, "mean", expected)
     assert_rounded(trial, "clamped", np.clip(expected, -1.5, 0.25))
@@ -75,7 +75,7 @@ def test_means_are_rounded_once(trial):
 
 
 def test_a_negative_factor_ends_the_sum(trial):
-    """A RESCALE multiplies by nothing negative."""
+    """Multipliers of RESCALE are positive."""
     total = trial["x"].sum(axis=(1, 2), keepdims=True)
     assert_rounded(trial, "negative/both", total)
     factor = next(n for n in trial.model.weights)

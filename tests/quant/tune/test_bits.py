@@ -187,7 +187,7 @@ def test_bits_that_are_traced_change_the_resolution(model, params):
 
 
 def test_bits_learn_what_a_bit_costs(model, params):
-    """Where nothing but their price counts, they fall; where nothing but the error does, rise."""
+    """Bits fall where only their price counts, and rise where only the error does."""
 
     def loss(bits, price):
         chosen = tq.with_bits(model, params, bits)
