@@ -101,7 +101,11 @@ def expected(x, weight, x_zp, weight_zp, window) -> np.ndarray:
 def test_definition(shape, dtype, rng):
     x, weight, window = operands(shape, dtype, rng)
     zps = point(-128 if dtype is DType.INT8 else 0, dtype), point(127)
-    defined = jax.jit(lambda *operands: definition.convolution(Convolution(*operands, window)))
+
+    @jax.jit
+    def defined(x, weight, x_zp, weight_zp):
+        return definition.convolution(Convolution(x, weight, x_zp, weight_zp, window))
+
     # XLA:GPU does not convolve integers.
     result = defined(*(on_cpu(np.asarray(value)) for value in (x, weight, *zps)))
     np.testing.assert_array_equal(np.asarray(result), expected(x, weight, *zps, window))

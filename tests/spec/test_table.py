@@ -279,8 +279,9 @@ def test_channel_axes(name, inputs, outputs):
 def test_what_is_told_of_an_operator():
     told = {
         what: {name for name, operator in spec.OPERATORS.items() if getattr(operator, what)}
-        for what in ("is_elementwise", "moves", "is_function")
+        for what in ("is_elementwise", "moves", "is_function", "is_singular")
     }
+    assert told["is_singular"] == {"LOG", "POW", "RECIPROCAL", "RSQRT"}
     assert {"ADD", "TABLE", "SELECT", "EXP", "CAST", "RESCALE", "CLAMP"} <= told["is_elementwise"]
     assert told["moves"] == {
         *("CONCAT", "PAD", "RESHAPE", "REVERSE", "SLICE", "TILE", "TRANSPOSE"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -57,17 +56,21 @@ export.register_pytree_node_serialization(
 )
 
 
-def payload(x: Any) -> Any:
-    """The integers of a QTensor; anything else as it is."""
+# A tensor of a graph: integers as QTensors, floats and bool as arrays.
+Value = jax.Array | QTensor
+
+
+def payload(x: Value) -> jax.Array:
+    """The integers of a QTensor; an array as it is."""
     return x.q if isinstance(x, QTensor) else x
 
 
-def shadow(x: Any) -> jax.Array:
+def shadow(x: Value) -> jax.Array:
     """The shadow of a QTensor; floats as they are."""
     return x.shadow if isinstance(x, QTensor) else x
 
 
-def tie(x: Any) -> jax.Array:
+def tie(x: Value) -> jax.Array:
     """The integers of a QTensor as float32, with the gradient of its shadow; floats as they are.
 
     Second derivatives need both: a rule is evaluated at the integers, and must not end there.
@@ -75,6 +78,6 @@ def tie(x: Any) -> jax.Array:
     return follow(x.q.astype(jnp.float32), x.shadow) if isinstance(x, QTensor) else x
 
 
-def tie_scalar(x: Any) -> jax.Array:
+def tie_scalar(x: Value) -> jax.Array:
     """`tie` of a zero point, which is a list of one element."""
     return tie(x).reshape(())

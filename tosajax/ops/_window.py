@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 
@@ -45,7 +46,9 @@ def window(
     return Window(tuple(size), tuple(stride), tuple(dilation), pairs)
 
 
-def pad_spatial(x: jax.Array, pads: Sequence[tuple[int, int]], value: jax.Array) -> jax.Array:
+def pad_spatial(
+    x: jax.Array, pads: Sequence[tuple[int, int]], value: jax.Array | np.ndarray
+) -> jax.Array:
     """Pads the spatial axes of [N, ..., C] with a scalar of its type."""
     if not any(map(any, pads)):
         return x

@@ -5,6 +5,13 @@ from __future__ import annotations
 from tosajax.spec.enums import NanMode
 from tosajax.spec.model import MAX_RANK, Operator, Rank, result, rows, scalar, tensor
 
+_FLOATS = rows(
+    "in_out_t",
+    ("PRO-FP", "fp16", "FP16"),
+    ("PRO-FP", "fp32", "FP32"),
+    ("EXT-BF16", "bf16", "BF16"),
+)
+
 CLAMP = Operator(
     "CLAMP",
     chapter="activation",
@@ -35,12 +42,7 @@ ERF = Operator(
         tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_FLOATS,
 )
 
 SIGMOID = Operator(
@@ -51,12 +53,7 @@ SIGMOID = Operator(
         tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_FLOATS,
 )
 
 TANH = Operator(
@@ -67,12 +64,7 @@ TANH = Operator(
         tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_FLOATS,
 )
 
 OPERATORS = (

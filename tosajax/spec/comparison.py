@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from tosajax.spec.model import MAX_RANK, Operator, Rank, result, rows, tensor
 
+_NUMBERS_TO_BOOL = rows(
+    "in_t out_t",
+    ("PRO-FP", "fp16", "FP16 BOOL"),
+    ("PRO-FP", "fp32", "FP32 BOOL"),
+    ("PRO-INT", "signed 32", "INT32 BOOL"),
+    ("EXT-BF16", "bf16", "BF16 BOOL"),
+)
+
 EQUAL = Operator(
     "EQUAL",
     chapter="comparison",
@@ -13,13 +21,7 @@ EQUAL = Operator(
         tensor("input2", "in_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_t out_t",
-        ("PRO-FP", "fp16", "FP16 BOOL"),
-        ("PRO-FP", "fp32", "FP32 BOOL"),
-        ("PRO-INT", "signed 32", "INT32 BOOL"),
-        ("EXT-BF16", "bf16", "BF16 BOOL"),
-    ),
+    types=_NUMBERS_TO_BOOL,
 )
 
 GREATER = Operator(
@@ -31,13 +33,7 @@ GREATER = Operator(
         tensor("input2", "in_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_t out_t",
-        ("PRO-FP", "fp16", "FP16 BOOL"),
-        ("PRO-FP", "fp32", "FP32 BOOL"),
-        ("PRO-INT", "signed 32", "INT32 BOOL"),
-        ("EXT-BF16", "bf16", "BF16 BOOL"),
-    ),
+    types=_NUMBERS_TO_BOOL,
 )
 
 GREATER_EQUAL = Operator(
@@ -49,13 +45,7 @@ GREATER_EQUAL = Operator(
         tensor("input2", "in_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_t out_t",
-        ("PRO-FP", "fp16", "FP16 BOOL"),
-        ("PRO-FP", "fp32", "FP32 BOOL"),
-        ("PRO-INT", "signed 32", "INT32 BOOL"),
-        ("EXT-BF16", "bf16", "BF16 BOOL"),
-    ),
+    types=_NUMBERS_TO_BOOL,
 )
 
 OPERATORS = (

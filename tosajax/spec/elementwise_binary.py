@@ -6,6 +6,37 @@ from tosajax.dtypes import DType
 from tosajax.spec.enums import NanMode
 from tosajax.spec.model import MAX_RANK, Operator, Rank, constant, result, rows, scalar, tensor
 
+_NUMBERS_OF_BOTH_PROFILES = rows(
+    "in_out_t",
+    ("PRO-FP", "fp16", "FP16"),
+    ("PRO-FP", "fp32", "FP32"),
+    ("PRO-INT or PRO-FP", "signed 32", "INT32"),
+    ("EXT-BF16", "bf16", "BF16"),
+)
+_INTEGERS = rows(
+    "in_out_t",
+    ("PRO-INT", "signed 16", "INT16"),
+    ("PRO-INT", "signed 32", "INT32"),
+    ("PRO-INT", "signed 8", "INT8"),
+)
+_BOOLEANS = rows(
+    "in_out_t",
+    ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+)
+_INTEGERS_OF_BOTH_PROFILES = rows(
+    "in_out_t",
+    ("PRO-INT or PRO-FP", "signed 16", "INT16"),
+    ("PRO-INT or PRO-FP", "signed 32", "INT32"),
+    ("PRO-INT or PRO-FP", "signed 8", "INT8"),
+)
+_NUMBERS = rows(
+    "in_out_t",
+    ("PRO-FP", "fp16", "FP16"),
+    ("PRO-FP", "fp32", "FP32"),
+    ("PRO-INT", "signed 32", "INT32"),
+    ("EXT-BF16", "bf16", "BF16"),
+)
+
 ADD = Operator(
     "ADD",
     chapter="elementwise_binary",
@@ -15,13 +46,7 @@ ADD = Operator(
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_NUMBERS_OF_BOTH_PROFILES,
 )
 
 ARITHMETIC_RIGHT_SHIFT = Operator(
@@ -34,12 +59,7 @@ ARITHMETIC_RIGHT_SHIFT = Operator(
         scalar("round", bool),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-    ),
+    types=_INTEGERS,
 )
 
 BITWISE_AND = Operator(
@@ -51,12 +71,7 @@ BITWISE_AND = Operator(
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-    ),
+    types=_INTEGERS,
 )
 
 BITWISE_OR = Operator(
@@ -68,12 +83,7 @@ BITWISE_OR = Operator(
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-    ),
+    types=_INTEGERS,
 )
 
 BITWISE_XOR = Operator(
@@ -85,12 +95,7 @@ BITWISE_XOR = Operator(
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-    ),
+    types=_INTEGERS,
 )
 
 INTDIV = Operator(
@@ -117,10 +122,7 @@ LOGICAL_AND = Operator(
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-    ),
+    types=_BOOLEANS,
 )
 
 LOGICAL_LEFT_SHIFT = Operator(
@@ -132,12 +134,7 @@ LOGICAL_LEFT_SHIFT = Operator(
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "signed 16", "INT16"),
-        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
-        ("PRO-INT or PRO-FP", "signed 8", "INT8"),
-    ),
+    types=_INTEGERS_OF_BOTH_PROFILES,
 )
 
 LOGICAL_RIGHT_SHIFT = Operator(
@@ -149,12 +146,7 @@ LOGICAL_RIGHT_SHIFT = Operator(
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "signed 16", "INT16"),
-        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
-        ("PRO-INT or PRO-FP", "signed 8", "INT8"),
-    ),
+    types=_INTEGERS_OF_BOTH_PROFILES,
 )
 
 LOGICAL_OR = Operator(
@@ -166,10 +158,7 @@ LOGICAL_OR = Operator(
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-    ),
+    types=_BOOLEANS,
 )
 
 LOGICAL_XOR = Operator(
@@ -181,10 +170,7 @@ LOGICAL_XOR = Operator(
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-    ),
+    types=_BOOLEANS,
 )
 
 MAXIMUM = Operator(
@@ -197,13 +183,7 @@ MAXIMUM = Operator(
         scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_NUMBERS,
 )
 
 MINIMUM = Operator(
@@ -216,13 +196,7 @@ MINIMUM = Operator(
         scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_NUMBERS,
 )
 
 MUL = Operator(
@@ -261,6 +235,7 @@ POW = Operator(
         ("PRO-FP", "fp32", "FP32"),
         ("EXT-BF16", "bf16", "BF16"),
     ),
+    is_singular=True,
 )
 
 SUB = Operator(
@@ -272,13 +247,7 @@ SUB = Operator(
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_NUMBERS_OF_BOTH_PROFILES,
 )
 
 TABLE = Operator(

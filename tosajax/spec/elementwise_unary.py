@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from tosajax.spec.model import MAX_RANK, Operator, Rank, constant, result, rows, tensor
 
+_FLOATS = rows(
+    "in_out_t",
+    ("PRO-FP", "fp16", "FP16"),
+    ("PRO-FP", "fp32", "FP32"),
+    ("EXT-BF16", "bf16", "BF16"),
+)
+
 ABS = Operator(
     "ABS",
     chapter="elementwise_unary",
@@ -45,12 +52,7 @@ CEIL = Operator(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_FLOATS,
 )
 
 CLZ = Operator(
@@ -75,12 +77,7 @@ COS = Operator(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_FLOATS,
 )
 
 EXP = Operator(
@@ -91,12 +88,7 @@ EXP = Operator(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_FLOATS,
 )
 
 FLOOR = Operator(
@@ -107,12 +99,7 @@ FLOOR = Operator(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_FLOATS,
 )
 
 LOG = Operator(
@@ -123,12 +110,8 @@ LOG = Operator(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_FLOATS,
+    is_singular=True,
 )
 
 LOGICAL_NOT = Operator(
@@ -174,12 +157,8 @@ RECIPROCAL = Operator(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_FLOATS,
+    is_singular=True,
 )
 
 RSQRT = Operator(
@@ -190,12 +169,8 @@ RSQRT = Operator(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_FLOATS,
+    is_singular=True,
 )
 
 SIN = Operator(
@@ -206,12 +181,7 @@ SIN = Operator(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_FLOATS,
 )
 
 OPERATORS = (

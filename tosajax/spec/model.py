@@ -128,6 +128,7 @@ class Operator:
     types: tuple[TypeRow, ...]
     selects: bool = False  # each element of the result is one of the input, or a bound
     keeps_order: bool = False  # a result of the shape of the first input is equal to it
+    is_singular: bool = False  # the derivative is infinite or NaN at some operands
 
     @property
     def inputs(self) -> tuple[Argument, ...]:

@@ -5,6 +5,20 @@ from __future__ import annotations
 from tosajax.spec.enums import NanMode
 from tosajax.spec.model import MAX_RANK, Operator, Rank, result, rows, scalar, tensor
 
+_BOOLEANS = rows(
+    "in_out_t",
+    ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+)
+_NUMBERS = rows(
+    "in_out_t",
+    ("PRO-FP", "fp16", "FP16"),
+    ("PRO-FP", "fp32", "FP32"),
+    ("PRO-INT", "signed 16", "INT16"),
+    ("PRO-INT", "signed 32", "INT32"),
+    ("PRO-INT", "signed 8", "INT8"),
+    ("EXT-BF16", "bf16", "BF16"),
+)
+
 REDUCE_ALL = Operator(
     "REDUCE_ALL",
     chapter="reduction",
@@ -14,10 +28,7 @@ REDUCE_ALL = Operator(
         scalar("axis", int),
         result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-    ),
+    types=_BOOLEANS,
 )
 
 REDUCE_ANY = Operator(
@@ -29,10 +40,7 @@ REDUCE_ANY = Operator(
         scalar("axis", int),
         result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-    ),
+    types=_BOOLEANS,
 )
 
 REDUCE_MAX = Operator(
@@ -45,15 +53,7 @@ REDUCE_MAX = Operator(
         scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
         result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_NUMBERS,
     selects=True,
 )
 
@@ -67,15 +67,7 @@ REDUCE_MIN = Operator(
         scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
         result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    types=_NUMBERS,
     selects=True,
 )
 

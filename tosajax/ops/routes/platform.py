@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 import jax
+import numpy as np
 from jax import lax
 
 from tosajax.ops.routes import onednn
@@ -59,7 +60,7 @@ def tracing_for(platform: Platform) -> Iterator[None]:
 
 
 def on_cpu(
-    *operands: jax.Array,
+    *operands: jax.Array | np.ndarray,
     cpu: Callable[..., jax.Array],
     other: Callable[..., jax.Array],
 ) -> jax.Array:
