@@ -1,4 +1,4 @@
-"""How a rule sees a node: its arguments by name, with shapes, types and known values."""
+"""A node as its rules see it: arguments by name, with shapes, types and known values."""
 
 from __future__ import annotations
 

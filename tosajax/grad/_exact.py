@@ -1,4 +1,4 @@
-"""How an operator of exact integers gets the gradient of another function."""
+"""Operators of exact integers with the gradient of another function."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def exact(
 ) -> Callable[[Callable[..., jax.Array]], Callable[..., Any]]:
     """Decorates the surrogate of a kernel: a function of its operands in float32.
 
-    The result takes the operands of the kernel, integers as QTensors. Where there are none it is
-    the kernel itself, else its integers, with the surrogate as their shadow.
+    The result takes the operands of the kernel, integers as QTensors. Without QTensors it is the
+    kernel itself; with them it returns the kernel's integers, and the surrogate as their shadow.
 
     Args:
       kernel: of `tosajax.ops`.
-      estimates: the surrogate takes the keyword `estimate`, what rounding and saturation do.
+      estimates: the surrogate takes the keyword `estimate`, for rounding and saturation.
     """
 
     def decorate(surrogate: Callable[..., jax.Array]) -> Callable[..., Any]:

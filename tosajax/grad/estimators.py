@@ -1,4 +1,4 @@
-"""Estimators: what stands for the derivative of rounding and saturation.
+"""Estimators: derivatives in the place of those of rounding and saturation.
 
 Each takes values before rounding, and the range that they are saturated to, and returns the same
 values with a derivative of its own. `clipped_ste` is the default.

@@ -1,4 +1,4 @@
-"""The operators with their gradients: which kernel, which estimator, in what words."""
+"""The operators with their gradients: kernels, estimators, and the rules in words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Rules(dict[str, str]):
 
 
 def gradient_rules() -> dict[str, str]:
-    """What the gradient of every operator is, in words; a table when it is printed."""
+    """The gradient of every operator, in words; prints as a table."""
     return _Rules({name: _rule(name) for name in spec.OPERATORS if hasattr(ops, name.lower())})
 
 
@@ -48,13 +48,13 @@ def kernels(
     """A function for each operator, by its name in lower case, of QTensors and floats.
 
     Args:
-      estimator: what stands for the derivative of rounding and saturation.
+      estimator: the derivative of rounding and saturation.
       overrides: other estimators, by operator.
       safe: derivatives that are infinite or NaN are 0.
       max_trip_count: turns of a loop that reverse mode goes back over.
 
     Raises:
-      ValueError: an override is of no operator that has an estimator.
+      ValueError: an override names an operator that does not exist or has no estimator.
     """
     found = {}
     for name, operator in spec.OPERATORS.items():

@@ -40,7 +40,7 @@ def has_lost_bits(wrapped: jax.Array, estimate: jax.Array) -> jax.Array:
     """Where an exact result did not fit int32.
 
     A result that fits is within 2**30 of its estimate. One that does not is a multiple of 2**32
-    away from its low 32 bits, of which its estimate can not make up more than a sixth.
+    away from its low 32 bits, and its estimate makes up a sixth of that at most.
 
     Args:
       wrapped: int32, the low 32 bits of the exact results.
