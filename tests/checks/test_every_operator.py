@@ -1,4 +1,4 @@
-"""What holds for all operators: no rule without a test, no operator without a shape."""
+"""All operators: no rule without a test, no operator without a shape."""
 
 from __future__ import annotations
 

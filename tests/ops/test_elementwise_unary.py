@@ -162,7 +162,7 @@ def test_gradient_of_log_at_zero_is_infinite():
 
 
 def test_clz_of_a_constant():
-    """XLA itself counts -32 for a negative number that it knows when it compiles."""
+    """XLA itself counts -32 for a negative constant."""
     values = np.array([-(2**31), -5, -1, 0, 1, 2**31 - 1], np.int32)
     expected = [0, 0, 0, 32, 31, 1]
     np.testing.assert_array_equal(jax.jit(lambda: ops.clz(jax.device_put(values)))(), expected)

@@ -111,7 +111,7 @@ def test_definition(shape, dtype, rng):
     np.testing.assert_array_equal(np.asarray(result), expected(x, weight, *zps, window))
 
 
-# Zero points and limits of weights, and one of the input's zero points to be a constant too.
+# Zero points and limits of weights, and a zero point of the input that is also tried as a constant.
 # Weights are prepared before any program, so that shapes take turns.
 PREPARED = [(0, -128, 127, 0), (-128, -128, -1, -128), (127, -1, 127, None), (5, -100, 100, None)]
 

@@ -22,7 +22,7 @@ WithProfile = Callable[[frozenset[str]], list[frozenset[str]]]
 UNTESTED = {"CUSTOM", "VARIABLE", "VARIABLE_WRITE", "VARIABLE_READ", "CONST_SHAPE"}
 # Their tests' types are those of the operators inside; the rows of the two say "All".
 CONTROL_FLOW = {"COND_IF", "WHILE_LOOP"}
-# Slips of the configuration: what it says, and what all other statements say.
+# Slips of the configuration: its value, and that of all other statements.
 SLIPS = {
     # Copied from the group before it; the generator writes tests that need EXT-FP8E5M2.
     ("TRANSPOSE", "tosa-ext-fp8e5m2"): ["tosa-ext-fp8e5m2"],

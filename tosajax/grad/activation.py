@@ -25,7 +25,7 @@ def clamp(
     low, high = (
         jnp.asarray(tie(bound)).astype(x.dtype).reshape(()) for bound in (min_val, max_val)
     )
-    # NaN takes no side of a comparison, and so becomes min_val, as IGNORE has it.
+    # NaN fails every comparison and becomes min_val, which is right for IGNORE.
     source = jnp.where(x > high, high, jnp.where(x >= low, x, low))
     if isinstance(input, QTensor):
         return QTensor(result, source)

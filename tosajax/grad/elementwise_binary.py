@@ -52,7 +52,7 @@ def intdiv(input1: QTensor, input2: QTensor, *, estimate: Estimator) -> jax.Arra
     """That of the quotient of real numbers, and the estimator."""
     divisor = tie(input2)
     value = tie(input1) / jnp.where(input2.q == 0, jnp.float32(1), divisor)
-    # Truncation rounds what is half a step nearer to 0.
+    # Truncation rounds the value half a step nearer to 0.
     nearest = value - lax.stop_gradient(jnp.clip(value, -0.5, 0.5))
     return follow(value, estimate(nearest, -jnp.inf, jnp.inf))
 

@@ -17,13 +17,13 @@ from tosajax.ops._follow import follow
 class QTensor:
     """Integers, which have no gradients, and their shadow, which has; or FP8 values with one.
 
-    A shadow never has an effect on integers: what is computed is what ships.
+    A shadow never has an effect on integers: the integers computed are those that ship.
 
     Args:
-      q: int8 (int4 too), int16, int32, int48 held in int64, or float8 where `tosajax.quant` casts
-        to it, as JAX has gradients of float8 in float8.
-      shadow: float32, the shape of `q`: what was rounded and saturated to `q`, or `q` itself. That
-        of a RESCALE's multiplier stands for the scale, multiplier / 2**shift.
+      q: int8 (which also holds int4), int16, int32, int48 held in int64, or float8 where
+        `tosajax.quant` casts to it, because JAX computes gradients of float8 in float8.
+      shadow: float32, the shape of `q`: the values before rounding and saturation to `q`, or `q`
+        itself. That of a RESCALE's multiplier stands for the scale, multiplier / 2**shift.
     """
 
     q: jax.Array
@@ -47,7 +47,7 @@ class QTensor:
         return f"QTensor({self.q.dtype}{list(self.q.shape)})"
 
 
-# So that functions of QTensors can be exported.
+# Without this, functions of QTensors cannot be exported.
 export.register_pytree_node_serialization(
     QTensor,
     serialized_name="tosajax.grad.QTensor",

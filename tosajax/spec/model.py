@@ -18,7 +18,7 @@ class Kind(enum.Enum):
 
 
 class Form(enum.Enum):
-    """What an argument holds."""
+    """The content of an argument."""
 
     TENSOR = "tensor"
     TENSOR_LIST = "tensor list"

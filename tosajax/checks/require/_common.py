@@ -1,4 +1,4 @@
-"""What the run-time rules of several operators share."""
+"""Parts that the run-time rules of several operators share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Flags = dict[str, jax.Array]
 
 
 def flags(**broken: jax.Array) -> Flags:
-    """One flag for each rule from what breaks it, element by element."""
+    """One flag for each rule, from the elements that break it."""
     return {rule: jnp.any(elements) for rule, elements in broken.items()}
 
 
