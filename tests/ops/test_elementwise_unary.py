@@ -63,7 +63,7 @@ def test_infinities_zeros_and_nan(name, types):
 
 @pytest.mark.parametrize(("name", "types"), float_rows("EXP"))
 def test_subnormal_values_of_short_arrays(name, types):
-    """As they are or as zeros; XLA:CPU has other code for the few than for the many."""
+    """As they are or as zeros; XLA:CPU has different code for few and for many."""
     dtype = types["in_out_t"].storage
     x = np.array([0.004, 0.5, -0.75]) * float_bounds.normal_min(dtype)
     program = jax.jit(lambda x: {name: getattr(ops, name.lower())(x) for name in FUNCTIONS})

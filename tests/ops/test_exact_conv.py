@@ -280,7 +280,7 @@ FAST = {
     ],
 )
 def test_every_route_takes_the_fast_path(case, constant, dtype, rng):
-    """XLA gives its int8 kernels up without a word, and loses a factor of 100."""
+    """XLA gives up its int8 kernels silently, and then takes 100 times as long."""
     x_shape, oc, window, name = FAST[case]
     x = jax.device_put(draw(rng, dtype, x_shape))
     weight = draw(rng, DType.INT8, (oc, *window.size, x_shape[-1]))

@@ -2,8 +2,8 @@
 
 The generator's list of operators gives the number of inputs, the compile-time constants and the
 ranks. The tests that it writes for 1.0.1 give whole type rows with their profiles and extensions,
-and shapes that must fit the table's names of dimensions. It says nothing of the names of inputs
-and outputs, nor of the accumulator of NEGATE (acc_t) and the arithmetic of RESIZE (resize_t).
+and shapes that must fit the table's names of dimensions. It does not give the names of inputs and
+outputs, the accumulator of NEGATE (acc_t) or the arithmetic of RESIZE (resize_t).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tosajax.spec import OPERATORS, Argument, Form, Operator, TypeRow
 
 # The generator has no tests of these.
 UNTESTED = {"CUSTOM", "VARIABLE", "VARIABLE_WRITE", "VARIABLE_READ"}
-# Tests of these run other operators inside them; the rows of the two say "All".
+# Tests of these run other operators inside them; the rows of the two are "All".
 CONTROL_FLOW = {"COND_IF", "WHILE_LOOP"}
 # Operands of the generator that are not inputs of the operator, and their meaning.
 OPERANDS = {
