@@ -7,7 +7,9 @@ Source: "Supported Number Formats" (TOSA 1.0.1).
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -32,20 +34,20 @@ class DType(enum.Enum):
     @property
     def storage(self) -> np.dtype:
         """The NumPy type an array of this element type is held in."""
-        return _STORAGE[self]
+        return _FORMATS[self].storage
 
     @property
     def is_float(self) -> bool:
-        return self in _FLOATS
+        return _FORMATS[self].is_float
 
     @property
     def is_integer(self) -> bool:
-        return self in _INTEGER_BITS
+        return _FORMATS[self].is_integer
 
     @property
     def bits(self) -> int:
-        """Bits of one element; the size in a file is that of `pack`."""
-        return _INTEGER_BITS.get(self, self.storage.itemsize * 8)
+        """Bits of one element in a file."""
+        return _FORMATS[self].bits
 
     @property
     def minimum(self) -> int:
@@ -61,7 +63,7 @@ class DType(enum.Enum):
         """
         if not self.is_integer:
             raise TypeError(f"{self.name} is not an integer type")
-        return (1 << (_INTEGER_BITS[self] - 1)) - 1
+        return (1 << (self.bits - 1)) - 1
 
     def limits(self, *, unsigned: bool = False) -> tuple[int, int]:
         """Smallest and largest value of an integer type, or of unsigned integers of its bits.
@@ -75,33 +77,40 @@ class DType(enum.Enum):
         return f"DType.{self.name}"
 
 
-_STORAGE = {
-    DType.BOOL: np.dtype(np.bool_),
-    DType.INT4: np.dtype(np.int8),
-    DType.INT8: np.dtype(np.int8),
-    DType.INT16: np.dtype(np.int16),
-    DType.INT32: np.dtype(np.int32),
-    DType.INT48: np.dtype(np.int64),
-    DType.FP32: np.dtype(np.float32),
-    DType.FP16: np.dtype(np.float16),
-    DType.BF16: np.dtype(ml_dtypes.bfloat16),
-    DType.SHAPE: np.dtype(np.int64),
-    DType.FP8E4M3: np.dtype(ml_dtypes.float8_e4m3fn),
-    DType.FP8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+class _Format(NamedTuple):
+    storage: np.dtype
+    bits: int
+    is_integer: bool = False
+    is_float: bool = False
+
+
+def _integer(storage: type, bits: int) -> _Format:
+    return _Format(np.dtype(storage), bits, is_integer=True)
+
+
+def _float(storage: type) -> _Format:
+    return _Format(np.dtype(storage), 8 * np.dtype(storage).itemsize, is_float=True)
+
+
+_FORMATS = {
+    DType.BOOL: _Format(np.dtype(np.bool_), 8),
+    DType.INT4: _integer(np.int8, 4),
+    DType.INT8: _integer(np.int8, 8),
+    DType.INT16: _integer(np.int16, 16),
+    DType.INT32: _integer(np.int32, 32),
+    DType.INT48: _integer(np.int64, 48),
+    DType.FP32: _float(np.float32),
+    DType.FP16: _float(np.float16),
+    DType.BF16: _float(ml_dtypes.bfloat16),
+    DType.SHAPE: _Format(np.dtype(np.int64), 64),
+    DType.FP8E4M3: _float(ml_dtypes.float8_e4m3fn),
+    DType.FP8E5M2: _float(ml_dtypes.float8_e5m2),
 }
-_INTEGER_BITS = {
-    DType.INT4: 4,
-    DType.INT8: 8,
-    DType.INT16: 16,
-    DType.INT32: 32,
-    DType.INT48: 48,
-}
-_FLOATS = {DType.FP32, DType.FP16, DType.BF16, DType.FP8E4M3, DType.FP8E5M2}
 
 
 def packed_size(dtype: DType, count: int) -> int:
     """Bytes that `count` elements take in a file: two int4 to a byte, six bytes to an int48."""
-    return -(-count // 2) if dtype is DType.INT4 else count * _packed_width(dtype)
+    return -(-count * dtype.bits // 8)
 
 
 def to_storage(values: object, dtype: DType) -> np.ndarray:
@@ -146,9 +155,7 @@ def unpack(data: bytes | np.ndarray, dtype: DType, shape: Sequence[int]) -> np.n
       ValueError: `data` has not exactly the length that `dtype` and `shape` need.
     """
     raw = np.frombuffer(data, np.uint8)
-    count = 1
-    for dim in shape:
-        count *= int(dim)
+    count = math.prod(map(int, shape))
     if raw.size != packed_size(dtype, count):
         raise ValueError(
             f"{raw.size} bytes of data, expected {packed_size(dtype, count)} "
@@ -164,7 +171,3 @@ def unpack(data: bytes | np.ndarray, dtype: DType, shape: Sequence[int]) -> np.n
     if dtype is DType.BOOL:
         return (raw != 0).reshape(shape)
     return raw.view(dtype.storage.newbyteorder("<")).astype(dtype.storage).reshape(shape)
-
-
-def _packed_width(dtype: DType) -> int:
-    return 6 if dtype is DType.INT48 else dtype.storage.itemsize

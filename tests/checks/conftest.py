@@ -1,4 +1,4 @@
-"""One-node graphs, and what validation says of them."""
+"""One-node graphs, and the findings of validation on them."""
 
 from __future__ import annotations
 

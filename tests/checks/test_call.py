@@ -1,4 +1,4 @@
-"""How rules see a node: defaults of attributes, values that are known, names it does not have."""
+"""A node as rules see it: defaults of attributes, known values, names that it does not have."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ ILLEGAL = [
         {"input2": (3, 3, 1)},
         "input2 has shape (3, 3, 1), expected one that broadcasts with (2, 1, 1)",
     ),
-    # It agrees with input1, and not with what both others broadcast to.
+    # It agrees with input1, and not with the broadcast shape of the others.
     (
         "select.e1",
         {"input3": (2, 2, 4)},

@@ -1,4 +1,4 @@
-"""What holds for all operators: no rule without a test, no operator without a shape."""
+"""All operators: no rule without a test, no operator without a shape."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_legal(findings, call_of, op, row):
 
 @pytest.mark.parametrize(("op", "row"), WITH_ARGUMENTS)
 def test_unknown_values_break_no_rule(graph_of, op, row):
-    """A zero point, or a shape, that only the run will tell cannot be an error now."""
+    """A zero point or shape that is known only at run time cannot be an error before."""
     graph = graph_of(op.name, LEGAL[op.name] | of_row(op, row))
     run_time = {name: Tensor(name, t.dtype, t.shape) for name, t in graph.tensors.items()}
     call = Call(graph.nodes[-1], run_time)

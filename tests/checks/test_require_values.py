@@ -187,7 +187,7 @@ def test_rescale_per_channel(dtype, scale32):
     half = 2**20 if scale32 else 2 ** (bits - 1)
     value = RNG.integers(-half, half, (examples, 2, 4, channels)).astype(dtype)
     multiplier = RNG.integers(2**14 - 5, 2**15, (examples, channels)).astype(np.int16)
-    # The first channel of some examples, the last of others, is at the edge of what is legal.
+    # The first channel of some examples, the last of others, is at the edge of the legal range.
     shift = np.full((examples, channels), 40 if bits == 48 else 25, np.int8)
     shift[::3, 0] = RNG.integers(19, 23, 20) if scale32 else bits - 32 + 15 - RNG.integers(0, 2, 20)
     shift[::7, 2] = RNG.choice([1, 63], 9)

@@ -1,4 +1,4 @@
-"""Rules of variables: the shape of what is read. Labels have their tests in test_variables."""
+"""Rules of variables: the shape of a read. Labels have their tests in test_variables."""
 
 from __future__ import annotations
 

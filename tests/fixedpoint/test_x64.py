@@ -48,7 +48,7 @@ def test_scope_is_the_same_whatever_the_user_has():
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.dtype("int64"), np.float32])
 def test_the_scope_of_a_type(dtype):
-    """Named 64-bit types are an error outside the scope, as `conftest.py` has JAX say."""
+    """Named 64-bit types are an error outside the scope, as set in `conftest.py`."""
     with _x64.scope_of(dtype):
         inside = jnp.zeros(2, dtype).dtype
         wide = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,4 +1,4 @@
-"""Estimators: the value stays, the derivative is what they say."""
+"""Estimators keep the value and have the derivative of their definition."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ def test_clamp_moves_its_bounds():
     np.testing.assert_array_equal(by_x, [0, 1, 1, 1, 0, 0, 0])
     np.testing.assert_array_equal(by_low, 1)
     np.testing.assert_array_equal(by_high, [3])
-    # Equal bounds: x keeps what is at them.
+    # Equal bounds: x keeps the gradient at them.
     for found, want in zip(
         gradient(clamp, x, q(3), q(3)), ([0, 0, 1, 0, 0, 0, 0], 2, 4), strict=True
     ):

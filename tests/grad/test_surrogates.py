@@ -342,7 +342,7 @@ def draw_all(graph: Graph, rng: np.random.Generator) -> tuple[dict, dict, dict, 
 def derivatives(graphs: list[Graph], drawn: list[tuple[dict, dict, dict, list]]) -> Any:
     """Outputs, the gradient of their weighted sum, and their derivative in a direction.
 
-    One program for all graphs, as each program costs more than what is in it.
+    One program for all graphs, as each program costs more than its content.
     """
 
     def compute(graph: Graph, operands: dict, reals: dict, along: dict, weights: list) -> Any:

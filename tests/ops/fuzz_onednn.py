@@ -1,9 +1,9 @@
-"""Random products of int8 by oneDNN, beside NumPy: what a new version of jaxlib has to pass.
+"""Random products of int8 by oneDNN, beside NumPy: a test for new versions of jaxlib.
 
-    python tests/ops/fuzzonednn.py --cases 2000 --seed 7
+    python tests/ops/fuzz_onednn.py --cases 2000 --seed 7
 
-Exits 1 where a sum differs. Run it with NPROC=16 too: so many threads XLA then has, and oneDNN
-shares work among them in other ways.
+Exits 1 if a sum differs. Run it also with NPROC=16: XLA then has so many threads, and oneDNN shares
+work among them in other ways.
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ CONSTANT = {
     ("name", "case"), [(name, case) for name in NAMES for case in CONSTANT[name]]
 )
 def test_constant_operands(name, case, dtype, rng):
-    """NumPy arrays, as compiled graphs pass constants, give what the definition gives."""
+    """NumPy arrays, by which compiled graphs pass constants, give the definition's results."""
     function, (x, weight, bias, *_) = _small(name, INTEGERS[dtype], rng, case)
     constant = np.asarray(weight)
     wide = [np.asarray(v).astype(np.int64) for v in (x, weight, bias)]
@@ -309,7 +309,7 @@ def test_vmap_of_floats(name, rng):
 
 
 def _assert_vmap(function, inputs, batched, wrap):
-    """Asserts that `wrap(vmap(function))` over some inputs does what a loop does."""
+    """Asserts that `wrap(vmap(function))` over some inputs equals a loop."""
     axes = tuple(0 if i in batched else None for i in range(len(inputs)))
     others = [
         ~x if x.size == 1 and i > 2 else np.flip(x) for i, x in enumerate(map(np.asarray, inputs))

@@ -63,7 +63,7 @@ def test_infinities_zeros_and_nan(name, types):
 
 @pytest.mark.parametrize(("name", "types"), float_rows("EXP"))
 def test_subnormal_values_of_short_arrays(name, types):
-    """As they are or as zeros; XLA:CPU has other code for the few than for the many."""
+    """As they are or as zeros; XLA:CPU has different code for few and for many."""
     dtype = types["in_out_t"].storage
     x = np.array([0.004, 0.5, -0.75]) * float_bounds.normal_min(dtype)
     program = jax.jit(lambda x: {name: getattr(ops, name.lower())(x) for name in FUNCTIONS})
@@ -162,7 +162,7 @@ def test_gradient_of_log_at_zero_is_infinite():
 
 
 def test_clz_of_a_constant():
-    """XLA itself counts -32 for a negative number that it knows when it compiles."""
+    """XLA itself counts -32 for a negative constant."""
     values = np.array([-(2**31), -5, -1, 0, 1, 2**31 - 1], np.int32)
     expected = [0, 0, 0, 32, 31, 1]
     np.testing.assert_array_equal(jax.jit(lambda: ops.clz(jax.device_put(values)))(), expected)

@@ -88,7 +88,7 @@ def test_int16_int8_sums_do_not_overflow(length, a_value, b_value, b_zp):
 @pytest.mark.parametrize("a_value", [-32768, 127, 32767])
 @pytest.mark.parametrize("b_value", [-32768, -129, 32767])
 def test_int16_sums_do_not_overflow(length, a_value, b_value):
-    # Held in int64, sums past int48 are right too.
+    # In int64, sums past int48 are also right.
     result = dot_int16(
         jnp.full((1, length), a_value, jnp.int16), jnp.full((length, 1), b_value, jnp.int16)
     )

@@ -101,13 +101,17 @@ def expected(x, weight, x_zp, weight_zp, window) -> np.ndarray:
 def test_definition(shape, dtype, rng):
     x, weight, window = operands(shape, dtype, rng)
     zps = point(-128 if dtype is DType.INT8 else 0, dtype), point(127)
-    defined = jax.jit(lambda *operands: definition.convolution(Convolution(*operands, window)))
+
+    @jax.jit
+    def defined(x, weight, x_zp, weight_zp):
+        return definition.convolution(Convolution(x, weight, x_zp, weight_zp, window))
+
     # XLA:GPU does not convolve integers.
     result = defined(*(on_cpu(np.asarray(value)) for value in (x, weight, *zps)))
     np.testing.assert_array_equal(np.asarray(result), expected(x, weight, *zps, window))
 
 
-# Zero points and limits of weights, and one of the input's zero points to be a constant too.
+# Zero points and limits of weights, and a zero point of the input that is also tried as a constant.
 # Weights are prepared before any program, so that shapes take turns.
 PREPARED = [(0, -128, 127, 0), (-128, -128, -1, -128), (127, -1, 127, None), (5, -100, 100, None)]
 
@@ -276,7 +280,7 @@ FAST = {
     ],
 )
 def test_every_route_takes_the_fast_path(case, constant, dtype, rng):
-    """XLA gives its int8 kernels up without a word, and loses a factor of 100."""
+    """XLA gives up its int8 kernels silently, and then takes 100 times as long."""
     x_shape, oc, window, name = FAST[case]
     x = jax.device_put(draw(rng, dtype, x_shape))
     weight = draw(rng, DType.INT8, (oc, *window.size, x_shape[-1]))

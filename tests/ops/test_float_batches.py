@@ -68,7 +68,7 @@ def test_conv2d(image, channels, out, kernel, rng):
 
 @pytest.mark.parametrize("shape", [(2, 5, 3), (8, 16, 8), (1, 64, 1), (10, 128, 17)])
 def test_matmul_by_a_constant(shape, rng):
-    """Whose rows in a batch are many more; where both are of the example they are not."""
+    """In a batch the product has more rows; two inputs have their own rows in each example."""
     rows, length, columns = shape
     b, zero = normal(rng, 1, length, columns), jnp.zeros(1, np.float32)
     check(

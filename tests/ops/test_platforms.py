@@ -6,6 +6,7 @@ import functools
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle import matmul_oracle as oracle
@@ -32,7 +33,7 @@ def test_sums_as_gpus_add_them(length, b_axis):
         b = rng.integers(low, high, (length, 2)).astype(np.int8)
         a[0, -1] = 1  # an odd sum beside the largest
         with tracing_for(Platform("cuda")):
-            result = jax.jit(functools.partial(dot.dot, b_axis=b_axis))(
+            result = jax.jit(functools.partial(dot, b_axis=b_axis))(
                 a, b if b_axis == -2 else b.T.copy()
             )
         np.testing.assert_array_equal(result, a.astype(np.int64) @ b.astype(np.int64))
@@ -82,7 +83,7 @@ def test_programs_for_gpus_avoid_what_fails_there(name, dtype, known, platform):
     if platform == "cuda":
         assert not of_int8
         assert "stablehlo.convolution" not in text
-    else:  # so that this shows what it is to show
+    else:  # else the test for "cuda" would pass without a reason
         assert of_int8 == (not dtype.is_float and name != "DEPTHWISE_CONV2D")
 
 
@@ -93,3 +94,17 @@ def test_largest_values_are_found_among_integers():
     reduced = re.findall(r"stablehlo.reduce\((.*?)\n", text)
     assert reduced
     assert not [line for line in reduced if "f32" in line]
+
+
+def test_skipped_padding_is_traced_for_each_platform():
+    """JAX keeps the trace of the jitted function that skips padding."""
+    x, weight = np.ones((1, 4, 4, 8), np.float32), np.ones((20, 3, 3, 8), np.float32)
+    zero = jnp.zeros(1, jnp.float32)
+
+    for name, count in (("cpu", 1), ("cuda", 0), ("cpu", 1)):
+        with tracing_for(Platform(name)):
+            call = functools.partial(conv.conv2d, acc_type=DType.FP32, **WINDOW)
+            text = str(
+                jax.make_jaxpr(lambda *xs, call=call: call(*xs))(x, weight, zero, zero, zero)
+            )
+        assert text.count("conv_general_dilated[") == count

@@ -50,7 +50,7 @@ def test_integers(name, types, shape, rng):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("name", "types"), integer_rows("MATMUL"))
 def test_constant_operands(name, types, shape, rng):
-    """NumPy arrays, as compiled graphs pass constants, give what traced arrays give."""
+    """NumPy arrays, by which compiled graphs pass constants, give the results of traced arrays."""
     dtype, out = types["in_t"], types["out_t"]
     a, b = operands(rng, dtype, shape)
     for a_zp in oracle.zero_points(dtype):

@@ -1,4 +1,4 @@
-"""What Arm's tosa-tools say of the operators, independently of the specification's text."""
+"""The operators in Arm's tosa-tools, independent of the specification's text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints as JSON what tosa-tools' generator of conformance tests says of the operators of 1.0.1.
+"""Prints the operators of 1.0.1 in tosa-tools' generator of conformance tests, as JSON.
 
 A script for a process of its own. Beside the generator's list of operators it prints one test of
 each kind that the generator would write: the types, shapes and attributes of the operator in it,
@@ -28,7 +28,7 @@ ARGUMENTS = """
     --max-pooling-kernel 2 --max-pooling-padding 0 --max-pooling-stride 1
 """
 LAST_OPERATOR = 75
-# What a test is listed by, beside its types: RESCALE has "scale" for scale32.
+# Keys of a test beside its types: RESCALE has "scale" for scale32.
 KINDS = ("mode", "rounding_mode", "scale", "per_channel")
 
 

@@ -1,7 +1,8 @@
 """The operator table against the configuration of tosa-tools' conformance suite.
 
-The configuration says which profiles and extensions an operator's tests of an input type need. An
-operator with several rows of one input type (CAST) is compared by the least that one of them needs.
+The configuration lists the profiles and extensions that an operator's tests of an input type need.
+An operator with several rows of one input type (CAST) is compared by the least that one of them
+needs.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ WithProfile = Callable[[frozenset[str]], list[frozenset[str]]]
 
 # The suite has no tests of these on their own.
 UNTESTED = {"CUSTOM", "VARIABLE", "VARIABLE_WRITE", "VARIABLE_READ", "CONST_SHAPE"}
-# Their tests' types are those of the operators inside; the rows of the two say "All".
+# Their tests' types are those of the operators inside; the rows of the two are "All".
 CONTROL_FLOW = {"COND_IF", "WHILE_LOOP"}
-# Slips of the configuration: what it says, and what all other statements say.
+# Slips of the configuration: its value, and that of all other statements.
 SLIPS = {
     # Copied from the group before it; the generator writes tests that need EXT-FP8E5M2.
     ("TRANSPOSE", "tosa-ext-fp8e5m2"): ["tosa-ext-fp8e5m2"],

@@ -2,8 +2,8 @@
 
 The generator's list of operators gives the number of inputs, the compile-time constants and the
 ranks. The tests that it writes for 1.0.1 give whole type rows with their profiles and extensions,
-and shapes that must fit the table's names of dimensions. It says nothing of the names of inputs
-and outputs, nor of the accumulator of NEGATE (acc_t) and the arithmetic of RESIZE (resize_t).
+and shapes that must fit the table's names of dimensions. It does not give the names of inputs and
+outputs, the accumulator of NEGATE (acc_t) or the arithmetic of RESIZE (resize_t).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tosajax.spec import OPERATORS, Argument, Form, Operator, TypeRow
 
 # The generator has no tests of these.
 UNTESTED = {"CUSTOM", "VARIABLE", "VARIABLE_WRITE", "VARIABLE_READ"}
-# Tests of these run other operators inside them; the rows of the two say "All".
+# Tests of these run other operators inside them; the rows of the two are "All".
 CONTROL_FLOW = {"COND_IF", "WHILE_LOOP"}
-# Operands of the generator that are not inputs of the operator, and what they are.
+# Operands of the generator that are not inputs of the operator, and their meaning.
 OPERANDS = {
     "CONST": (1, "its values"),
     "CONST_SHAPE": (1, "its values"),
@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
 @pytest.fixture(scope="module")
 def entries(generator) -> dict[str, list[dict[str, Any]]]:
-    """What the generator lists of each operator, tests of 1.0 only."""
+    """The generator's entries for each operator, tests of 1.0 only."""
     found: dict[str, list[dict[str, Any]]] = {}
     for entry in generator["entries"]:
         name = entry["operator"]
@@ -138,7 +138,7 @@ def test_type_rows(entries, with_profile, name):
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_shapes(entries, name):
-    """Equal names stand for equal sizes, expressions for what they say."""
+    """Equal names stand for equal sizes, expressions for their values."""
     operator = OPERATORS[name]
     (entry,) = entries[name]
     for test in entry["tests"]:
@@ -285,7 +285,7 @@ def _ranks(argument: Argument) -> tuple[int, int]:
 
 
 def _sizes(operator: Operator, test: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What the table writes of each shape or dimension, and its size in the test."""
+    """Each shape or dimension as written in the table, and its size in the test."""
     if operator.name == "CONCAT":  # "shapes1" is a list of shapes
         return
     tensors = zip(_tensors(operator), test["in"] + test["out"], strict=True)

@@ -1,7 +1,7 @@
 """The operator table against the file schema and the serializer's operator list of tosa-tools.
 
 The schema (tosa.fbs) gives the operators, their order, their attributes and the enumerations; the
-serializer's list (op.def) gives what each input is. Both describe 1.1 draft too.
+serializer's list (op.def) gives what each input is. Both also describe the 1.1 draft.
 """
 
 from __future__ import annotations

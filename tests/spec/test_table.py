@@ -15,13 +15,13 @@ from tosajax.dtypes import DType
 from tosajax.spec import OPERATORS, REQUIRED, Form, Kind, LevelBound, Operator
 from tosajax.spec.target import Target
 
-# Type variables without a column in the type rows, and what determines them.
+# Type variables without a column in the type rows, and the source of each.
 WITHOUT_COLUMN = {
     ("RESCALE", "mul_t"): "scale32",
     ("COND_IF", "tosa_graph_t"): "the graph itself",
     ("WHILE_LOOP", "tosa_graph_t"): "the graph itself",
 }
-# Columns that type no argument, and what they say.
+# Columns that type no argument, and their meaning.
 OF_NO_ARGUMENT = {
     "acc_t": "the accumulator, by acc_type or alone",
     "resize_t": "the arithmetic inside",
@@ -154,7 +154,7 @@ def test_everything_has_every_row(operator: Operator):
 
 @each_operator
 def test_compile_time_constants(operator: Operator):
-    """Shapes, and what has a row at compile time: constant in each profile with a type row."""
+    """Shapes, and arguments with a row at compile time, are constant in each profile with a row."""
     names = {name for row in operator.types for need in row.needs for name in need}
     profiles = names.union(*(spec.EXTENSIONS.get(name, ()) for name in names))
     everywhere = tuple(profile for profile in spec.PROFILES if profile in profiles)
@@ -279,8 +279,9 @@ def test_channel_axes(name, inputs, outputs):
 def test_what_is_told_of_an_operator():
     told = {
         what: {name for name, operator in spec.OPERATORS.items() if getattr(operator, what)}
-        for what in ("is_elementwise", "moves", "is_function")
+        for what in ("is_elementwise", "moves", "is_function", "is_singular")
     }
+    assert told["is_singular"] == {"LOG", "POW", "RECIPROCAL", "RSQRT"}
     assert {"ADD", "TABLE", "SELECT", "EXP", "CAST", "RESCALE", "CLAMP"} <= told["is_elementwise"]
     assert told["moves"] == {
         *("CONCAT", "PAD", "RESHAPE", "REVERSE", "SLICE", "TILE", "TRANSPOSE"),

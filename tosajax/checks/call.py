@@ -1,4 +1,4 @@
-"""How a rule sees a node: its arguments by name, with shapes, types and known values."""
+"""A node as its rules see it: arguments by name, with shapes, types and known values."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tosajax.graph import Graph, Node, Tensor, arguments
 
 
 class Problem(NamedTuple):
-    """A broken rule: its label ("conv2d.e8") and what was found and wanted."""
+    """A broken rule: its label ("conv2d.e8"), and a message of what was found and wanted."""
 
     label: str
     message: str
 
 
 class Surroundings(NamedTuple):
-    """What a rule may see beyond its node.
+    """The surroundings of a node that its rules may see.
 
     `variables` lists every VARIABLE of the program, by name; `depth` counts the graphs around
     the node's own, of which the level allows `max_nesting`.

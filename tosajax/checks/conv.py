@@ -161,6 +161,6 @@ def _levels(c: Call, level: Level, kernel: list[int]) -> Iterator[Problem]:
         level,
         *((name, k, "MAX_KERNEL") for name, k in zip(_KERNEL[-count:], extents, strict=True)),
         *((name, pad, "MAX_KERNEL") for name, pad in zip(_PAD[-2 * count :], c.pad, strict=True)),
-        # Where there is a depth, its stride is the last of the limits.
+        # A stride of depth comes after the other limits.
         *((name, stride, "MAX_STRIDE") for name, stride in (y, x, *depth)),
     )

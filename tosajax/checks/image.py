@@ -58,7 +58,7 @@ def resize_levels(c: Call, level: Level) -> Iterator[Problem]:
 
 
 def _type_errors(c: Call) -> Iterator[Problem]:
-    """The output type is the one of the mode: an integer widens in BILINEAR mode only."""
+    """The output has the type of the mode: integers widen in BILINEAR mode only."""
     other = "nearest" if c.mode is ResizeMode.BILINEAR else "bilinear"
     rows = [row for row in c.operator.types if not row.mode.endswith(other)]
     outputs = {row.types["in_t"]: DType(row.types["out_t"]) for row in rows}

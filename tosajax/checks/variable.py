@@ -13,7 +13,7 @@ from tosajax.graph import Tensor
 
 
 def variable_errors(c: Call) -> Iterator[Problem]:
-    """The attributes say of the variable what its tensor says."""
+    """The attributes agree with the variable's tensor."""
     for tensor in c.around.variables.get(c.name, ()):
         if tensor.dtype is not c.type.dtype:
             yield c.problem("attributes", f"type is {c.type.name}, the variable is {tensor}")

@@ -69,7 +69,7 @@ def shift_right_half_up(value: jax.Array, amount: jax.Array | np.ndarray | int) 
 def shift_right_half_away(value: jax.Array, amount: jax.Array | np.ndarray | int) -> jax.Array:
     """value / 2**amount, rounded to nearest, ties away from zero.
 
-    TFLite knows it as RoundingDivideByPOT, DSPs as symmetric rounding.
+    TFLite calls it RoundingDivideByPOT, DSPs symmetric rounding.
 
     Args:
       value: int32 or int64, any shape; no value overflows.
@@ -148,7 +148,7 @@ def requantize(
 def multiply_q31_half_up(a: jax.Array, b: jax.Array) -> jax.Array:
     """a * b / 2**31, rounded half up and saturated: a product with a Q31 fraction.
 
-    TFLite knows it as SaturatingRoundingDoublingHighMul.
+    TFLite calls it SaturatingRoundingDoublingHighMul.
 
     Args:
       a: int32, any shape.

@@ -1,4 +1,4 @@
-"""How an operator of exact integers gets the gradient of another function."""
+"""Operators of exact integers with the gradient of another function."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor, payload, shadow
 
 
-def exact(kernel: Callable[..., Any], *, estimates: bool = False) -> Callable[..., Any]:
+def exact(
+    kernel: Callable[..., jax.Array], *, estimates: bool = False
+) -> Callable[[Callable[..., jax.Array]], Callable[..., Any]]:
     """Decorates the surrogate of a kernel: a function of its operands in float32.
 
-    The result takes the operands of the kernel, integers as QTensors. Where there are none it is
-    the kernel itself, else its integers, with the surrogate as their shadow.
+    The result takes the operands of the kernel, integers as QTensors. Without QTensors it is the
+    kernel itself; with them it returns the kernel's integers, and the surrogate as their shadow.
 
     Args:
       kernel: of `tosajax.ops`.
-      estimates: the surrogate takes the keyword `estimate`, what rounding and saturation do.
+      estimates: the surrogate takes the keyword `estimate`, for rounding and saturation.
     """
 
     def decorate(surrogate: Callable[..., jax.Array]) -> Callable[..., Any]:
@@ -39,6 +41,16 @@ def exact(kernel: Callable[..., Any], *, estimates: bool = False) -> Callable[..
     return decorate
 
 
+def without_gradient(kernel: Callable[..., jax.Array]) -> Callable[..., QTensor]:
+    """The integers of a kernel, whose gradient is 0."""
+
+    def call(*operands: Any, **attributes: Any) -> QTensor:
+        """0."""
+        return QTensor.of(kernel(*payloads(operands), **attributes))
+
+    return call
+
+
 def payloads(operands: Any) -> Any:
     """Operands with integers in the place of QTensors."""
     return jax.tree.map(payload, operands, is_leaf=_is_qtensor)
@@ -49,5 +61,5 @@ def shadows(operands: Any) -> Any:
     return jax.tree.map(shadow, operands, is_leaf=_is_qtensor)
 
 
-def _is_qtensor(x: Any) -> bool:
+def _is_qtensor(x: object) -> bool:
     return isinstance(x, QTensor)

@@ -19,7 +19,7 @@ def finite(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """
 
     def call(*operands: jax.Array) -> jax.Array:
-        # A list or a tuple, by the version of jax.
+        # Some versions of jax return a list, others a tuple.
         whole = tuple(jnp.broadcast_arrays(*operands))
         fixed, ones = lax.stop_gradient(whole), tuple(jnp.ones_like(x) for x in whole)
         _, slopes = jax.jvp(kernel, fixed, ones)

@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tosajax.dtypes import DType
+
 
 def range_of(dtype: np.dtype, *, unsigned: bool = False) -> tuple[float, float]:
     """The least and the largest, as floats; int48 is held in int64."""
-    if dtype == np.int64:
-        return -(2.0**47), 2.0**47 - 1
+    if dtype == DType.INT48.storage:
+        return float(DType.INT48.minimum), float(DType.INT48.maximum)
     info = np.iinfo(f"u{dtype}" if unsigned else dtype)
     return float(info.min), float(info.max)
 

@@ -8,14 +8,16 @@ import jax.numpy as jnp
 from jax import lax
 
 from tosajax import ops
-from tosajax.grad.qtensor import QTensor, follow, payload, shadow, tie
+from tosajax.grad.qtensor import QTensor, Value, follow, payload, shadow, tie
 from tosajax.spec.enums import NanMode
 
 erf, sigmoid, tanh = ops.erf, ops.sigmoid, ops.tanh
 
 
 # Bounds may be traced, or QTensors, to be learned (PACT: Choi et al., 2018).
-def clamp(input: Any, *, min_val: Any, max_val: Any, nan_mode: NanMode = NanMode.PROPAGATE) -> Any:
+def clamp(
+    input: Value, *, min_val: Value, max_val: Value, nan_mode: NanMode = NanMode.PROPAGATE
+) -> Any:
     """To x for min_val <= x <= max_val, else to the bound; x is the shadow of integers."""
     low, high = (payload(bound) for bound in (min_val, max_val))
     result = ops.clamp(payload(input), min_val=low, max_val=high, nan_mode=nan_mode)
@@ -23,7 +25,7 @@ def clamp(input: Any, *, min_val: Any, max_val: Any, nan_mode: NanMode = NanMode
     low, high = (
         jnp.asarray(tie(bound)).astype(x.dtype).reshape(()) for bound in (min_val, max_val)
     )
-    # NaN takes no side of a comparison, and so becomes min_val, as IGNORE has it.
+    # NaN fails every comparison and becomes min_val, which is right for IGNORE.
     source = jnp.where(x > high, high, jnp.where(x >= low, x, low))
     if isinstance(input, QTensor):
         return QTensor(result, source)

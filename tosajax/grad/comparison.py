@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import jax
 
 from tosajax import ops
 from tosajax.grad._exact import payloads
+from tosajax.grad.qtensor import Value
 
 
-def equal(input1: Any, input2: Any) -> jax.Array:
-    """None: bool."""
-    return ops.equal(*payloads((input1, input2)))
+def _compares(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    def call(input1: Value, input2: Value) -> jax.Array:
+        """None: bool."""
+        return kernel(*payloads((input1, input2)))
+
+    return call
 
 
-def greater(input1: Any, input2: Any) -> jax.Array:
-    """None: bool."""
-    return ops.greater(*payloads((input1, input2)))
-
-
-def greater_equal(input1: Any, input2: Any) -> jax.Array:
-    """None: bool."""
-    return ops.greater_equal(*payloads((input1, input2)))
+equal = _compares(ops.equal)
+greater = _compares(ops.greater)
+greater_equal = _compares(ops.greater_equal)

@@ -1,4 +1,4 @@
-"""Gradient of WHILE_LOOP, in reverse mode too; that of COND_IF is natural."""
+"""Gradient of WHILE_LOOP, also in reverse mode; that of COND_IF is natural."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def while_loop(
     if max_trip_count is None:
         return values
 
-    # The loop gives the values, however many turns it takes. A loop of as many turns as may be
-    # gives the derivatives, and is dropped where nothing asks for them.
+    # The loop gives the values, however many turns it takes. A second one of `max_trip_count` turns
+    # gives the derivatives; XLA drops it if nothing asks for them.
     def turn(values: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
         more = cond_graph(*values).reshape(())
         return lax.cond(more, lambda *v: tuple(body_graph(*v)), lambda *v: v, *values), None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,10 +11,10 @@ import numpy as np
 from jax import lax
 
 from tosajax import ops
-from tosajax.grad._exact import exact, payloads
+from tosajax.grad._exact import exact, payloads, without_gradient
 from tosajax.grad._range import power_of_two, range_of
 from tosajax.grad.estimators import Estimator, zero
-from tosajax.grad.qtensor import QTensor, follow, shadow, tie
+from tosajax.grad.qtensor import QTensor, Value, follow, shadow, tie
 
 logical_and, logical_or, logical_xor, pow = (
     ops.logical_and,
@@ -39,7 +38,7 @@ def sub(input1: QTensor, input2: QTensor) -> jax.Array:
     return tie(input1) - tie(input2)
 
 
-def mul(input1: Any, input2: Any, shift: Any) -> Any:
+def mul(input1: Value, input2: Value, shift: Value) -> Any:
     """The product rule, times 2**-shift."""
     result = ops.mul(*payloads((input1, input2, shift)))
     if not isinstance(input1, QTensor):
@@ -53,7 +52,7 @@ def intdiv(input1: QTensor, input2: QTensor, *, estimate: Estimator) -> jax.Arra
     """That of the quotient of real numbers, and the estimator."""
     divisor = tie(input2)
     value = tie(input1) / jnp.where(input2.q == 0, jnp.float32(1), divisor)
-    # Truncation rounds what is half a step nearer to 0.
+    # Truncation rounds the value half a step nearer to 0.
     nearest = value - lax.stop_gradient(jnp.clip(value, -0.5, 0.5))
     return follow(value, estimate(nearest, -jnp.inf, jnp.inf))
 
@@ -103,18 +102,10 @@ def table(input1: QTensor, table: QTensor) -> jax.Array:
     return base * 128 + (following - base) * (part + step)
 
 
-def _zero(kernel: Callable[..., jax.Array]) -> Callable[..., QTensor]:
-    def call(*operands: QTensor) -> QTensor:
-        """0."""
-        return QTensor.of(kernel(*payloads(operands)))
-
-    return call
-
-
-bitwise_and = _zero(ops.bitwise_and)
-bitwise_or = _zero(ops.bitwise_or)
-bitwise_xor = _zero(ops.bitwise_xor)
-logical_right_shift = _zero(ops.logical_right_shift)
+bitwise_and = without_gradient(ops.bitwise_and)
+bitwise_or = without_gradient(ops.bitwise_or)
+bitwise_xor = without_gradient(ops.bitwise_xor)
+logical_right_shift = without_gradient(ops.logical_right_shift)
 
 
 @functools.cache

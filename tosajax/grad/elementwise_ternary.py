@@ -8,10 +8,10 @@ import jax
 
 from tosajax import ops
 from tosajax.grad._exact import payloads
-from tosajax.grad.qtensor import QTensor, shadow
+from tosajax.grad.qtensor import QTensor, Value, shadow
 
 
-def select(input1: jax.Array, input2: Any, input3: Any) -> Any:
+def select(input1: jax.Array, input2: Value, input3: Value) -> Any:
     """To the chosen one."""
     result = ops.select(input1, *payloads((input2, input3)))
     if not isinstance(input2, QTensor):

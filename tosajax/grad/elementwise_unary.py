@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from tosajax import ops
-from tosajax.grad._exact import exact
+from tosajax.grad._exact import exact, without_gradient
 from tosajax.grad._range import range_of
 from tosajax.grad.estimators import Estimator, zero
-from tosajax.grad.qtensor import QTensor, follow, payload, shadow, tie, tie_scalar
+from tosajax.grad.qtensor import QTensor, Value, follow, payload, shadow, tie, tie_scalar
 
 cos, exp, log, reciprocal, rsqrt, sin = (
     ops.cos,
@@ -23,7 +24,7 @@ cos, exp, log, reciprocal, rsqrt, sin = (
 logical_not = ops.logical_not
 
 
-def abs(input1: Any) -> Any:
+def abs(input1: Value) -> Any:
     """The sign of x, 0 at 0."""
     x = payload(input1)
     result = ops.abs(x)
@@ -34,12 +35,12 @@ def abs(input1: Any) -> Any:
     return follow(result, source)
 
 
-def ceil(input1: Any, *, estimate: Estimator = zero) -> Any:
+def ceil(input1: jax.Array, *, estimate: Estimator = zero) -> jax.Array:
     """0; with an estimator of its own, that of rounding x + 1/2."""
     return follow(ops.ceil(input1), estimate(input1 + 0.5, -jnp.inf, jnp.inf))
 
 
-def floor(input1: Any, *, estimate: Estimator = zero) -> Any:
+def floor(input1: jax.Array, *, estimate: Estimator = zero) -> jax.Array:
     """0; with an estimator of its own, that of rounding x - 1/2."""
     return follow(ops.floor(input1), estimate(input1 - 0.5, -jnp.inf, jnp.inf))
 
@@ -51,11 +52,5 @@ def negate(input1: QTensor, input1_zp: QTensor, output_zp: QTensor, *, estimate:
     return estimate(value, *range_of(input1.dtype))
 
 
-def bitwise_not(input1: QTensor) -> QTensor:
-    """0."""
-    return QTensor.of(ops.bitwise_not(input1.q))
-
-
-def clz(input1: QTensor) -> QTensor:
-    """0."""
-    return QTensor.of(ops.clz(input1.q))
+bitwise_not = without_gradient(ops.bitwise_not)
+clz = without_gradient(ops.clz)

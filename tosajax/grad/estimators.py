@@ -1,4 +1,4 @@
-"""Estimators: what stands for the derivative of rounding and saturation.
+"""Estimators: derivatives in the place of those of rounding and saturation.
 
 Each takes values before rounding, and the range that they are saturated to, and returns the same
 values with a derivative of its own. `clipped_ste` is the default.
@@ -44,7 +44,7 @@ def ewgs(delta: float = 0.1) -> Estimator:
     """`clipped_ste`, its gradient scaled by 1 + delta * sign(gradient) * (value - rounded value).
 
     Of "Network Quantization with Element-wise Gradient Scaling" (Lee et al., 2021). The sign makes
-    it no linear function of the tangent, so that it has a reverse mode only.
+    it nonlinear in the tangent, so that it has a reverse mode only.
     """
 
     @jax.custom_vjp
@@ -77,7 +77,7 @@ def soft_round(temperature: float = 0.25) -> Estimator:
 
 
 def noise(key: jax.Array) -> Estimator:
-    """`clipped_ste` at values moved by uniform noise of one step, which rounding amounts to.
+    """`clipped_ste` at values moved by uniform noise of one step, as wide as errors of rounding.
 
     A key gives the same noise wherever it is used: take a new one for each training step.
     """

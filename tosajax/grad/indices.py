@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tosajax import ops
-from tosajax.grad._exact import payloads
-from tosajax.grad.qtensor import QTensor
+from tosajax.grad._exact import without_gradient
 
-
-def argmax(input: Any, **attributes: Any) -> QTensor:
-    """0."""
-    return QTensor.of(ops.argmax(payloads(input), **attributes))
+argmax = without_gradient(ops.argmax)

@@ -1,4 +1,4 @@
-"""The operators with their gradients: which kernel, which estimator, in what words."""
+"""The operators with their gradients: kernels, estimators, and the rules in words."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ from typing import Any
 from tosajax import ops, spec
 from tosajax.dtypes import DType
 from tosajax.grad._finite import finite
-from tosajax.grad.estimators import Estimator
-
-# Their own derivative, 0, is the default.
-_LEVEL = ("CEIL", "FLOOR", "LOGICAL_LEFT_SHIFT")
-# Derivatives that are infinite, or no number, for some operands.
-_SINGULAR = ("LOG", "POW", "RECIPROCAL", "RSQRT")
+from tosajax.grad.estimators import Estimator, zero
 
 
 class _Rules(dict[str, str]):
@@ -26,7 +21,7 @@ class _Rules(dict[str, str]):
 
 
 def gradient_rules() -> dict[str, str]:
-    """What the gradient of every operator is, in words; a table when it is printed."""
+    """The gradient of every operator, in words; prints as a table."""
     return _Rules({name: _rule(name) for name in spec.OPERATORS if hasattr(ops, name.lower())})
 
 
@@ -36,7 +31,7 @@ def _rule(name: str) -> str:
         operator = spec.OPERATORS[name]
         if operator.chapter == "control_flow":
             return "That of the graph it runs"
-        if name in _SINGULAR:
+        if operator.is_singular:
             return "Natural; if `safe`, 0 where that is infinite or NaN"
         types = {DType(dtype) for row in operator.types for dtype in row.types.values()}
         return "Natural" if any(dtype.is_float for dtype in types) else "None: bool"
@@ -53,28 +48,30 @@ def kernels(
     """A function for each operator, by its name in lower case, of QTensors and floats.
 
     Args:
-      estimator: what stands for the derivative of rounding and saturation.
+      estimator: the derivative of rounding and saturation.
       overrides: other estimators, by operator.
       safe: derivatives that are infinite or NaN are 0.
       max_trip_count: turns of a loop that reverse mode goes back over.
 
     Raises:
-      ValueError: an override is of no operator that has an estimator.
+      ValueError: an override names an operator that does not exist or has no estimator.
     """
     found = {}
-    for name in spec.OPERATORS:
+    for name, operator in spec.OPERATORS.items():
         if not hasattr(ops, name.lower()):
             continue
         kernel = _kernel(name)
-        if "estimate" in inspect.signature(kernel).parameters:
-            default = None if name in _LEVEL else estimator
-            chosen = overrides.get(name, default)
-            kernel = functools.partial(kernel, estimate=chosen) if chosen else kernel
+        parameters = inspect.signature(kernel).parameters
+        if "estimate" in parameters:
+            own = parameters["estimate"].default
+            # The exact derivative, 0 almost everywhere, stays unless it is overridden.
+            chosen = overrides.get(name, own if own is zero else estimator)
+            kernel = functools.partial(kernel, estimate=chosen)
         elif name in overrides:
             raise ValueError(f"{name} has no estimator")
-        elif safe and name in _SINGULAR:
+        elif safe and operator.is_singular:
             kernel = finite(kernel)
-        elif name == "WHILE_LOOP":
+        elif "max_trip_count" in parameters:
             kernel = functools.partial(kernel, max_trip_count=max_trip_count)
         found[name.lower()] = kernel
     if unknown := set(overrides) - set(spec.OPERATORS):

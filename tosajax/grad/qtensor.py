@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +17,13 @@ from tosajax.ops._follow import follow
 class QTensor:
     """Integers, which have no gradients, and their shadow, which has; or FP8 values with one.
 
-    A shadow never has an effect on integers: what is computed is what ships.
+    A shadow never has an effect on integers: the integers computed are those that ship.
 
     Args:
-      q: int8 (int4 too), int16, int32, int48 held in int64, or float8 where `tosajax.quant` casts
-        to it, as JAX has gradients of float8 in float8.
-      shadow: float32, the shape of `q`: what was rounded and saturated to `q`, or `q` itself. That
-        of a RESCALE's multiplier stands for the scale, multiplier / 2**shift.
+      q: int8 (which also holds int4), int16, int32, int48 held in int64, or float8 where
+        `tosajax.quant` casts to it, because JAX computes gradients of float8 in float8.
+      shadow: float32, the shape of `q`: the values before rounding and saturation to `q`, or `q`
+        itself. That of a RESCALE's multiplier stands for the scale, multiplier / 2**shift.
     """
 
     q: jax.Array
@@ -48,7 +47,7 @@ class QTensor:
         return f"QTensor({self.q.dtype}{list(self.q.shape)})"
 
 
-# So that functions of QTensors can be exported.
+# Without this, functions of QTensors cannot be exported.
 export.register_pytree_node_serialization(
     QTensor,
     serialized_name="tosajax.grad.QTensor",
@@ -57,17 +56,21 @@ export.register_pytree_node_serialization(
 )
 
 
-def payload(x: Any) -> Any:
-    """The integers of a QTensor; anything else as it is."""
+# A tensor of a graph: integers as QTensors, floats and bool as arrays.
+Value = jax.Array | QTensor
+
+
+def payload(x: Value) -> jax.Array:
+    """The integers of a QTensor; an array as it is."""
     return x.q if isinstance(x, QTensor) else x
 
 
-def shadow(x: Any) -> jax.Array:
+def shadow(x: Value) -> jax.Array:
     """The shadow of a QTensor; floats as they are."""
     return x.shadow if isinstance(x, QTensor) else x
 
 
-def tie(x: Any) -> jax.Array:
+def tie(x: Value) -> jax.Array:
     """The integers of a QTensor as float32, with the gradient of its shadow; floats as they are.
 
     Second derivatives need both: a rule is evaluated at the integers, and must not end there.
@@ -75,6 +78,6 @@ def tie(x: Any) -> jax.Array:
     return follow(x.q.astype(jnp.float32), x.shadow) if isinstance(x, QTensor) else x
 
 
-def tie_scalar(x: Any) -> jax.Array:
+def tie_scalar(x: Value) -> jax.Array:
     """`tie` of a zero point, which is a list of one element."""
     return tie(x).reshape(())

@@ -13,10 +13,10 @@ from tosajax.dtypes import DType
 from tosajax.grad._exact import exact
 from tosajax.grad._range import power_of_two, range_of
 from tosajax.grad.estimators import Estimator, clipped_ste
-from tosajax.grad.qtensor import QTensor, follow, payload, tie
+from tosajax.grad.qtensor import QTensor, Value, follow, payload, tie
 
 
-def cast(input: Any, *, out_type: DType, estimate: Estimator = clipped_ste) -> Any:
+def cast(input: Value, *, out_type: DType, estimate: Estimator = clipped_ste) -> Any:
     """1 where the value is kept; to integers the estimator; 0 to and from bool."""
     result = ops.cast(payload(input), out_type=out_type)
     if out_type is DType.BOOL:

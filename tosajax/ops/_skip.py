@@ -1,9 +1,9 @@
-"""Padding that convolutions of floats skip, where zeros would not do.
+"""Padding of float convolutions that zeros cannot stand for.
 
 Kernels multiply padding as zeros. By an infinite or NaN weight a zero gives NaN, but the
-specification leaves padding out. Finite weights, all that networks have, need nothing more, and
-constants are known to be finite; for others a program holds both ways, and takes the second one
-where it must.
+specification leaves padding out. Finite weights, all that networks have, need nothing more.
+Constant weights are checked when they are traced; for others a program holds two ways, and takes
+the second one if a weight is infinite or NaN.
 
 The second way is one convolution of finite weights, to which padding adds zeros. Three channels
 stand for each one of the input, and three batches for the one:
@@ -56,7 +56,7 @@ def skip_padding(
       weight: of floats; a NumPy array is a constant.
       shape: the window over the spread and padded input.
       arrange: makes [KH, KW, 3 * IC / groups, OC], of two dimensions or three, of the axes of
-        `weight` with one more of 3; a function of a module, as programs are kept by it.
+        `weight` with one more of 3; a function of a module, by which JAX keeps programs.
       spread: how far apart the elements of `x` are laid, zeros between them, by axis; else 1.
       groups: of channels that are convolved apart.
 
@@ -88,8 +88,8 @@ def _skipped_if_needed(
     platform: Platform,
 ) -> jax.Array:
     def directly(channels: jax.Array, kernels: jax.Array) -> jax.Array:
-        # Dimensions in this order are those of the library that XLA:CPU calls also in a branch;
-        # in another it compiles loops of its own, slowly.
+        # With dimensions in this order XLA:CPU calls its library inside a branch; with others it
+        # compiles slow loops of its own.
         sides = "DHW"[-len(shape.size) :]
         return lax.conv_general_dilated(
             channels,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 
@@ -28,7 +29,7 @@ class Window(NamedTuple):
         )
 
     def offsets(self) -> Iterator[tuple[int, ...]]:
-        """Where each tap reads, from the first element of the window."""
+        """The place of each tap, counted from the first element of the window."""
         return product(
             *(
                 range(0, size * dilation, dilation)
@@ -45,20 +46,22 @@ def window(
     return Window(tuple(size), tuple(stride), tuple(dilation), pairs)
 
 
-def pad_spatial(x: jax.Array, pads: Sequence[tuple[int, int]], value: jax.Array) -> jax.Array:
+def pad_spatial(
+    x: jax.Array, pads: Sequence[tuple[int, int]], value: jax.Array | np.ndarray
+) -> jax.Array:
     """Pads the spatial axes of [N, ..., C] with a scalar of its type."""
     if not any(map(any, pads)):
         return x
     config = [(0, 0, 0), *((low, high, 0) for low, high in pads), (0, 0, 0)]
-    # Else XLA:CPU asks of each element of `x` whether it is inside before it computes it, and makes
-    # a pad of a slice of each slice of the result.
+    # Without barriers XLA:CPU tests each element of `x` for being inside before it computes it, and
+    # makes a pad of a slice of each slice of the result.
     return lax.optimization_barrier(lax.pad(lax.optimization_barrier(x), value, config))
 
 
 def tap(
     padded: jax.Array, offset: Sequence[int], out: Sequence[int], stride: Sequence[int]
 ) -> jax.Array:
-    """What the tap of a window at `offset` reads for every element of the result."""
+    """The elements that a window's tap at `offset` reads, one for each element of the result."""
     limit = (o + (n - 1) * s + 1 for o, n, s in zip(offset, out, stride, strict=True))
     return lax.slice(
         padded,
@@ -83,10 +86,10 @@ def dynamic_window(
 
 
 def patches_of(x: jax.Array, shape: Window, out: tuple[int, ...]) -> jax.Array:
-    """What each window of padded `x` reads, [N * out, taps * IC], taps as in the weights.
+    """The elements that each window of padded `x` reads, [N * out, taps * IC], taps as in weights.
 
-    Axis by axis, each tap axis a new one before the channels: XLA compiles and runs that faster
-    than one concatenation of all taps.
+    One axis after the other gets its taps, as a new axis before the channels: XLA compiles and runs
+    that faster than one concatenation of all taps.
     """
     rank = len(out)
     for axis in reversed(range(rank)):

@@ -1,7 +1,7 @@
 """COND_IF and WHILE_LOOP ("Control Flow Operators", TOSA 1.0.1).
 
-Graphs are functions of as many arrays as the input list has. Nothing here depends on what the
-lists hold: an element may also be a dictionary or tuple of arrays.
+Graphs are functions of as many arrays as the input list has. An element of a list may also be a
+dictionary or tuple of arrays.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def cond_if(
 
     Args:
       condition: bool, of one element.
-      input_list: what the graph is called with.
+      input_list: the arguments of the graph.
       then_graph: runs where the condition holds.
-      else_graph: runs where it does not; returns what then_graph returns, of the same shapes and
-        types.
+      else_graph: runs where it does not; its results have the shapes and types of those of
+        then_graph.
 
     Returns:
-      What the graph returns.
+      The results of the graph that runs.
     """
     return lax.cond(condition.reshape(()), then_graph, else_graph, *input_list)
 
@@ -48,7 +48,7 @@ def while_loop(
     Has no reverse-mode gradient: the number of turns is not known.
 
     Args:
-      input_list: what the graphs are first called with.
+      input_list: the first arguments of both graphs.
       cond_graph: returns a bool of one element.
       body_graph: returns the next list, of the same shapes and types.
 

@@ -106,8 +106,8 @@ def exp(input1: jax.Array) -> jax.Array:
 def _exp(x: jax.Array) -> jax.Array:
     """float32, with the same bits however many values there are.
 
-    XLA:CPU has its own exponential, but leaves 3, 5, 6 or 7 values to the C library where they are
-    all, or follow 8.
+    XLA:CPU has its own exponential, but calls the C library for 3, 5, 6 or 7 values that are alone
+    or follow 8 others.
     """
     missing = -x.size % 4
     if x.size >= 16 or not missing:

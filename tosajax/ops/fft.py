@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-# XLA:CPU transforms lines side by side, and what is left over in another order of additions:
-# with a multiple of this there is none, and an example has the same bits alone and in a batch.
+# XLA:CPU transforms so many lines side by side, and adds up lines that are left over in another
+# order. A multiple leaves none, so that an example has the same bits alone and in a batch.
 _LINES = 16
 
 
@@ -58,7 +58,7 @@ def rfft2d(input_real: jax.Array, *, local_bound: bool = False) -> tuple[jax.Arr
       any of its input is NaN or infinite.
     """
     columns = input_real.shape[2] // 2 + 1
-    # A transform of reals has W / 2 + 1 columns: of these lines some are always left over.
+    # A transform of reals has W / 2 + 1 columns, so that some lines are always left over.
     real, imag = fft2d(input_real, jnp.zeros_like(input_real), inverse=False)
     return real[:, :, :columns], imag[:, :, :columns]
 

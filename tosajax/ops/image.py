@@ -54,7 +54,7 @@ def resize(
 
 
 class _Samples(NamedTuple):
-    """For each output index along one axis: two input indices, and where between them in 1/unit."""
+    """Two input indices and the place between them, in 1/unit, for each output index of an axis."""
 
     before: np.ndarray
     after: np.ndarray

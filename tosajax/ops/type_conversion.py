@@ -16,7 +16,7 @@ def cast(input: jax.Array, *, out_type: DType) -> jax.Array:
     """Converts every value to another type (TOSA 1.0.1, "CAST").
 
     Floats to integers round half to even and saturate; integers to narrower ones keep the low bits;
-    to fp8, what lies beyond the range becomes NaN (e4m3) or infinity (e5m2).
+    to fp8, values beyond the range become NaN (e4m3) or infinity (e5m2).
 
     Args:
       input: any type but int48; any shape. NaN to an integer is unpredictable.
@@ -67,7 +67,7 @@ def rescale(
     Returns:
       The type of `output_zp`, the shape of `input`.
     """
-    # One value per channel lies along the last dimension, as broadcasting has it.
+    # One value per channel lies along the last dimension, where broadcasting aligns it.
     channels = (1,) * (input.ndim - 1) + (-1,) if per_channel else ()
     multiplier, shift = multiplier.reshape(channels), shift.reshape(channels)
     if input.dtype == np.int64:
@@ -94,7 +94,7 @@ def _extend(value: jax.Array, unsigned: bool) -> jax.Array:
 def _float_to_integer(value: jax.Array, target: np.dtype) -> jax.Array:
     info = np.iinfo(target)
     rounded = lax.round(value.astype(jnp.float32), lax.RoundingMethod.TO_NEAREST_EVEN)
-    # 2**31 - 1 is not a float32: what reaches the bound above it is replaced after the conversion.
+    # float32 does not hold 2**31 - 1: values at the bound above it are replaced afterwards.
     over = np.float32(info.max + 1)
     inside = jnp.clip(rounded, np.float32(info.min), np.nextafter(over, np.float32(0)))
     return jnp.where(rounded >= over, target.type(info.max), inside.astype(target))

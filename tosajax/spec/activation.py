@@ -5,6 +5,17 @@ from __future__ import annotations
 from tosajax.spec.enums import NanMode
 from tosajax.spec.model import MAX_RANK, Operator, Rank, result, rows, scalar, tensor
 
+_OF_ONE = (
+    tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+)
+_FLOATS = rows(
+    "in_out_t",
+    ("PRO-FP", "fp16", "FP16"),
+    ("PRO-FP", "fp32", "FP32"),
+    ("EXT-BF16", "bf16", "BF16"),
+)
+
 CLAMP = Operator(
     "CLAMP",
     chapter="activation",
@@ -27,53 +38,13 @@ CLAMP = Operator(
     selects=True,
 )
 
-ERF = Operator(
-    "ERF",
-    chapter="activation",
-    section="2.4.2",
-    arguments=(
-        tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
-)
+ERF = Operator("ERF", chapter="activation", section="2.4.2", arguments=_OF_ONE, types=_FLOATS)
 
 SIGMOID = Operator(
-    "SIGMOID",
-    chapter="activation",
-    section="2.4.3",
-    arguments=(
-        tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    "SIGMOID", chapter="activation", section="2.4.3", arguments=_OF_ONE, types=_FLOATS
 )
 
-TANH = Operator(
-    "TANH",
-    chapter="activation",
-    section="2.4.4",
-    arguments=(
-        tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
-)
+TANH = Operator("TANH", chapter="activation", section="2.4.4", arguments=_OF_ONE, types=_FLOATS)
 
 OPERATORS = (
     CLAMP,

@@ -5,6 +5,11 @@ from __future__ import annotations
 from tosajax.dtypes import DType
 from tosajax.spec.model import MAX_RANK, Operator, Rank, graph, results, rows, tensor, tensors
 
+_ANY = rows(
+    "",
+    ("EXT-CONTROLFLOW", "All", ""),
+)
+
 COND_IF = Operator(
     "COND_IF",
     chapter="control_flow",
@@ -16,10 +21,7 @@ COND_IF = Operator(
         graph("else_graph"),
         results("output_list"),
     ),
-    types=rows(
-        "",
-        ("EXT-CONTROLFLOW", "All", ""),
-    ),
+    types=_ANY,
 )
 
 WHILE_LOOP = Operator(
@@ -32,10 +34,7 @@ WHILE_LOOP = Operator(
         graph("body_graph"),
         results("output_list"),
     ),
-    types=rows(
-        "",
-        ("EXT-CONTROLFLOW", "All", ""),
-    ),
+    types=_ANY,
 )
 
 OPERATORS = (

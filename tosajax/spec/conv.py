@@ -5,6 +5,19 @@ from __future__ import annotations
 from tosajax.spec.enums import AccType
 from tosajax.spec.model import Operator, constant, integers, result, rows, scalar, tensor
 
+_PRODUCTS = rows(
+    "in_t weight_t out_t acc_t",
+    ("PRO-FP", "fp16 with fp16 accumulate", "FP16 FP16 FP16 FP16"),
+    ("PRO-FP", "fp16 with fp32 accumulate", "FP16 FP16 FP16 FP32"),
+    ("PRO-FP", "fp32 with fp32 accumulate", "FP32 FP32 FP32 FP32"),
+    ("PRO-INT", "signed 8x8 with int32 accumulate", "INT8 INT8 INT32 INT32"),
+    ("EXT-BF16", "bf16 with fp32 accumulate", "BF16 BF16 BF16 FP32"),
+    ("EXT-FP8E4M3", "fp8e4m3 with fp16 accumulate", "FP8E4M3 FP8E4M3 FP16 FP16"),
+    ("EXT-FP8E5M2", "fp8e5m2 with fp16 accumulate", "FP8E5M2 FP8E5M2 FP16 FP16"),
+    ("EXT-INT16", "signed 16x8 with int48 accumulate", "INT16 INT8 INT48 INT48"),
+    ("EXT-INT4", "signed 8x4 with int32 accumulate", "INT8 INT4 INT32 INT32"),
+)
+
 CONV2D = Operator(
     "CONV2D",
     chapter="conv",
@@ -22,18 +35,7 @@ CONV2D = Operator(
         scalar("local_bound", bool, default=False),
         result("output", "out_t", "[N, OH, OW, OC]"),
     ),
-    types=rows(
-        "in_t weight_t out_t acc_t",
-        ("PRO-FP", "fp16 with fp16 accumulate", "FP16 FP16 FP16 FP16"),
-        ("PRO-FP", "fp16 with fp32 accumulate", "FP16 FP16 FP16 FP32"),
-        ("PRO-FP", "fp32 with fp32 accumulate", "FP32 FP32 FP32 FP32"),
-        ("PRO-INT", "signed 8x8 with int32 accumulate", "INT8 INT8 INT32 INT32"),
-        ("EXT-BF16", "bf16 with fp32 accumulate", "BF16 BF16 BF16 FP32"),
-        ("EXT-FP8E4M3", "fp8e4m3 with fp16 accumulate", "FP8E4M3 FP8E4M3 FP16 FP16"),
-        ("EXT-FP8E5M2", "fp8e5m2 with fp16 accumulate", "FP8E5M2 FP8E5M2 FP16 FP16"),
-        ("EXT-INT16", "signed 16x8 with int48 accumulate", "INT16 INT8 INT48 INT48"),
-        ("EXT-INT4", "signed 8x4 with int32 accumulate", "INT8 INT4 INT32 INT32"),
-    ),
+    types=_PRODUCTS,
 )
 
 CONV3D = Operator(
@@ -53,18 +55,7 @@ CONV3D = Operator(
         scalar("local_bound", bool, default=False),
         result("output", "out_t", "[N, OD, OH, OW, OC]"),
     ),
-    types=rows(
-        "in_t weight_t out_t acc_t",
-        ("PRO-FP", "fp16 with fp16 accumulate", "FP16 FP16 FP16 FP16"),
-        ("PRO-FP", "fp16 with fp32 accumulate", "FP16 FP16 FP16 FP32"),
-        ("PRO-FP", "fp32 with fp32 accumulate", "FP32 FP32 FP32 FP32"),
-        ("PRO-INT", "signed 8x8 with int32 accumulate", "INT8 INT8 INT32 INT32"),
-        ("EXT-BF16", "bf16 with fp32 accumulate", "BF16 BF16 BF16 FP32"),
-        ("EXT-FP8E4M3", "fp8e4m3 with fp16 accumulate", "FP8E4M3 FP8E4M3 FP16 FP16"),
-        ("EXT-FP8E5M2", "fp8e5m2 with fp16 accumulate", "FP8E5M2 FP8E5M2 FP16 FP16"),
-        ("EXT-INT16", "signed 16x8 with int48 accumulate", "INT16 INT8 INT48 INT48"),
-        ("EXT-INT4", "signed 8x4 with int32 accumulate", "INT8 INT4 INT32 INT32"),
-    ),
+    types=_PRODUCTS,
 )
 
 DEPTHWISE_CONV2D = Operator(
@@ -84,18 +75,7 @@ DEPTHWISE_CONV2D = Operator(
         scalar("local_bound", bool, default=False),
         result("output", "out_t", "[N, OH, OW, C*M]"),
     ),
-    types=rows(
-        "in_t weight_t out_t acc_t",
-        ("PRO-FP", "fp16 with fp16 accumulate", "FP16 FP16 FP16 FP16"),
-        ("PRO-FP", "fp16 with fp32 accumulate", "FP16 FP16 FP16 FP32"),
-        ("PRO-FP", "fp32 with fp32 accumulate", "FP32 FP32 FP32 FP32"),
-        ("PRO-INT", "signed 8x8 with int32 accumulate", "INT8 INT8 INT32 INT32"),
-        ("EXT-BF16", "bf16 with fp32 accumulate", "BF16 BF16 BF16 FP32"),
-        ("EXT-FP8E4M3", "fp8e4m3 with fp16 accumulate", "FP8E4M3 FP8E4M3 FP16 FP16"),
-        ("EXT-FP8E5M2", "fp8e5m2 with fp16 accumulate", "FP8E5M2 FP8E5M2 FP16 FP16"),
-        ("EXT-INT16", "signed 16x8 with int48 accumulate", "INT16 INT8 INT48 INT48"),
-        ("EXT-INT4", "signed 8x4 with int32 accumulate", "INT8 INT4 INT32 INT32"),
-    ),
+    types=_PRODUCTS,
 )
 
 TRANSPOSE_CONV2D = Operator(
@@ -114,18 +94,7 @@ TRANSPOSE_CONV2D = Operator(
         scalar("local_bound", bool, default=False),
         result("output", "out_t", "[N, OH, OW, OC]"),
     ),
-    types=rows(
-        "in_t weight_t out_t acc_t",
-        ("PRO-FP", "fp16 with fp16 accumulate", "FP16 FP16 FP16 FP16"),
-        ("PRO-FP", "fp16 with fp32 accumulate", "FP16 FP16 FP16 FP32"),
-        ("PRO-FP", "fp32 with fp32 accumulate", "FP32 FP32 FP32 FP32"),
-        ("PRO-INT", "signed 8x8 with int32 accumulate", "INT8 INT8 INT32 INT32"),
-        ("EXT-BF16", "bf16 with fp32 accumulate", "BF16 BF16 BF16 FP32"),
-        ("EXT-FP8E4M3", "fp8e4m3 with fp16 accumulate", "FP8E4M3 FP8E4M3 FP16 FP16"),
-        ("EXT-FP8E5M2", "fp8e5m2 with fp16 accumulate", "FP8E5M2 FP8E5M2 FP16 FP16"),
-        ("EXT-INT16", "signed 16x8 with int48 accumulate", "INT16 INT8 INT48 INT48"),
-        ("EXT-INT4", "signed 8x4 with int32 accumulate", "INT8 INT4 INT32 INT32"),
-    ),
+    types=_PRODUCTS,
 )
 
 OPERATORS = (

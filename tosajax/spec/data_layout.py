@@ -16,6 +16,19 @@ from tosajax.spec.model import (
     tensors,
 )
 
+_ALL = rows(
+    "in_out_t",
+    ("PRO-FP", "fp16", "FP16"),
+    ("PRO-FP", "fp32", "FP32"),
+    ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+    ("PRO-INT", "signed 16", "INT16"),
+    ("PRO-INT", "signed 32", "INT32"),
+    ("PRO-INT", "signed 8", "INT8"),
+    ("EXT-BF16", "bf16", "BF16"),
+    ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
+    ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
+)
+
 CONCAT = Operator(
     "CONCAT",
     chapter="data_layout",
@@ -51,18 +64,7 @@ PAD = Operator(
         constant("pad_const", "in_out_t", "[1]"),
         result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-        ("EXT-BF16", "bf16", "BF16"),
-        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
-        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
-    ),
+    types=_ALL,
 )
 
 RESHAPE = Operator(
@@ -75,18 +77,7 @@ RESHAPE = Operator(
         shape("shape", "rank(shape)"),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-        ("EXT-BF16", "bf16", "BF16"),
-        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
-        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
-    ),
+    types=_ALL,
 )
 
 REVERSE = Operator(
@@ -98,18 +89,7 @@ REVERSE = Operator(
         scalar("axis", int),
         result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-        ("EXT-BF16", "bf16", "BF16"),
-        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
-        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
-    ),
+    types=_ALL,
 )
 
 SLICE = Operator(
@@ -123,18 +103,7 @@ SLICE = Operator(
         shape("size", "rank(shape1)"),
         result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-        ("EXT-BF16", "bf16", "BF16"),
-        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
-        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
-    ),
+    types=_ALL,
 )
 
 TILE = Operator(
@@ -147,18 +116,7 @@ TILE = Operator(
         shape("multiples", "rank(shape1)"),
         result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-        ("EXT-BF16", "bf16", "BF16"),
-        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
-        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
-    ),
+    types=_ALL,
 )
 
 TRANSPOSE = Operator(
@@ -170,18 +128,7 @@ TRANSPOSE = Operator(
         integers("perms", "rank(shape1)"),
         result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-        ("EXT-BF16", "bf16", "BF16"),
-        ("EXT-FP8E4M3", "fp8e4m3", "FP8E4M3"),
-        ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
-    ),
+    types=_ALL,
 )
 
 OPERATORS = (

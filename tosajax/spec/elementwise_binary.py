@@ -6,22 +6,54 @@ from tosajax.dtypes import DType
 from tosajax.spec.enums import NanMode
 from tosajax.spec.model import MAX_RANK, Operator, Rank, constant, result, rows, scalar, tensor
 
+_OF_TWO = (
+    tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+    tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+    result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+)
+_OF_TWO_WITH_NAN = (
+    tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
+    tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
+    scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
+    result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+)
+_NUMBERS_OF_BOTH_PROFILES = rows(
+    "in_out_t",
+    ("PRO-FP", "fp16", "FP16"),
+    ("PRO-FP", "fp32", "FP32"),
+    ("PRO-INT or PRO-FP", "signed 32", "INT32"),
+    ("EXT-BF16", "bf16", "BF16"),
+)
+_INTEGERS = rows(
+    "in_out_t",
+    ("PRO-INT", "signed 16", "INT16"),
+    ("PRO-INT", "signed 32", "INT32"),
+    ("PRO-INT", "signed 8", "INT8"),
+)
+_BOOLEANS = rows(
+    "in_out_t",
+    ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+)
+_INTEGERS_OF_BOTH_PROFILES = rows(
+    "in_out_t",
+    ("PRO-INT or PRO-FP", "signed 16", "INT16"),
+    ("PRO-INT or PRO-FP", "signed 32", "INT32"),
+    ("PRO-INT or PRO-FP", "signed 8", "INT8"),
+)
+_NUMBERS = rows(
+    "in_out_t",
+    ("PRO-FP", "fp16", "FP16"),
+    ("PRO-FP", "fp32", "FP32"),
+    ("PRO-INT", "signed 32", "INT32"),
+    ("EXT-BF16", "bf16", "BF16"),
+)
+
 ADD = Operator(
     "ADD",
     chapter="elementwise_binary",
     section="2.5.1",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    arguments=_OF_TWO,
+    types=_NUMBERS_OF_BOTH_PROFILES,
 )
 
 ARITHMETIC_RIGHT_SHIFT = Operator(
@@ -34,74 +66,26 @@ ARITHMETIC_RIGHT_SHIFT = Operator(
         scalar("round", bool),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
     ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-    ),
+    types=_INTEGERS,
 )
 
 BITWISE_AND = Operator(
-    "BITWISE_AND",
-    chapter="elementwise_binary",
-    section="2.5.3",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-    ),
+    "BITWISE_AND", chapter="elementwise_binary", section="2.5.3", arguments=_OF_TWO, types=_INTEGERS
 )
 
 BITWISE_OR = Operator(
-    "BITWISE_OR",
-    chapter="elementwise_binary",
-    section="2.5.4",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-    ),
+    "BITWISE_OR", chapter="elementwise_binary", section="2.5.4", arguments=_OF_TWO, types=_INTEGERS
 )
 
 BITWISE_XOR = Operator(
-    "BITWISE_XOR",
-    chapter="elementwise_binary",
-    section="2.5.5",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-    ),
+    "BITWISE_XOR", chapter="elementwise_binary", section="2.5.5", arguments=_OF_TWO, types=_INTEGERS
 )
 
 INTDIV = Operator(
     "INTDIV",
     chapter="elementwise_binary",
     section="2.5.6",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
+    arguments=_OF_TWO,
     types=rows(
         "in_out_t",
         ("PRO-INT or PRO-FP", "signed 32", "INT32"),
@@ -109,120 +93,51 @@ INTDIV = Operator(
 )
 
 LOGICAL_AND = Operator(
-    "LOGICAL_AND",
-    chapter="elementwise_binary",
-    section="2.5.7",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-    ),
+    "LOGICAL_AND", chapter="elementwise_binary", section="2.5.7", arguments=_OF_TWO, types=_BOOLEANS
 )
 
 LOGICAL_LEFT_SHIFT = Operator(
     "LOGICAL_LEFT_SHIFT",
     chapter="elementwise_binary",
     section="2.5.8",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "signed 16", "INT16"),
-        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
-        ("PRO-INT or PRO-FP", "signed 8", "INT8"),
-    ),
+    arguments=_OF_TWO,
+    types=_INTEGERS_OF_BOTH_PROFILES,
 )
 
 LOGICAL_RIGHT_SHIFT = Operator(
     "LOGICAL_RIGHT_SHIFT",
     chapter="elementwise_binary",
     section="2.5.9",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "signed 16", "INT16"),
-        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
-        ("PRO-INT or PRO-FP", "signed 8", "INT8"),
-    ),
+    arguments=_OF_TWO,
+    types=_INTEGERS_OF_BOTH_PROFILES,
 )
 
 LOGICAL_OR = Operator(
-    "LOGICAL_OR",
-    chapter="elementwise_binary",
-    section="2.5.10",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-    ),
+    "LOGICAL_OR", chapter="elementwise_binary", section="2.5.10", arguments=_OF_TWO, types=_BOOLEANS
 )
 
 LOGICAL_XOR = Operator(
     "LOGICAL_XOR",
     chapter="elementwise_binary",
     section="2.5.11",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-    ),
+    arguments=_OF_TWO,
+    types=_BOOLEANS,
 )
 
 MAXIMUM = Operator(
     "MAXIMUM",
     chapter="elementwise_binary",
     section="2.5.12",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    arguments=_OF_TWO_WITH_NAN,
+    types=_NUMBERS,
 )
 
 MINIMUM = Operator(
     "MINIMUM",
     chapter="elementwise_binary",
     section="2.5.13",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    arguments=_OF_TWO_WITH_NAN,
+    types=_NUMBERS,
 )
 
 MUL = Operator(
@@ -250,35 +165,22 @@ POW = Operator(
     "POW",
     chapter="elementwise_binary",
     section="2.5.15",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
+    arguments=_OF_TWO,
     types=rows(
         "in_out_t",
         ("PRO-FP", "fp16", "FP16"),
         ("PRO-FP", "fp32", "FP32"),
         ("EXT-BF16", "bf16", "BF16"),
     ),
+    is_singular=True,
 )
 
 SUB = Operator(
     "SUB",
     chapter="elementwise_binary",
     section="2.5.16",
-    arguments=(
-        tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
-        tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT or PRO-FP", "signed 32", "INT32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    arguments=_OF_TWO,
+    types=_NUMBERS_OF_BOTH_PROFILES,
 )
 
 TABLE = Operator(

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from tosajax.spec.model import MAX_RANK, Operator, Rank, constant, result, rows, tensor
 
+_OF_ONE = (
+    tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
+    result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
+)
+_FLOATS = rows(
+    "in_out_t",
+    ("PRO-FP", "fp16", "FP16"),
+    ("PRO-FP", "fp32", "FP32"),
+    ("EXT-BF16", "bf16", "BF16"),
+)
+
 ABS = Operator(
     "ABS",
     chapter="elementwise_unary",
     section="2.6.1",
-    arguments=(
-        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
+    arguments=_OF_ONE,
     types=rows(
         "in_out_t",
         ("PRO-FP", "fp16", "FP16"),
@@ -25,10 +33,7 @@ BITWISE_NOT = Operator(
     "BITWISE_NOT",
     chapter="elementwise_unary",
     section="2.6.2",
-    arguments=(
-        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
+    arguments=_OF_ONE,
     types=rows(
         "in_out_t",
         ("PRO-INT", "signed 16", "INT16"),
@@ -38,29 +43,14 @@ BITWISE_NOT = Operator(
 )
 
 CEIL = Operator(
-    "CEIL",
-    chapter="elementwise_unary",
-    section="2.6.3",
-    arguments=(
-        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    "CEIL", chapter="elementwise_unary", section="2.6.3", arguments=_OF_ONE, types=_FLOATS
 )
 
 CLZ = Operator(
     "CLZ",
     chapter="elementwise_unary",
     section="2.6.4",
-    arguments=(
-        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
+    arguments=_OF_ONE,
     types=rows(
         "in_out_t",
         ("PRO-INT", "signed 32", "INT32"),
@@ -68,77 +58,31 @@ CLZ = Operator(
 )
 
 COS = Operator(
-    "COS",
-    chapter="elementwise_unary",
-    section="2.6.5",
-    arguments=(
-        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    "COS", chapter="elementwise_unary", section="2.6.5", arguments=_OF_ONE, types=_FLOATS
 )
 
 EXP = Operator(
-    "EXP",
-    chapter="elementwise_unary",
-    section="2.6.6",
-    arguments=(
-        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    "EXP", chapter="elementwise_unary", section="2.6.6", arguments=_OF_ONE, types=_FLOATS
 )
 
 FLOOR = Operator(
-    "FLOOR",
-    chapter="elementwise_unary",
-    section="2.6.7",
-    arguments=(
-        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    "FLOOR", chapter="elementwise_unary", section="2.6.7", arguments=_OF_ONE, types=_FLOATS
 )
 
 LOG = Operator(
     "LOG",
     chapter="elementwise_unary",
     section="2.6.8",
-    arguments=(
-        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    arguments=_OF_ONE,
+    types=_FLOATS,
+    is_singular=True,
 )
 
 LOGICAL_NOT = Operator(
     "LOGICAL_NOT",
     chapter="elementwise_unary",
     section="2.6.9",
-    arguments=(
-        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
+    arguments=_OF_ONE,
     types=rows(
         "in_out_t",
         ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
@@ -170,48 +114,22 @@ RECIPROCAL = Operator(
     "RECIPROCAL",
     chapter="elementwise_unary",
     section="2.6.11",
-    arguments=(
-        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    arguments=_OF_ONE,
+    types=_FLOATS,
+    is_singular=True,
 )
 
 RSQRT = Operator(
     "RSQRT",
     chapter="elementwise_unary",
     section="2.6.12",
-    arguments=(
-        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    arguments=_OF_ONE,
+    types=_FLOATS,
+    is_singular=True,
 )
 
 SIN = Operator(
-    "SIN",
-    chapter="elementwise_unary",
-    section="2.6.13",
-    arguments=(
-        tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
-        result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    "SIN", chapter="elementwise_unary", section="2.6.13", arguments=_OF_ONE, types=_FLOATS
 )
 
 OPERATORS = (

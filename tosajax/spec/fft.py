@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from tosajax.spec.model import Operator, result, rows, scalar, tensor
 
+_FLOATS = rows(
+    "in_out_t",
+    ("EXT-FFT", "fp32", "FP32"),
+)
+
 FFT2D = Operator(
     "FFT2D",
     chapter="fft",
@@ -16,10 +21,7 @@ FFT2D = Operator(
         result("output_real", "in_out_t", "[N, H, W]"),
         result("output_imag", "in_out_t", "[N, H, W]"),
     ),
-    types=rows(
-        "in_out_t",
-        ("EXT-FFT", "fp32", "FP32"),
-    ),
+    types=_FLOATS,
 )
 
 RFFT2D = Operator(
@@ -32,10 +34,7 @@ RFFT2D = Operator(
         result("output_real", "in_out_t", "[N, H, W/2 + 1]"),
         result("output_imag", "in_out_t", "[N, H, W/2 + 1]"),
     ),
-    types=rows(
-        "in_out_t",
-        ("EXT-FFT", "fp32", "FP32"),
-    ),
+    types=_FLOATS,
 )
 
 OPERATORS = (

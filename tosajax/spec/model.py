@@ -1,4 +1,4 @@
-"""The shape of the operator table: what a row says of an operator, an argument, a type row."""
+"""The types of the operator table: operators, arguments and type rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Kind(enum.Enum):
 
 
 class Form(enum.Enum):
-    """What an argument holds."""
+    """The content of an argument."""
 
     TENSOR = "tensor"
     TENSOR_LIST = "tensor list"
@@ -64,7 +64,7 @@ class Argument:
 
     `dtype` is a DType, a Python type or enumeration, or the name of a type variable of the
     operator's rows (`in_t`). `shape` is the specification's notation: `[N,IH,IW,C]` names each
-    dimension, `shape1` names a whole shape, "" says nothing.
+    dimension, `shape1` names a whole shape, "" neither.
     """
 
     name: str
@@ -128,6 +128,7 @@ class Operator:
     types: tuple[TypeRow, ...]
     selects: bool = False  # each element of the result is one of the input, or a bound
     keeps_order: bool = False  # a result of the shape of the first input is equal to it
+    is_singular: bool = False  # the derivative is infinite or NaN at some operands
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -200,7 +201,7 @@ class Operator:
 
     @property
     def needs_out_type(self) -> bool:
-        """Whether the input types leave the output type open, so that kernels must be told."""
+        """Whether the input types leave the output type open, so that kernels take it."""
         outs = {a.dtype for a in self.outputs if isinstance(a.dtype, str)}
         ins = {a.dtype for a in self.inputs if isinstance(a.dtype, str)}
         seen: dict[tuple, tuple] = {}

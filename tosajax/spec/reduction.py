@@ -5,55 +5,45 @@ from __future__ import annotations
 from tosajax.spec.enums import NanMode
 from tosajax.spec.model import MAX_RANK, Operator, Rank, result, rows, scalar, tensor
 
+_ALONG_AXIS = (
+    tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
+    scalar("axis", int),
+    result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+)
+_ALONG_AXIS_WITH_NAN = (
+    tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
+    scalar("axis", int),
+    scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
+    result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
+)
+_BOOLEANS = rows(
+    "in_out_t",
+    ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
+)
+_NUMBERS = rows(
+    "in_out_t",
+    ("PRO-FP", "fp16", "FP16"),
+    ("PRO-FP", "fp32", "FP32"),
+    ("PRO-INT", "signed 16", "INT16"),
+    ("PRO-INT", "signed 32", "INT32"),
+    ("PRO-INT", "signed 8", "INT8"),
+    ("EXT-BF16", "bf16", "BF16"),
+)
+
 REDUCE_ALL = Operator(
-    "REDUCE_ALL",
-    chapter="reduction",
-    section="2.9.1",
-    arguments=(
-        tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
-        scalar("axis", int),
-        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-    ),
+    "REDUCE_ALL", chapter="reduction", section="2.9.1", arguments=_ALONG_AXIS, types=_BOOLEANS
 )
 
 REDUCE_ANY = Operator(
-    "REDUCE_ANY",
-    chapter="reduction",
-    section="2.9.2",
-    arguments=(
-        tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
-        scalar("axis", int),
-        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-INT or PRO-FP", "Boolean", "BOOL"),
-    ),
+    "REDUCE_ANY", chapter="reduction", section="2.9.2", arguments=_ALONG_AXIS, types=_BOOLEANS
 )
 
 REDUCE_MAX = Operator(
     "REDUCE_MAX",
     chapter="reduction",
     section="2.9.3",
-    arguments=(
-        tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
-        scalar("axis", int),
-        scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
-        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    arguments=_ALONG_AXIS_WITH_NAN,
+    types=_NUMBERS,
     selects=True,
 )
 
@@ -61,21 +51,8 @@ REDUCE_MIN = Operator(
     "REDUCE_MIN",
     chapter="reduction",
     section="2.9.4",
-    arguments=(
-        tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
-        scalar("axis", int),
-        scalar("nan_mode", NanMode, default=NanMode.PROPAGATE),
-        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
-    ),
-    types=rows(
-        "in_out_t",
-        ("PRO-FP", "fp16", "FP16"),
-        ("PRO-FP", "fp32", "FP32"),
-        ("PRO-INT", "signed 16", "INT16"),
-        ("PRO-INT", "signed 32", "INT32"),
-        ("PRO-INT", "signed 8", "INT8"),
-        ("EXT-BF16", "bf16", "BF16"),
-    ),
+    arguments=_ALONG_AXIS_WITH_NAN,
+    types=_NUMBERS,
     selects=True,
 )
 
@@ -83,11 +60,7 @@ REDUCE_PRODUCT = Operator(
     "REDUCE_PRODUCT",
     chapter="reduction",
     section="2.9.5",
-    arguments=(
-        tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
-        scalar("axis", int),
-        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
-    ),
+    arguments=_ALONG_AXIS,
     types=rows(
         "in_out_t",
         ("PRO-FP", "fp16", "FP16"),
@@ -100,11 +73,7 @@ REDUCE_SUM = Operator(
     "REDUCE_SUM",
     chapter="reduction",
     section="2.9.6",
-    arguments=(
-        tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
-        scalar("axis", int),
-        result("output", "in_out_t", "shape", Rank(1, MAX_RANK)),
-    ),
+    arguments=_ALONG_AXIS,
     types=rows(
         "in_out_t acc_t",
         ("PRO-FP", "fp16", "FP16 FP16"),

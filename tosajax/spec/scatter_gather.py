@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from tosajax.spec.model import Operator, result, rows, tensor
 
+_NUMBERS = rows(
+    "index_t in_out_t",
+    ("PRO-FP", "fp16", "INT32 FP16"),
+    ("PRO-FP", "fp32", "INT32 FP32"),
+    ("PRO-INT", "signed 16", "INT32 INT16"),
+    ("PRO-INT", "signed 32", "INT32 INT32"),
+    ("PRO-INT", "signed 8", "INT32 INT8"),
+    ("EXT-BF16", "bf16", "INT32 BF16"),
+    ("EXT-FP8E4M3", "fp8e4m3", "INT32 FP8E4M3"),
+    ("EXT-FP8E5M2", "fp8e5m2", "INT32 FP8E5M2"),
+)
+
 GATHER = Operator(
     "GATHER",
     chapter="scatter_gather",
@@ -13,17 +25,7 @@ GATHER = Operator(
         tensor("indices", "index_t", "[N, W]"),
         result("output", "in_out_t", "[N, W, C]"),
     ),
-    types=rows(
-        "index_t in_out_t",
-        ("PRO-FP", "fp16", "INT32 FP16"),
-        ("PRO-FP", "fp32", "INT32 FP32"),
-        ("PRO-INT", "signed 16", "INT32 INT16"),
-        ("PRO-INT", "signed 32", "INT32 INT32"),
-        ("PRO-INT", "signed 8", "INT32 INT8"),
-        ("EXT-BF16", "bf16", "INT32 BF16"),
-        ("EXT-FP8E4M3", "fp8e4m3", "INT32 FP8E4M3"),
-        ("EXT-FP8E5M2", "fp8e5m2", "INT32 FP8E5M2"),
-    ),
+    types=_NUMBERS,
 )
 
 SCATTER = Operator(
@@ -36,17 +38,7 @@ SCATTER = Operator(
         tensor("input", "in_out_t", "[N, W, C]"),
         result("values_out", "in_out_t", "[N, K, C]"),
     ),
-    types=rows(
-        "index_t in_out_t",
-        ("PRO-FP", "fp16", "INT32 FP16"),
-        ("PRO-FP", "fp32", "INT32 FP32"),
-        ("PRO-INT", "signed 16", "INT32 INT16"),
-        ("PRO-INT", "signed 32", "INT32 INT32"),
-        ("PRO-INT", "signed 8", "INT32 INT8"),
-        ("EXT-BF16", "bf16", "INT32 BF16"),
-        ("EXT-FP8E4M3", "fp8e4m3", "INT32 FP8E4M3"),
-        ("EXT-FP8E5M2", "fp8e5m2", "INT32 FP8E5M2"),
-    ),
+    types=_NUMBERS,
 )
 
 OPERATORS = (

@@ -10,7 +10,7 @@ from tosajax.spec import EXTENSIONS, LEVELS, PROFILES, Level
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What an implementation offers, written "PRO-INT+EXT-INT16@8K".
+    """The profiles, extensions and level of an implementation, "PRO-INT+EXT-INT16@8K".
 
     Args:
       profiles: at least one of PRO-INT and PRO-FP.
@@ -79,7 +79,7 @@ def target_of(target: Target | str | None) -> Target:
 
     Raises:
       TypeError: it is something else.
-      ValueError: the text is not of a target.
+      ValueError: the text does not name a target.
     """
     if target is None:
         return Target.everything()

@@ -1,4 +1,4 @@
-"""What the run-time rules of several operators share."""
+"""Parts that the run-time rules of several operators share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Flags = dict[str, jax.Array]
 
 
 def flags(**broken: jax.Array) -> Flags:
-    """One flag for each rule from what breaks it, element by element."""
+    """One flag for each rule, from the elements that break it."""
     return {rule: jnp.any(elements) for rule, elements in broken.items()}
 
 
@@ -40,7 +40,7 @@ def has_lost_bits(wrapped: jax.Array, estimate: jax.Array) -> jax.Array:
     """Where an exact result did not fit int32.
 
     A result that fits is within 2**30 of its estimate. One that does not is a multiple of 2**32
-    away from its low 32 bits, of which its estimate can not make up more than a sixth.
+    away from its low 32 bits, and its estimate makes up a sixth of that at most.
 
     Args:
       wrapped: int32, the low 32 bits of the exact results.

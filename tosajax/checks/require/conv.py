@@ -1,8 +1,8 @@
 """Run-time rules of "Tensor Operators", convolutions (TOSA 1.0.1).
 
-Those of all four are, for integers, r1: the sum of products fits `acc_type`; r2: that plus the bias
-does. They need the sums, and those are computed again, tap by tap, but only if the weights and the
-bias are so large that some input may break a rule.
+All four have the same ones, for integers, r1: the sum of products fits `acc_type`; r2: that plus
+the bias does. They compute the sums again, tap by tap, but only if the weights and the bias are so
+large that some input may break a rule.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def _sum_flags(
 
     Args:
       values: the input less its zero point, padded, in the type of the accumulator; [N, ..., C].
-      weight: likewise; [*kernel, OC, C], or [*kernel, C, M] where OC is C * M.
+      weight: less its zero point, in the same type; [*kernel, OC, C], or [*kernel, C, M] where OC
+        is C * M.
       bias: [OC] or [1].
       window: that of the kernel.
       multiply: makes [N, ..., OC] of [N, ..., C] and the weights of one tap.

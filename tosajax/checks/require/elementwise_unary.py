@@ -16,7 +16,7 @@ def abs_require(input1: jax.Array) -> Flags:
 
 
 def negate_require(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array) -> Flags:
-    """For int32, each of them fits: r1, less `input1_zp`; r2, negated; r3, with `output_zp`.
+    """For int32, the value fits: r1, less `input1_zp`; r2, then negated; r3, plus `output_zp`.
 
     Only r2 can be broken where the zero points are 0, as they must be.
     """

@@ -42,7 +42,7 @@ def rescale_require(
 
     r1: multipliers are not negative. r2: shifts are in [2, 62]. r3: with `scale32`, the value less
     its zero point is in [-2**(shift - 1), 2**(shift - 1)); else, for int32 and int48, the scaled
-    value fits int32. r4, as the second r3: that plus `output_zp` fits int32.
+    value fits int32. r4, without `scale32`: that plus `output_zp` fits int32.
     """
     broken = {"r1": multiplier < 0, "r2": (shift < 2) | (shift > 62)}
     channels = (1,) * (input.ndim - 1) + (-1,) if per_channel else ()

@@ -68,7 +68,7 @@ def of_floats(c: Convolution) -> Route:
     if not platform.current().may_be_cpu:
         return Route("float patches", "the platform is not a CPU", float_patches.run)
     if math.prod(c.window.size) <= loop.MAX_TAPS:
-        # XLA adds up to other bits in a batch, as of a matrix [K, N] of up to 80 rows.
+        # XLA adds up small results in an order that depends on the size of the batch.
         if math.prod(c.out) <= _FEW_RESULTS:
             return Route("float patches", "a small result", float_patches.run)
         if (few := c.x.shape[-1]) < _MIN_INPUT_CHANNELS:
@@ -116,7 +116,7 @@ def _four_channels(c: Convolution) -> Convolution:
 
 
 def _onednn_pays(c: Convolution) -> bool:
-    """Whether the platform has oneDNN multiply so much."""
+    """Whether a call of oneDNN pays for this convolution, on this platform."""
     here = platform.current()
     macs = c.x.shape[0] * math.prod(c.out) * math.prod(c.weight.shape)
     return here.onednn and onednn.pays(macs * here.examples)

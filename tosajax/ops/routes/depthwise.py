@@ -6,6 +6,7 @@ Weights are int32 or float32, [KH, KW, C, M], less their zero point; results are
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tosajax.fixedpoint import _x64
@@ -27,24 +28,24 @@ def loop(c: Convolution) -> jax.Array:
     x, kernels, out = _padded(c), _kernels(c), c.out
     one = c.window._replace(size=(1, 1))
 
-    def term(start: list[jax.Array], kernel: jax.Array) -> jax.Array:
+    def term(start: list[jax.Array], kernel: jax.Array | np.ndarray) -> jax.Array:
         values = dynamic_window(x, start, one, out)
         return _widened(c, _multiply(tap(values, (0, 0), out, c.window.stride), kernel))
 
     dtype = np.int64 if c.x.dtype == np.int16 else kernels.dtype.type
-    return sum_over(c.window.size, c.window.dilation, kernels, term, dtype)
+    return sum_over(c.window.size, c.window.dilation, jnp.asarray(kernels), term, dtype)
 
 
 def _padded(c: Convolution) -> jax.Array:
     return pad_spatial(c.x, c.window.pad, c.x_zp.reshape(()))
 
 
-def _kernels(c: Convolution) -> jax.Array:
+def _kernels(c: Convolution) -> jax.Array | np.ndarray:
     """[KH * KW, C, M]."""
     return c.weight.reshape(-1, *c.weight.shape[2:])
 
 
-def _multiply(values: jax.Array, kernel: jax.Array) -> jax.Array:
+def _multiply(values: jax.Array, kernel: jax.Array | np.ndarray) -> jax.Array:
     return values.astype(kernel.dtype)[..., None] * kernel.reshape(1, 1, 1, *kernel.shape)
 
 

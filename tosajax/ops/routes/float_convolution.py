@@ -27,7 +27,7 @@ def run(c: Convolution) -> jax.Array:
     return on_cpu(c.x, c.weight, cpu=directly, other=by_patches)
 
 
-def _of(c: Convolution, x: jax.Array, weight: jax.Array) -> Convolution:
+def _of(c: Convolution, x: jax.Array, weight: jax.Array | np.ndarray) -> Convolution:
     return dataclasses.replace(c, x=x, weight=weight)
 
 
@@ -49,7 +49,7 @@ def _convolve(c: Convolution) -> jax.Array:
     layout = ("NHWC", "OHWI", "NHWC") if c.x.ndim == 4 else ("NDHWC", "ODHWI", "NDHWC")
     return lax.conv_general_dilated(
         c.x.astype(jnp.float32),
-        c.weight.astype(jnp.float32),
+        jnp.asarray(c.weight.astype(jnp.float32)),
         c.window.stride,
         c.window.pad,
         lhs_dilation=c.spread or None,

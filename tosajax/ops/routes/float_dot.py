@@ -15,7 +15,7 @@ from jax import lax
 _SMALLEST = 8  # below this in every dimension XLA takes another route
 
 
-def dot_rows(a: jax.Array, b: jax.Array) -> jax.Array:
+def dot_rows(a: jax.Array, b: jax.Array | np.ndarray) -> jax.Array:
     """float32 [M, K] times [N, K], [M, N]."""
     m, n = a.shape[0], b.shape[0]
     product = lax.dot_general(
@@ -28,7 +28,7 @@ def dot_rows(a: jax.Array, b: jax.Array) -> jax.Array:
     return product[:m, :n]
 
 
-def _at_least(x: jax.Array, rows: int) -> jax.Array:
+def _at_least(x: jax.Array | np.ndarray, rows: int) -> jax.Array | np.ndarray:
     missing = rows - x.shape[0]
     return lax.pad(x, np.float32(0), [(0, missing, 0), (0, 0, 0)]) if missing > 0 else x
 

@@ -1,12 +1,12 @@
 """int8 products by oneDNN, which jaxlib holds beside XLA's own kernels.
 
-On x86 processors that have the VNNI instructions and no AMX, XLA's kernels use neither; oneDNN's
-are two to three times faster. XLA runs them where a program calls them by name. That is between XLA
-and oneDNN, with no promise to others, so all of it stands in this file: a version of jaxlib is
-listed below when the tests passed with it, and `usable` asks the processor at hand for exact sums.
+On x86 processors with the VNNI instructions and without AMX, oneDNN's kernels are two to three
+times faster than XLA's, which use neither. A program calls them by name. XLA does not promise to
+keep these names, so they stand in this file only: `_VERSIONS` lists the versions of jaxlib that
+pass the tests, and `usable` checks that sums are exact on this processor.
 
-oneDNN rounds what it has added up to float32. So no sum may exceed 2**24: long ones are computed in
-parts, and convolutions whose weights might reach it are left to XLA.
+oneDNN rounds sums to float32. So no sum may exceed 2**24: long ones are computed in parts, and
+convolutions whose weights might reach it are left to XLA.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RAISED = 128
 
 
 def is_wanted() -> bool:
-    """Whether the environment leaves oneDNN on, as it does unless it has TOSAJAX_ONEDNN=0.
+    """Whether the environment allows oneDNN, as it does without TOSAJAX_ONEDNN=0.
 
     Raises:
       ValueError: TOSAJAX_ONEDNN is neither 0 nor 1.
@@ -77,7 +77,7 @@ def dot(a: jax.Array, b: jax.Array | np.ndarray, *, transposed: bool) -> jax.Arr
 
 
 def parts_of(b: jax.Array | np.ndarray, *, transposed: bool) -> int:
-    """In how many parts `dot` adds, so that no sum is too large; constants may allow for one."""
+    """The parts that `dot` adds up so that no sum is too large; one, if constants allow it."""
     axis = -1 if transposed else -2
     if isinstance(b, np.ndarray):
         largest = np.abs(b.astype(np.int32)).sum(axis=axis).max(initial=0)
@@ -109,7 +109,7 @@ def convolves(weight: np.ndarray) -> bool:
 
 
 def pads(lengths: Sequence[int], shape: Window) -> bool:
-    """Whether its padding is right: where the input is as large as a window, and inside of each."""
+    """Whether its padding is right: an input as large as a window, and part of each."""
     return all(
         (taps - 1) * dilation < length and max(pad) <= (taps - 1) * dilation
         for taps, dilation, pad, length in zip(
@@ -159,7 +159,7 @@ def _convolution(shape: Window) -> Callable[..., jax.Array]:
 
 
 def _convolution_config(shape: Window) -> str:
-    """How XLA tells oneDNN of a convolution of NHWC by HWIO."""
+    """XLA's description of a convolution of NHWC by HWIO, for oneDNN."""
     data = {"data": {"batch_dim": 0, "feature_dim": 3, "spatial_dims": [1, 2]}}
     filters = {"input_feature_dim": 2, "output_feature_dim": 3, "spatial_dims": [0, 1]}
     window = {
@@ -195,7 +195,7 @@ def _is_fast() -> bool:
 
 
 def _cpu_flags() -> frozenset[str]:
-    """What the processor can do; nothing where Linux on x86 does not tell."""
+    """The flags of the processor; none but on x86 Linux."""
     if platform.machine() != "x86_64" or platform.system() != "Linux":
         return frozenset()
     lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -207,8 +207,9 @@ def _cpu_flags() -> frozenset[str]:
 def _is_exact() -> bool:
     """Whether the largest sums come out right.
 
-    Sums of two products stop at 16 bits in older instructions, which oneDNN may be told to use.
-    This asks for a convolution: a product of matrices by those would wait forever for more threads.
+    Older instructions, which the environment may impose on oneDNN, saturate sums of two products at
+    16 bits. The test is a convolution: with these instructions a product of matrices waits forever
+    for more threads.
     """
     rows = np.repeat(np.array([[127], [-128]], np.int8), _MAX_TERMS, axis=1)
     columns = np.tile(np.array([[127, 127, 0, 0], [-128, -128, 0, 0]], np.int8), _MAX_TERMS // 4)

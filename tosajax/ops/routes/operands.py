@@ -30,9 +30,9 @@ class Convolution:
     """
 
     x: jax.Array
-    weight: jax.Array
-    x_zp: jax.Array
-    weight_zp: jax.Array
+    weight: jax.Array | np.ndarray
+    x_zp: jax.Array | np.ndarray
+    weight_zp: jax.Array | np.ndarray
     window: Window
     spread: tuple[int, ...] = ()
 

@@ -2,8 +2,8 @@
 
 The platform is a context and not an argument because nothing could pass it: operators have the
 signatures of the specification, users call them without one, and gradient rules, loops and
-transformations of JAX stand between `tosajax.lowering`, which has it, and the operators. Programs
-depend on it in two places only, `choose` and `on_cpu`; both read it while they are traced.
+transformations of JAX stand between `tosajax.lowering`, which has it, and the operators. Three
+places read it, while a program is traced: `choose`, `dot.by_onednn` and `on_cpu`.
 
 JAX does not tell traces for different platforms apart: a function that is jitted inside an operator
 takes `current()` as a static argument.
@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 import jax
+import numpy as np
 from jax import lax
 
 from tosajax.ops.routes import onednn
@@ -59,7 +60,7 @@ def tracing_for(platform: Platform) -> Iterator[None]:
 
 
 def on_cpu(
-    *operands: jax.Array,
+    *operands: jax.Array | np.ndarray,
     cpu: Callable[..., jax.Array],
     other: Callable[..., jax.Array],
 ) -> jax.Array:
