@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -90,7 +90,6 @@ def share(
     devices: Devices = (),
     *,
     in_loop: bool = False,
-    shared: Collection[str] = (),
 ) -> Batch:
     """How examples share calls: calls of equal size, of at most a micro-batch each.
 
@@ -100,7 +99,6 @@ def share(
       micro_batch: how many examples run at a time; by default, as many as suit the backend.
       devices: each takes an equal part of one call, whose program loops over micro-batches.
       in_loop: the program of one call loops over micro-batches, without devices as well.
-      shared: names of inputs that all examples share, whatever their first dimension.
 
     Raises:
       ValueError: micro_batch or devices are given for a graph that runs as a whole.
@@ -115,7 +113,7 @@ def share(
     in_loop = in_loop or bool(devices)
     micro = min(examples, micro_batch or _micro_batch_of(graph, in_loop=in_loop) or examples)
     calls = 1 if in_loop else -(-examples // micro)
-    carries = tuple(carries_batch(t) and t.name not in shared for t in graph.input_tensors)
+    carries = tuple(map(carries_batch, graph.input_tensors))
     return Batch(carries, examples, -(-examples // calls), micro, tuple(devices))
 
 

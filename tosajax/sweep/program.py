@@ -46,10 +46,11 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
     attributes = [key for keys in traced.values() for key in keys.values()]
     constants = _constants(one)
     names = [n for n in constants if n not in fixed]
-    one = _with_inputs(one, names, {name: fixed[name] for name in constants if name in fixed})
-    calls = share(one, examples, in_loop=True, shared=names)
+    # Examples share constants that are inputs; how many fit in the cache depends on tensors alone.
+    calls = share(one, examples, in_loop=True)
+    calls = calls._replace(carries=(*calls.carries, *(False for _ in names)))
     program = program_of(
-        one,
+        _with_inputs(one, names, {name: fixed[name] for name in constants if name in fixed}),
         platform=platform_of(calls),
         traced=traced,
         kernels=_KERNELS if any("rounding_mode" in t for t in traced.values()) else ops,
