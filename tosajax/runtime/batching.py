@@ -54,7 +54,7 @@ class Batch(NamedTuple):
         ]
 
 
-def of_examples(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, int | None]:
+def with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, int | None]:
     """The graph to run, and the number of examples if it is a graph of one.
 
     Args:
@@ -94,7 +94,7 @@ def share(
     """How examples share calls: calls of equal size, of at most a micro-batch each.
 
     Args:
-      graph: from `of_examples`; so is examples.
+      graph: from `with_batch`; so is examples.
       examples: of the batch; None for a graph that runs as a whole.
       micro_batch: how many examples run at a time; by default, as many as suit the backend.
       devices: each takes an equal part of one call, whose program loops over micro-batches.

@@ -19,7 +19,7 @@ from tosajax.grad.qtensor import QTensor
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.lowering.run import Traced
 from tosajax.quant import QParams, dequantize, quantize
-from tosajax.runtime.batching import batched, carries_batch, of_examples, platform_of, share
+from tosajax.runtime.batching import batched, carries_batch, platform_of, share, with_batch
 from tosajax.runtime.inputs import accept, check_count
 from tosajax.runtime.program import program_of
 from tosajax.spec import RoundingMode
@@ -40,7 +40,7 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
       ValueError: examples depend on each other.
     """
     everything = Target.everything()
-    one, examples = of_examples(graph, everything, batch)
+    one, examples = with_batch(graph, everything, batch)
     if examples is None:
         raise ValueError(f"graph {graph.name!r}: examples depend on each other, or it has no batch")
     attributes = [key for keys in traced.values() for key in keys.values()]
