@@ -230,7 +230,7 @@ def of_graph(
 
     Raises:
       TosaError: the graph is illegal.
-      ValueError: there are more or fewer scales than tensors.
+      ValueError: no input can carry a batch, or there are more or fewer scales than tensors.
     """
     check_form(graph)
     everything = Target.everything()
