@@ -182,7 +182,7 @@ def test_constants_of_subgraphs_are_parameters():
 
 
 def test_constants_of_one_name():
-    """A tensor may be called like the constant of a subgraph."""
+    """A tensor may have the name of a subgraph's constant."""
     b = Builder()
     taken, x = b.input("flag", DType.BOOL, (1,)), b.input("x", DType.INT32, (3,))
     b.subgraph(programs.plus(10, "then"))

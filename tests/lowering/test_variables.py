@@ -1,4 +1,4 @@
-"""VARIABLE, VARIABLE_READ and VARIABLE_WRITE: values that live on from call to call."""
+"""VARIABLE, VARIABLE_READ and VARIABLE_WRITE: values that last from call to call."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def test_files_keep_variables(tmp_path):
 
 
 def test_data_sets_run_in_order():
-    """Examples that a variable ties together are not run side by side."""
+    """Examples that share a variable do not run side by side."""
     data = np.arange(12, dtype=np.int8).reshape(4, 3)
     dataset = Dataset.of(programs.accumulator([1, 1, 1]), [data])
     (found,) = dataset.run(programs.accumulator([1, 1, 1]), batch=3)

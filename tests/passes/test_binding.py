@@ -1,4 +1,4 @@
-"""Binding of open dimensions, also where they hide in constant shapes."""
+"""Binding of open dimensions, in tensors and in constant shapes."""
 
 from __future__ import annotations
 

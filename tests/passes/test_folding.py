@@ -1,4 +1,4 @@
-"""What is constant is computed once, and what nobody reads not at all; results stay the same."""
+"""Constants are computed once, unread tensors never, and results stay the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def operators(graph: tosajax.Graph) -> list[str]:
 
 
 def convolution(*, dtype: DType = DType.INT8) -> tosajax.Graph:
-    """Of weights that come as [KH, KW, IC, OC], and a scaled bias; and a sum nobody reads."""
+    """A convolution with weights from [KH, KW, IC, OC] and a scaled bias, and an unread sum."""
     b = Builder()
     rng = np.random.default_rng(1)
     x = b.input("x", dtype, (1, 8, 8, 16))
@@ -118,7 +118,7 @@ def test_all_constants_are_one_program():
 
 
 def test_compiled_constants_share_no_memory_with_the_user():
-    """A JAX array may be the aligned memory of the NumPy array that it is put from."""
+    """A JAX array may share the aligned memory of the NumPy array that it is made of."""
     for dtype, storage in ((DType.INT32, np.int32), (DType.INT48, np.int64)):
         memory = np.zeros(1024 + 64, np.uint8)
         start = -memory.ctypes.data % 64

@@ -1,4 +1,4 @@
-"""Graphs of open batch: which of them compute each example by itself."""
+"""Graphs of open batch that compute each example by itself, and others."""
 
 from __future__ import annotations
 

@@ -113,6 +113,17 @@ def test_sweeps_do_not_loop_over_floats(dtype, loops):
     assert ("scan[" in str(jax.make_jaxpr(program)({}, images))) == loops
 
 
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="micro-batches are of CPUs")
+def test_constants_of_settings_do_not_count_in_micro_batches():
+    b, size = Builder(), 2**22
+    x = b.input("x", DType.INT8, (1, size))
+    mask = b.const(np.zeros((1, size)), DType.INT8, name="mask")
+    graph = b.graph([b.op("BITWISE_XOR", x, mask)])  # 8 MiB of 16 for an example
+    shape = jax.ShapeDtypeStruct((4, size), np.int8), jax.ShapeDtypeStruct((1, size), np.int8)
+    program = graph_program(graph, {}, {}, 4)
+    assert "length=2" in str(jax.make_jaxpr(program)({"mask": shape[1]}, shape[0]))
+
+
 @pytest.mark.parametrize("micro_batch", [0, -1])
 def test_sizes_that_are_none(data, micro_batch):
     with pytest.raises(ValueError, match=r"micro_batch is .*, expected at least 1"):

@@ -1,4 +1,4 @@
-"""What Executable.cost and explain say."""
+"""The texts and numbers of Executable.cost and explain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="looks for XLA:C
 
 
 def chain() -> Graph:
-    """16 bytes, 64, 64, 8: the two of 64 are alive together."""
+    """Tensors of 16, 64, 64 and 8 bytes: those of 64 are alive together."""
     b = Builder()
     x = b.input("x", DType.INT32, (4,))
     wide = b.op("TILE", x, b.const_shape((4,)))
@@ -63,7 +63,7 @@ def test_explain_is_a_table(data):
 
 @CPU
 def test_a_node_without_a_fast_kernel_is_named():
-    """A float convolution in a loop is the one case that users can bring about themselves."""
+    """A float convolution in a loop is the one case that users can cause."""
     b = Builder()
     x = b.input("x", DType.FP32, (1, 12, 12, 16))
     weight = b.const(np.ones((16, 3, 3, 16)), DType.FP32)

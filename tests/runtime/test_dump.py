@@ -1,4 +1,4 @@
-"""What every tensor holds, as arrays and as a file."""
+"""The values of every tensor, as arrays and in a file."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def residual(blocks: int) -> Graph:
 def test_tensors_that_several_nodes_read_are_computed_once(report):
     """The program grows with the depth of a residual network, not with its square.
 
-    Flags read tensors, too.
+    Flags also read tensors.
     """
     texts = [
         tosajax.compile(residual(blocks), report_unpredictable=report).hlo() for blocks in (4, 16)
@@ -281,7 +281,7 @@ def test_integer_graph_has_64_bit_types_in_products_only(data):
 
 
 def test_xla_computes_nothing_of_constants_while_it_compiles():
-    """It gets some of it wrong: bits of floats, and the leading zeros of negative numbers."""
+    """XLA miscomputes some constants: bits of floats, and leading zeros of negative numbers."""
     b = Builder()
     zeros = b.op("CLZ", b.const(np.int32(-5), DType.INT32))
     tiny = np.array([1e-45, -1e-45, 1e-40], np.float32)
@@ -318,7 +318,7 @@ def test_programs_are_kept_in_a_folder(tmp_path, data):
 
 
 def test_folders_of_several_threads(tmp_path):
-    """Each has its programs, and the options are those of before when all are done."""
+    """Each folder has its programs, and the options are restored when all threads are done."""
     before = [getattr(jax.config, name) for name in OPTIONS]
     x = np.ones((1, 3), np.int32)
 

@@ -1,4 +1,4 @@
-"""Programs in files: those of graphs are run, and none that calls code of another's."""
+"""Programs in files: those of graphs load, and those that call other code do not."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_custom_call_is_refused(place, target, tmp_path):
     with pytest.raises(UnsupportedError, match="the program holds ") as caught:
         tosajax.load_executable(path)
     assert f"holds {target}, which programs of graphs do not" in str(caught.value)
-    tosajax.load_executable(path, allow=[target])  # which says nothing of a call
+    tosajax.load_executable(path, allow=[target])  # loading calls nothing
 
 
 def test_what_is_allowed_is_a_list_of_names(tmp_path):
@@ -102,7 +102,7 @@ def test_other_operations(operation, name):
 
 
 def one_of_each_operator() -> list[Graph]:
-    """A graph for each operator that has one of its own, and graphs with all that others do."""
+    """A graph for each operator that can stand alone, and graphs with all the others."""
     alone = [op for op in spec.OPERATORS.values() if op.chapter not in ("variable", "custom")]
     graphs = [legal_graph(op, op.types[0]) for op in alone if op.chapter != "control_flow"]
     return [*graphs, programs.nested(2), programs.accumulator([1, 2, 3])]

@@ -1,4 +1,4 @@
-"""Memory: a data set of any size runs in what its first batches took."""
+"""Memory: a data set of any size needs no more than its first batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-# The least of several sizes: the allocator takes memory in steps, and gives it back late.
+# The least of several sizes: the allocator takes memory in steps, and frees it late.
 _RUN = """
 import gc, os, sys
 from pathlib import Path
@@ -36,7 +36,7 @@ print(min(sizes[-20:]) - min(sizes[100:120]))
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's /proc")
 def test_many_images_take_no_more_than_the_first(data):
-    """In a process of its own: what other tests left would be given back, or used, meanwhile."""
+    """In a process of its own, as memory that other tests left would distort the sizes."""
     model = data / "et_digits_cnn_a8w8" / "model.tosa"
     done = subprocess.run(
         [sys.executable, "-c", _RUN, str(model)],
@@ -47,6 +47,6 @@ def test_many_images_take_no_more_than_the_first(data):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    # The images of the 280 calls between are 18 MB, what is between two operators far more; the
-    # allocator takes a few in steps.
+    # The images of the 280 calls between are 18 MB, tensors between two operators far more; the
+    # allocator takes a few MB in steps.
     assert int(done.stdout) < 9_000_000

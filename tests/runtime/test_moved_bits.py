@@ -17,7 +17,7 @@ def bits(shape):
 
 
 def moved(make, *arrays):
-    """The bits of what a graph of one operator gives for bits of bfloat16, and indices."""
+    """The bits of the output of one operator, for bits of bfloat16 and indices."""
     builder = Builder()
     values = [x.view(BF16) if x.dtype == np.uint16 else x for x in arrays]
     types = [DType.BF16 if x.dtype == BF16 else DType.INT32 for x in values]

@@ -1,4 +1,4 @@
-"""Executables in files: the same results, and clear words on files that are none."""
+"""Executables in files: the same results, and clear errors for other files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def counter() -> tosajax.Graph:
 
 
 def changed(path, member: str, content: bytes, *, sealed: bool = True) -> None:
-    """Replaces one part of a file, and the sums of all parts where the manifest is to fit them."""
+    """Replaces one part of a file and, if `sealed`, the sums of all parts in the manifest."""
     with zipfile.ZipFile(path) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     parts[member] = content
@@ -86,7 +86,7 @@ def test_open_batch_for_several_platforms(data, tmp_path):
 
 
 def sizes_of_calls(run, monkeypatch):
-    """Has a loaded executable note how many examples each call takes."""
+    """A list to which a loaded executable adds the number of examples of each call."""
     sizes, call = [], run._call
 
     def note(constants, state, x):
@@ -256,7 +256,7 @@ def test_truncated_and_changed_files(saved):
             again = tosajax.load_executable(path)
         except (FormatError, UnsupportedError):
             continue
-        # A flag or a date of the archive, which nothing depends on.
+        # A flag or a date of the archive, on which nothing depends.
         np.testing.assert_array_equal(again(images)[0], expected)
 
 
@@ -339,7 +339,7 @@ def test_members_that_do_not_fit(saved):
 
 
 def test_damage_within_an_archive_that_is_whole(saved):
-    """No error of JAX's own, at load or later: its readers are not given what is damaged."""
+    """JAX raises no error, at load or later, as its readers never get damaged bytes."""
     path, _ = saved
     whole = path.read_bytes()
     for member in ("program.bin", "arrays.bin"):
@@ -405,7 +405,7 @@ def test_a_sparse_file_is_refused_at_once(tmp_path):
 
 
 def test_savers_of_one_path(tmp_path):
-    """Threads with different programs: the file is one of them, whole, and nothing is left over."""
+    """Threads with different programs: the file is one of them, whole, and no draft is left."""
     path, x = tmp_path / "a.tjx", np.ones((1, 3), np.int32)
     runs = [tosajax.compile(programs.plus(n, "main", (1, 3))) for n in range(4)]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:

@@ -1,4 +1,4 @@
-"""Tensors by name, of many examples."""
+"""Tensors of many examples, by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tosajax.runtime.watch import Watch
 
 
 def test_names_that_the_graph_has_already():
-    """An input without an axis of examples is reshaped, under names that are free."""
+    """An input without an axis for examples is reshaped, under free names."""
     b = Builder()
     x = b.input("x", DType.INT32, (4,))
     one = b.const([1], DType.INT32, name="x/example")

@@ -1,4 +1,4 @@
-"""A sweep as a program of its own, to be killed, doubled and shared out.
+"""A sweep as a program, for tests that kill it, run it twice or share it out.
 
 run_sweep.py STORE TABLE.json PAUSE [PORT RANK | MESH | ray]
 """
@@ -33,7 +33,7 @@ def scores(setting, x):
 
 
 class SlowData(sweep.Data):
-    """Takes its time for each pass."""
+    """Data whose passes take time."""
 
     pause = 0.0
 
@@ -61,7 +61,7 @@ def started_ray() -> Any:
 
 
 def workers_at_work():
-    """The processes that evaluate settings for this one: those of Ray's that it started."""
+    """The processes of Ray that evaluate settings for this one."""
     listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
     family, size = {str(os.getpid())}, 0
@@ -72,7 +72,7 @@ def workers_at_work():
 
 
 def kill_a_worker():
-    """As soon as one works."""
+    """As soon as a worker runs."""
     while not (found := workers_at_work()):
         time.sleep(0.05)
     os.kill(int(found[0]), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What a sweep refuses before anything is compiled, or any row is written."""
+"""Arguments that a sweep refuses before it compiles or writes a row."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_settings_of_a_graph(graph: Graph, setting: Any, message: str) -> None:
 
 
 def test_settings_in_order() -> None:
-    """All that a graph can take, None included; names of the rewritten graph as well."""
+    """Every value that a graph takes, None among them, and names of the rewritten graph."""
     configs = [
         {"weight_bits": np.int64(8), "act_bits": 1, "scale_bits": 16, "float": None},
         {"float": "second", "rounding": None, WEIGHT: VALUES},
@@ -282,7 +282,7 @@ def test_a_misspelt_metric() -> None:
 
 
 def test_a_row_without_its_metric(tmp_path: Path) -> None:
-    """Hand-edited, and still a row of this sweep."""
+    """A row of this sweep, edited by hand."""
     store = tmp_path / "run.jsonl"
     swept((POINTS, LABELS), store=store).run()
     store.write_text(store.read_text().replace('"accuracy"', '"acuracy"', 1))

@@ -1,4 +1,4 @@
-"""Data sets: every form of source, cut into batches, against the examples that went in."""
+"""Data sets: every form of source, in batches, against its examples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _uneven() -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 class _Loader:
-    """As PyTorch's: an iterable that begins anew each time, of lists."""
+    """A loader like PyTorch's: an iterable of lists that starts anew each time."""
 
     def __iter__(self) -> Iterator[list[np.ndarray]]:
         for x, y in _uneven():
@@ -66,7 +66,7 @@ def _sources(folder: Path) -> dict[str, Any]:
 
 
 def _read(data: Data, size: int, **options: Any) -> list[Batch]:
-    """Batches, each looked at: of one size, filled up by its last example."""
+    """Batches, after a check: all of one size, filled up with the last example."""
     batches = list(data.batches(size, **options))
     for batch in batches:
         arrays = [*batch.inputs, *(batch.stored or ())]
@@ -112,7 +112,7 @@ def test_every_source_has_the_same_digest(tmp_path: Path) -> None:
 
 
 def test_many_examples_have_the_same_digest() -> None:
-    """More than are taken in at a time."""
+    """More examples than a digest reads at a time."""
     x = np.arange(1000, dtype=np.int32)
     whole = Data(x).digest()
     assert Data([x[:63], x[63:64], x[64:129], x[129:]]).digest() == whole

@@ -120,7 +120,7 @@ print(digest.canonical({"b": {"y", "z"} and ["y", "z"], "a": DType.INT8, "c": np
 
 
 def test_processes_agree() -> None:
-    """Hashes and addresses differ from one to the next."""
+    """Hashes and addresses differ between processes."""
     found = set()
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}

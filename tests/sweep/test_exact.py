@@ -127,7 +127,7 @@ def test_infinities_do_not_cancel() -> None:
     both = f32([math.inf, -math.inf])
     assert math.isnan(_value(both))  # type: ignore[arg-type]
     assert math.isnan(_value(both[:1], both[1:]))  # type: ignore[arg-type]
-    # Nor do 2**16 of them, whose count has a low word of 0.
+    # Nor do 2**16 terms, whose count has a low word of 0.
     many = np.full(2**16, math.inf, np.float32)
     assert math.isnan(_value(many))  # type: ignore[arg-type]
     assert math.isnan(_value(many, -many))  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_infinities_do_not_cancel() -> None:
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("size", [2**19 - 1, 2**19, 2**19 + 1, 2**20 + 3])
 def test_many_terms_of_one_power(size: int, sign: int) -> None:
-    """All bits of an integer set: the halves come closest to what int32 holds."""
+    """All bits of an integer set: the halves come closest to the limit of int32."""
     value = np.float32(sign * (2**24 - 1))
     values = np.full(size, value)
     assert exact.value(np.asarray(exact.add(exact.nothing(), jnp.asarray(values)))) == size * int(
@@ -145,7 +145,7 @@ def test_many_terms_of_one_power(size: int, sign: int) -> None:
 
 
 def test_totals_of_2_to_the_35_terms() -> None:
-    """By doubling: what a long sweep over a large data set comes to."""
+    """The total of a long sweep over a large data set, by doubling."""
     for value in (2**24 - 1, 1 - 2**24):
         total = _total(np.full(2**10, value, np.float32))
         for _ in range(24):
@@ -183,7 +183,7 @@ def test_eager_is_jit() -> None:
 
 
 def test_totals_that_devices_summed_may_be_joined() -> None:
-    """As `psum` leaves them: low words that are too large."""
+    """Low words that are too large, as after `psum`."""
     parts = [_total(f32([2**24 - 1, -3.5, TINY, -LARGEST])) for _ in range(7)]
     summed = np.sum(parts, axis=0, dtype=np.int32)
     found = np.asarray(join(exact.nothing(), summed))

@@ -1,4 +1,4 @@
-"""Ray's workers, with a stand-in for Ray: what was lost is put there again."""
+"""Ray's workers, with a stand-in for Ray: a lost runner is stored again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tosajax.sweep import farm
 
 
 class Ray:
-    """Runs each task at once; what is put is lost the first `losses` times."""
+    """Runs each task at once; loses stored objects the first `losses` times."""
 
     def __init__(self, losses: int):
         self.losses, self.puts, self.made = losses, [], []
@@ -57,7 +57,7 @@ def test_every_row_once_whatever_is_lost(losses: int) -> None:
     ray = Ray(losses)
     assert keys(ray) == list("abcdefg")
     assert len(ray.puts) > losses
-    # Nothing that could be lost: a worker is made of texts.
+    # A worker is made of text, which cannot be lost.
     assert all(isinstance(a, str) for arguments in ray.made for a in arguments)
 
 

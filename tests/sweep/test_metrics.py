@@ -64,7 +64,7 @@ def _update(chosen: tuple[Metric, ...]) -> Any:
 def _measured(
     measures: Metric | Sequence[Metric], *parts: Examples, counts: Any = None
 ) -> dict[str, float]:
-    """The numbers of examples that come in parts."""
+    """The metrics of examples in parts."""
     chosen = (measures,) if isinstance(measures, Metric) else tuple(measures)
     state, count = metrics.start(chosen, parts[0]), 0
     for part in parts:
@@ -80,7 +80,7 @@ def _one(metric: Metric, *parts: Examples, counts: Any = None) -> float:
 
 
 def _is_good(scores: np.ndarray, label: int, k: int) -> bool:
-    """By sorting: higher scores first, and equal ones by their class; NaN is none."""
+    """Sorts: higher scores first, equal ones by class; NaN is not a score."""
     if not 0 <= label < len(scores) or math.isnan(scores[label]):
         return False
     known = [i for i, s in enumerate(scores.tolist()) if not math.isnan(s)]
@@ -360,7 +360,7 @@ def test_other_outputs() -> None:
     found = _measured([make(output=i) for make in makers for i in (0, 1)], examples)
     wanted = {"accuracy": 1, "top_1": 1, "agreement": 1, "sqnr": INF, "cosine": 1}
     wanted |= {"mean_lsb": 0, "max_lsb": 0}
-    # Rows in a store are known by the names.
+    # The names identify rows in a store.
     assert {name: found[f"{name}[1]"] for name in wanted} == wanted
     assert all(found[name] != value for name, value in wanted.items())
     for make in makers:

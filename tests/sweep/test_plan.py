@@ -1,4 +1,4 @@
-"""Plans say what will be done in the words of the settings, and compile nothing for it."""
+"""Plans describe the work by its settings, and compile nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def compiled_of(run: Any) -> int:
 
 
 def test_a_plan_of_a_graph(monkeypatch: Any) -> None:
-    """Its settings by their values, and each structure written once, however many settings."""
+    """The plan lists settings by value; each structure is written once for all settings."""
     written = []
     digest_of = graphs_module.digest_of
     monkeypatch.setattr(graphs_module, "digest_of", lambda g: (written.append(g), digest_of(g))[1])
@@ -44,10 +44,10 @@ def test_a_plan_of_a_graph(monkeypatch: Any) -> None:
     )
     swept = Sweep(small.two_layers(), EXAMPLES, configs=configs)
     plans: list[Plan] = []
-    # Small ones, of what turns arrays into others; none is a program of the network.
+    # Small programs that convert arrays; none is a program of the network.
     assert compiled_of(lambda: plans.append(swept.plan())) < 5
     assert swept.compilations == 0
-    # That of the model, and three structures: 8 bits leave int8 as it is.
+    # The model itself, and three structures: 8 bits change nothing in int8.
     assert len(written) == 3
     text = str(plans[0])
     assert text.splitlines()[:2] == [
@@ -67,7 +67,7 @@ def test_a_plan_of_a_graph(monkeypatch: Any) -> None:
 
 
 def test_structures_that_differ_in_little_are_apart() -> None:
-    """What is quick to find of a graph tells all apart that its file tells apart."""
+    """Outlines differ wherever files of the graphs do."""
     graph = small.two_layers()
     others = [
         graph,
@@ -103,7 +103,7 @@ def plan(programs: list[Program], **more: Any) -> Plan:
                 "  program 2: 1 setting, a 2",
             ],
         ),
-        # The same values, otherwise together.
+        # The same values, in other combinations.
         (
             [[{"a": 1, "b": 1}, {"a": 2, "b": 2}], [{"a": 1, "b": 2}, {"a": 2, "b": 1}]],
             ["  program 1: 2 settings, a 1, 2; b 1, 2", "  program 2: 2 settings, a 1, 2; b 2, 1"],

@@ -106,7 +106,7 @@ def test_pareto_is_what_no_other_beats() -> None:
             results = _results(accuracy, cost)
             front = results.pareto("cost")
             assert set(_ids(front)) == _front(results, "cost", "accuracy")
-            # By their cost, and those of equal cost in the order of the settings.
+            # In the order of cost, at equal cost of the settings.
             order = [(row["cost"], row["id"]) for row in front]
             assert order == sorted(order)
             assert front.metrics == results.metrics
@@ -202,7 +202,7 @@ def test_pandas() -> None:
 
 @pytest.mark.parametrize("name", ["to_csv", "to_json"])
 def test_no_part_of_a_file(name: str, tmp_path: Path) -> None:
-    """What was there stays there; nothing else is left."""
+    """The old file stays, and no draft is left."""
     path = tmp_path / "t"
     bad = Results((*ROWS, {**ROWS[0], "bits": _Fails()}), ("sqnr",))
     for before in (None, "before"):
@@ -233,7 +233,7 @@ def test_a_table() -> None:
     assert '"x" <b>&' in lines[3]
     assert lines[1].split()[0] == "4"
     assert "0.3 " in lines[1]
-    # Cells end where the names of their columns do.
+    # Cells align with the ends of column names.
     end = lines[0].index("bits") + 4
     assert [line[:end].strip() for line in lines[1:]] == ["4", "", str(2**40), "-1", "0"]
     assert all(line == line.rstrip() for line in lines)

@@ -1,4 +1,4 @@
-"""Spaces against the loops that they stand for."""
+"""Spaces against the equivalent loops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tosajax.sweep import Space, grid, integers, one_at_a_time, random, uniform,
 
 
 class _Trial:
-    """What Optuna calls, answered by a list; remembers the questions."""
+    """A trial of Optuna that answers from a list, and records the questions."""
 
     def __init__(self, *answers: Any):
         self.answers = list(answers)
@@ -187,7 +187,7 @@ def test_sums_and_products() -> None:
     assert set((a * c).axes) == {"x", "y", "z"}
     with pytest.raises(ValueError, match="both spaces have the axes x"):
         _ = a * b
-    # Settings without axes have keys, too.
+    # Settings without axes also have keys.
     with pytest.raises(ValueError, match="both spaces have the axes x"):
         _ = Space(({"x": 1},)) * b
 
@@ -221,7 +221,7 @@ def test_a_sum_suggests_values_of_both() -> None:
     trial = _Trial(8)
     (grid(a=[2, 4]) + grid(a=[4, 8])).suggest(trial)
     assert trial.asked == [("a", (2, 4, 8))]
-    # 1, 1.0 and True are values of their own.
+    # 1, 1.0 and True are different values.
     trial = _Trial(1)
     (grid(a=[1, 1.0]) + grid(a=[True, 1])).suggest(trial)
     assert [type(v) for v in trial.asked[0][1]] == [int, float, bool]

@@ -1,4 +1,4 @@
-"""Stores: what was appended is read, whatever happens to the processes that append."""
+"""Stores: readers find every appended row, whatever happens to the writers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ ROWS = [
     {"key": "c", "metrics": {"x": math.inf, "y": -math.inf, "z": 0.1 + 0.2, "t": 5e-324}},
 ]
 
-# Loaded by itself, as the package takes a second to import. Rows say who wrote them, and are of
-# several kB: more than a pipe or a page takes at once.
+# Loaded by itself, as the package takes a second to import. Rows name their writer, and are longer
+# than a pipe or a page takes at once.
 _WRITER = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("store", sys.argv[1])
@@ -129,7 +129,7 @@ def test_rows_that_cannot_be_written(path: Path) -> None:
 
 
 def test_a_torn_line_is_passed_over(path: Path) -> None:
-    """At every byte; what is appended then is not lost, and the torn row may come again."""
+    """A cut at every byte loses no later row, and the torn row may be written again."""
     Store(path).append([{"key": "a", "x": 1}, {"key": "b", "x": "{é}", "y": {"key": "c"}}])
     whole = path.read_bytes()
     first, second = whole.index(b"\n"), len(whole) - 1
@@ -165,7 +165,7 @@ def test_what_a_disk_leaves_when_power_fails(path: Path, rest: bytes) -> None:
 
 
 def test_every_beginning_of_a_row_is_passed_over() -> None:
-    """With all that JSON has: a cut leaves half a word, a number, an escape, an open bracket."""
+    """Rows of all JSON values: a cut leaves half a word, a number, an escape, an open bracket."""
     values = [1.5e-300, -17, True, None, "a\\b\n\u00e9\U0001f600", [], {}, [{"x": [0.1]}]]
     text = json.dumps({"key": "a\u00e9", "m": [math.nan, math.inf, -math.inf, *values]})
     for end in range(len(text)):
@@ -267,7 +267,7 @@ def test_a_new_file_has_the_usual_permissions(path: Path) -> None:
 
 
 def test_writes_that_take_part_of_a_row(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a disk that is nearly full may."""
+    """As on a disk that is nearly full."""
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, text: write(file, bytes(text)[:7]))
     Store(path).append(ROWS)
@@ -293,7 +293,7 @@ def test_without_locks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_locks_lines_go_to_the_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if another process appends in the middle of it."""
+    """Even while another process appends."""
     store = Store(path)
     store.append(ROWS[:1])
     ends_whole = sys.modules[Store.__module__]._ends_whole  # type: ignore[attr-defined]
@@ -323,7 +323,7 @@ def test_files_are_closed(path: Path) -> None:
 
 def test_processes_append_at_the_same_time(path: Path) -> None:
     Store(path).append([{"key": "start", "error": None}])
-    # A row that somebody could not finish is in the way of both.
+    # An unfinished row precedes both.
     path.write_bytes(path.read_bytes() + b'{"key": "torn')
     writers = [_writer(path, name, 200, each) for name, each in (("a", 1), ("b", 4))]
     for writer in writers:
@@ -372,7 +372,7 @@ def test_processes_that_are_killed_while_they_append(path: Path) -> None:
         rows = Store(path).read()
         for row in rows.values():
             _check(row)
-        # What was there stays there.
+        # The rows before are still there.
         assert kept <= set(rows)
         kept = set(rows)
     assert kept

@@ -1,4 +1,4 @@
-"""Sweeps as a whole: rows equal those of one-by-one evaluation, however they are computed."""
+"""Whole sweeps: rows equal those of settings evaluated one by one, with every strategy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METRICS = ["accuracy", "top_3", "agreement", "sqnr", "cosine", "mean_lsb", "max_
 
 @pytest.fixture(scope="module")
 def digits(data, integer_graph):
-    """Images, and which of the outputs of the integer graph is the largest."""
+    """Images, with the index of the largest output of the integer graph as label."""
     images = np.load(data / "digits_test" / "inputs_0.npy")[:150]
     (scores,) = tosajax.compile(integer_graph, batch=len(images))(images)
     return images, np.asarray(scores).argmax(1)
@@ -63,7 +63,7 @@ def integer_graph(quantized):
 
 @pytest.fixture(scope="module")
 def quantized(data):
-    """A model, its parameters, what was observed, and float images with labels."""
+    """A model, its parameters, observed ranges, and float images with labels."""
     images = np.load(data / "et_digits_cnn_fp32" / "inputs_0.npy").reshape(-1, 8, 8, 1)
     act = quant.QSpec("i8", symmetric=False, observer=quant.percentile(99.9))
     model = quant.prepare(float_graph(), [quant.rule(".*", act=act)])
@@ -238,7 +238,7 @@ def test_rewrites(integer_graph, digits):
     subject = sweep.of_graph(integer_graph, rewrites={"halved": halved})
     configs = grid(halved=[None, name]) + grid(weight_bits=[None, 8, 3, 2], act_bits=[None, 4])
     swept = Sweep(subject, digits, configs=configs)
-    # Fewer bits of weights, and the other multipliers, are other arrays of one program.
+    # Fewer bits of weights and other multipliers are arrays of one program.
     assert swept.plan().compilations == 2
     found = swept.run()
     assert swept.compilations == 2
@@ -432,7 +432,7 @@ def test_a_setting_that_fails_is_a_row(tmp_path):
 
 
 def test_a_setting_that_cannot_be_made_is_a_row():
-    """Its values are in order, but this graph has nothing that can be rewritten so."""
+    """The values are possible, but the rewrite finds nothing in this graph."""
 
     def stubborn(graph, value):
         if value == "bad":
@@ -581,7 +581,7 @@ def lines(path):
 
 @pytest.mark.slow
 def test_kill_and_resume(tmp_path):
-    """Killed at ten random moments: the table is that of one run, and no row is there twice."""
+    """After ten kills at random moments, the table equals that of one run, without double rows."""
     store, table = tmp_path / "run.jsonl", tmp_path / "table.json"
     rng = np.random.default_rng(0)
     command = [sys.executable, str(SCRIPT), str(store), str(table), "0.02"]
@@ -649,7 +649,7 @@ def test_two_processes_share_a_store(tmp_path):
 
 @pytest.mark.slow
 def test_ray_gives_the_same_table(tmp_path):
-    """A worker is killed, and comes back."""
+    """A worker is killed, and restarts."""
     pytest.importorskip("ray")
     store, table = tmp_path / "run.jsonl", tmp_path / "table.json"
     command = [sys.executable, str(SCRIPT), str(store), str(table), "0.3", "ray"]
@@ -673,7 +673,7 @@ def test_sweeps_can_be_copied(quantized):
 
 
 def test_a_copy_is_made_of_the_arguments():
-    """Of a sweep, and of what runs for it: without programs, and without the store."""
+    """Copies of a sweep and of its runner have neither programs nor a store."""
     points = np.linspace(0, 1, 12, dtype=np.float32).reshape(6, 2)
     settings = grid(step=[0.25, 0.5])
     rounded = sweep.of_function(lambda setting, x: jnp.round(x / setting["step"]) * setting["step"])

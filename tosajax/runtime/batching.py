@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -54,7 +54,7 @@ class Batch(NamedTuple):
         ]
 
 
-def of_examples(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, int | None]:
+def with_batch(graph: Graph, target: Target, batch: int | None) -> tuple[Graph, int | None]:
     """The graph to run, and the number of examples if it is a graph of one.
 
     Args:
@@ -90,17 +90,15 @@ def share(
     devices: Devices = (),
     *,
     in_loop: bool = False,
-    shared: Collection[str] = (),
 ) -> Batch:
     """How examples share calls: calls of equal size, of at most a micro-batch each.
 
     Args:
-      graph: from `of_examples`; so is examples.
+      graph: from `with_batch`; so is examples.
       examples: of the batch; None for a graph that runs as a whole.
       micro_batch: how many examples run at a time; by default, as many as suit the backend.
       devices: each takes an equal part of one call, whose program loops over micro-batches.
       in_loop: the program of one call loops over micro-batches, without devices as well.
-      shared: names of inputs that all examples share, whatever their first dimension.
 
     Raises:
       ValueError: micro_batch or devices are given for a graph that runs as a whole.
@@ -115,7 +113,7 @@ def share(
     in_loop = in_loop or bool(devices)
     micro = min(examples, micro_batch or _micro_batch_of(graph, in_loop=in_loop) or examples)
     calls = 1 if in_loop else -(-examples // micro)
-    carries = tuple(carries_batch(t) and t.name not in shared for t in graph.input_tensors)
+    carries = tuple(map(carries_batch, graph.input_tensors))
     return Batch(carries, examples, -(-examples // calls), micro, tuple(devices))
 
 

@@ -25,12 +25,12 @@ from tosajax.runtime.batching import (
     Devices,
     batched,
     call_in_parts,
-    of_examples,
     on_all,
     part_of,
     platform_of,
     share,
     share_open,
+    with_batch,
 )
 from tosajax.runtime.compiled import compiler_options, persistent_cache, trace
 from tosajax.runtime.cost import Cost, Explanation, cost
@@ -78,7 +78,7 @@ class Executable:
         check_type("onednn", onednn, bool, "True or False")
         self.target = target_of(target)
         check_form(graph)
-        self.graph, self.examples = of_examples(graph, self.target, batch)
+        self.graph, self.examples = with_batch(graph, self.target, batch)
         self._batch = share(self.graph, self.examples, micro_batch, devices)
         self._wanted_micro_batch = micro_batch
         self.state: MutableMapping[str, Variable] = {} if state is None else state

@@ -19,7 +19,7 @@ from tosajax.graph import Graph, Tensor
 from tosajax.graph.locations import matches
 from tosajax.quant import QParams
 from tosajax.rewrite.output_bits import widest
-from tosajax.runtime.batching import of_examples
+from tosajax.runtime.batching import with_batch
 from tosajax.runtime.cost import peak_bytes
 from tosajax.spec.target import Target
 from tosajax.sweep import digest
@@ -201,7 +201,7 @@ class GraphSubject:
         return accepted(self.graph, self.quantization.inputs, inputs, batch)
 
     def bytes_per_example(self) -> int:
-        return peak_bytes(of_examples(self.graph, Target.everything(), 1)[0])
+        return peak_bytes(with_batch(self.graph, Target.everything(), 1)[0])
 
 
 def of_graph(
@@ -230,11 +230,11 @@ def of_graph(
 
     Raises:
       TosaError: the graph is illegal.
-      ValueError: there are more or fewer scales than tensors.
+      ValueError: no input can carry a batch, or there are more or fewer scales than tensors.
     """
     check_form(graph)
     everything = Target.everything()
-    validate_formed(of_examples(graph, everything, 1)[0], everything).raise_errors()
+    validate_formed(with_batch(graph, everything, 1)[0], everything).raise_errors()
     known = _Quantization(
         _qparams_of("input_quant", graph.input_tensors, input_quant),
         _qparams_of("output_quant", graph.output_tensors, output_quant),

@@ -351,7 +351,9 @@ def join(metrics: Sequence[Metric], state: State, more: State) -> State:
     return jax.tree.map(both, state, more)
 
 
-def finish(metrics: Sequence[Metric], state: Any, count: int) -> dict[str, float]:
+def finish(
+    metrics: Sequence[Metric], state: Mapping[str, Mapping[str, np.ndarray]], count: int
+) -> dict[str, float]:
     """The metrics, by name.
 
     Args:

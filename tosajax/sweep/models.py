@@ -19,7 +19,7 @@ from tosajax.quant import Observed, QModel, mean_bits, sample_tables, with_bits
 from tosajax.quant.observers import check_percentile
 from tosajax.quant.recipes import Params
 from tosajax.quant.tune.bits import check_bits
-from tosajax.runtime.batching import of_examples
+from tosajax.runtime.batching import with_batch
 from tosajax.runtime.cost import peak_bytes
 from tosajax.spec.target import Target
 from tosajax.sweep import digest
@@ -152,7 +152,7 @@ class ModelSubject:
         return accepted(self.model.graph, quantized, inputs, batch)
 
     def bytes_per_example(self) -> int:
-        return peak_bytes(of_examples(self.model.graph, Target.everything(), 1)[0])
+        return peak_bytes(with_batch(self.model.graph, Target.everything(), 1)[0])
 
 
 def _matching(key: str, pattern: Any, names: Sequence[str]) -> list[str]:

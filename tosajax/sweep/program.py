@@ -19,7 +19,7 @@ from tosajax.grad.qtensor import QTensor
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.lowering.run import Traced
 from tosajax.quant import QParams, dequantize, quantize
-from tosajax.runtime.batching import batched, carries_batch, of_examples, platform_of, share
+from tosajax.runtime.batching import batched, carries_batch, platform_of, share, with_batch
 from tosajax.runtime.inputs import accept, check_count
 from tosajax.runtime.program import program_of
 from tosajax.spec import RoundingMode
@@ -40,16 +40,17 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
       ValueError: examples depend on each other.
     """
     everything = Target.everything()
-    one, examples = of_examples(graph, everything, batch)
+    one, examples = with_batch(graph, everything, batch)
     if examples is None:
         raise ValueError(f"graph {graph.name!r}: examples depend on each other, or it has no batch")
     attributes = [key for keys in traced.values() for key in keys.values()]
     constants = _constants(one)
     names = [n for n in constants if n not in fixed]
-    one = _with_inputs(one, names, {name: fixed[name] for name in constants if name in fixed})
-    calls = share(one, examples, in_loop=True, shared=names)
+    # Examples share constants that are inputs; how many fit in the cache depends on tensors alone.
+    calls = share(one, examples, in_loop=True)
+    calls = calls._replace(carries=(*calls.carries, *(False for _ in names)))
     program = program_of(
-        one,
+        _with_inputs(one, names, {name: fixed[name] for name in constants if name in fixed}),
         platform=platform_of(calls),
         traced=traced,
         kernels=_KERNELS if any("rounding_mode" in t for t in traced.values()) else ops,

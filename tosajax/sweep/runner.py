@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from tosajax.sweep import digest
 from tosajax.sweep.data import Data
 from tosajax.sweep.evaluate import Evaluator, ReadError, Strategy
-from tosajax.sweep.given import Reference, reference_of
+from tosajax.sweep.given import Reference, References, reference_of
 from tosajax.sweep.metrics import Metric
 from tosajax.sweep.results import Row
 from tosajax.sweep.space import Setting
@@ -142,7 +142,7 @@ def _copied(
     subject: Subject,
     data: Data,
     metrics: tuple[Metric, ...],
-    reference: Any,
+    reference: References | None,
     strategy: Strategy,
     batch: int,
 ) -> Runner:
