@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tosajax.atomic import check_folder
 from tosajax.progress import Progress
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tosajax.graph import Graph
 
 STDIN = "-"
+_Step = TypeVar("_Step")
 
 
 # Forms of a result, by the names of the methods `to_...` that write them.
@@ -237,7 +238,7 @@ def bytes_in_words(count: int) -> str:
     return f"{size:.1f} GiB"
 
 
-def progress(steps: Iterable[Any], total: int) -> Iterator[Any]:
+def progress(steps: Iterable[_Step], total: int) -> Iterator[_Step]:
     """The steps, with a progress bar on a terminal where the `cli` extra is installed."""
     with Progress(total, is_shown=True, unit="batch") as bar:
         for step in steps:
