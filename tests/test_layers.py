@@ -86,8 +86,8 @@ ON_TOP: dict[str, set[str]] = {
     "hifi.training": {"grad"},
 }
 
-# Parts above, whose results a part shows: it imports their types for checkers alone.
-TYPES: dict[str, set[str]] = {"viz": {"compare", "sweep"}}
+# Parts above, of whose types a part takes arguments: it imports them for checkers alone.
+TYPES: dict[str, set[str]] = {"compare": {"quant"}, "viz": {"compare", "sweep"}}
 
 # The import names of distributions, where the two differ.
 IMPORT_NAMES = {"tosa-tools": "tosa_reference_model", "ai-edge-litert": "ai_edge_litert"}

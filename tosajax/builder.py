@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tosajax import spec
 from tosajax.arguments.types import check_type
@@ -39,7 +40,7 @@ class Builder:
         self._inputs.append(name)
         return self._add(Tensor(name, dtype, tuple(shape)))
 
-    def const(self, values: Any, dtype: DType, *, name: str | None = None) -> Tensor:
+    def const(self, values: ArrayLike, dtype: DType, *, name: str | None = None) -> Tensor:
         """Adds a CONST.
 
         Raises:
@@ -116,7 +117,12 @@ class Builder:
         return tuple(self._add(tensor) for tensor in outputs)
 
     def variable(
-        self, name: str, dtype: DType, shape: Sequence[int], *, initial_value: Any = None
+        self,
+        name: str,
+        dtype: DType,
+        shape: Sequence[int],
+        *,
+        initial_value: ArrayLike | None = None,
     ) -> None:
         """Adds a VARIABLE, which `read` and `write` access here and in subgraphs."""
         values = None if initial_value is None else to_storage(initial_value, dtype)

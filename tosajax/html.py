@@ -6,7 +6,7 @@ import html
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 ROWS = 500  # of a table in a notebook
 _NAME = 40  # characters of a name in a repr
@@ -85,7 +85,7 @@ def listed(items: Sequence[str], most: int = _NAMES) -> str:
     return ", ".join([*shown, *([f"{more} more"] if more > 0 else ())])
 
 
-def signature(inputs: Sequence[tuple[str, Any]], outputs: Sequence[tuple[str, Any]]) -> str:
+def signature(inputs: Sequence[tuple[str, object]], outputs: Sequence[tuple[str, object]]) -> str:
     """A few of the inputs and outputs in a repr: pairs of a name and a type."""
     ends = ([f"{shortened(n, _NAME)}: {kind}" for n, kind in side] for side in (inputs, outputs))
     return " -> ".join(f"({listed(end)})" for end in ends)
@@ -117,7 +117,7 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> str:
 
 def table(
     head: Sequence[str],
-    rows: Iterable[Sequence[Any]],
+    rows: Iterable[Sequence[object]],
     *,
     sortable: bool = False,
     named_by: int | None = None,
@@ -151,7 +151,7 @@ def box(
     title: str,
     said: Iterable[tuple[str, str]] = (),
     head: Sequence[str] | None = None,
-    rows: Sequence[Sequence[Any]] = (),
+    rows: Sequence[Sequence[object]] = (),
     *,
     noun: str = "row",
     named_by: int | None = None,
@@ -178,18 +178,18 @@ def box(
     return f'<div class="tosajax">{"".join(parts)}</div>'
 
 
-def _short(value: Any) -> Any:
+def _short(value: object) -> object:
     if isinstance(value, Named):
         return Named(shortened(value.text, _CELL), shortened(value.more, _CELL))
     return shortened(value, _CELL) if isinstance(value, str) else value
 
 
-def _row(values: Sequence[Any], sortable: bool, named_by: int | None) -> str:
+def _row(values: Sequence[object], sortable: bool, named_by: int | None) -> str:
     cells = (_cell(value, sortable, at == named_by) for at, value in enumerate(values))
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _cell(value: Any, sortable: bool, names: bool) -> str:
+def _cell(value: object, sortable: bool, names: bool) -> str:
     shown, order = _shown(value)
     if names:
         more = value.more if isinstance(value, Named) else ""
@@ -203,7 +203,7 @@ def _cell(value: Any, sortable: bool, names: bool) -> str:
     return f"<td{_NUMBER}{key}>{text(shown)}</td>"
 
 
-def _shown(value: Any) -> tuple[str, str | None]:
+def _shown(value: object) -> tuple[str, str | None]:
     """The text of a cell, and the key by which a number sorts."""
     match value:
         case None:
@@ -231,7 +231,7 @@ def _order(value: float) -> str:
     return repr(value) if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _numeric(rows: Sequence[Sequence[Any]], columns: int) -> list[int]:
+def _numeric(rows: Sequence[Sequence[object]], columns: int) -> list[int]:
     """The columns that hold numbers."""
     kinds = [[_shown(value)[1] is not None for value in row] for row in rows]
     return [at for at in range(columns) if any(at < len(kind) and kind[at] for kind in kinds)]

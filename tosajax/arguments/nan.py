@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 _BLOCK = 2**20  # elements at a time, so that a mapped file is not all copied
 
 
-def first_nan(array: Any) -> tuple[int, ...] | None:
+def first_nan(array: ArrayLike) -> tuple[int, ...] | None:
     """The index of the first NaN in row-major order; None without one.
 
     Args:

@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tosajax.atomic import check_folder
 from tosajax.progress import Progress
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tosajax.graph import Graph
 
 STDIN = "-"
+_Step = TypeVar("_Step")
 
 
 # Forms of a result, by the names of the methods `to_...` that write them.
@@ -29,12 +30,16 @@ FORMS = {
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
     """The number of examples that run at a time."""
-    parser.add_argument("--batch", type=positive, default=32, help="examples in one call (32)")
+    parser.add_argument(
+        "--batch", type=positive, default=32, metavar="N", help="examples in one call (32)"
+    )
 
 
 def add_open_batch(parser: argparse.ArgumentParser) -> None:
     """The size of dimensions that a file leaves open."""
-    parser.add_argument("--batch", type=positive, default=1, help="size of open dimensions (1)")
+    parser.add_argument(
+        "--batch", type=positive, default=1, metavar="N", help="size of open dimensions (1)"
+    )
 
 
 def add_tensors(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +70,7 @@ def add_random(parser: argparse.ArgumentParser) -> None:
         "--random", type=positive, default=16, metavar="N",
         help="without --input: how many random examples (16)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of random examples (0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random examples (0)")
 
 
 def add_scales(parser: argparse.ArgumentParser) -> None:
@@ -73,8 +78,8 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
     for name in ("input", "output"):
         parser.add_argument(
             f"--{name}-quant", type=quantization, action="append", metavar="SCALE,ZERO_POINT",
-            help=f"the real numbers of an integer {name}; once for each {name}, in the graph's "
-            "order; by default from the model's .quant.json",
+            help=f"scale and zero point of an integer {name}; once for each {name}, in the graph's "
+            "order; by default those of the model's .quant.json",
         )  # fmt: skip
     parser.add_argument(
         "--scales", metavar="FILE",
@@ -233,7 +238,7 @@ def bytes_in_words(count: int) -> str:
     return f"{size:.1f} GiB"
 
 
-def progress(steps: Iterable[Any], total: int) -> Iterator[Any]:
+def progress(steps: Iterable[_Step], total: int) -> Iterator[_Step]:
     """The steps, with a progress bar on a terminal where the `cli` extra is installed."""
     with Progress(total, is_shown=True, unit="batch") as bar:
         for step in steps:

@@ -18,7 +18,7 @@ ROUNDINGS = ("single", "double", "inexact")  # of `rewrite.rounding`, which help
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="OUT.tosa", help="file to write")
-    parser.add_argument("--rounding", choices=ROUNDINGS, help="of RESCALE")
+    parser.add_argument("--rounding", choices=ROUNDINGS, help="rounding of RESCALE")
     parser.add_argument("--scale", type=int, choices=(16, 32), help="bits of RESCALE's multipliers")
     parser.add_argument("--table-bits", type=positive, metavar="N", help="2**N steps in each TABLE")
     parser.add_argument("--bits", type=positive, metavar="N", help="bits of activations")

@@ -49,14 +49,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     for name in ("input", "output"):
         parser.add_argument(
             f"--{name}-quant", type=quantization, metavar="SCALE,ZERO_POINT",
-            help=f"real numbers of an integer {name}, which "
-            + ("the data are" if name == "input" else "metrics are to measure"),
+            help=f"scale and zero point of the {name}, "
+            + ("for data of real numbers" if name == "input" else "for metrics of real numbers"),
         )  # fmt: skip
     parser.add_argument(
         "--allow-nan", action="store_true", help="accept NaN in data, labels and reference"
     )
-    parser.add_argument("--batch", type=positive, help="examples in one call")
-    parser.add_argument("--strategy", choices=STRATEGIES, default="auto")
+    parser.add_argument("--batch", type=positive, metavar="N", help="examples in one call")
+    parser.add_argument(
+        "--strategy", choices=STRATEGIES, default="auto", help="how settings share programs (auto)"
+    )
     parser.add_argument("--store", metavar="FILE", help="keep finished rows, and go on from them")
     parser.add_argument("--plan", action="store_true", help="show the plan, and stop")
     add_forms(parser, FORMS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,14 +12,17 @@ from tosajax.graph import Graph, Node, Quantization, Tensor
 from tosajax.graph.quantization import dequantize, quantize
 from tosajax.graph.zero_points import unsigned_tensors, zero_points
 
+if TYPE_CHECKING:
+    from tosajax.quant.model import Params, QModel
+
 # By tensor name: real = scale * (integer - zero_point).
 Scales = Mapping[str, tuple[float, int]]
 # Scale and zero point in each of two programs, where they are known.
 Pair = tuple[tuple[float, int] | None, tuple[float, int] | None]
 
 
-def scales_of(model: Any, params: Any) -> dict[str, tuple[float, int]]:
-    """The scale and the zero point of each tensor of a `quant.QModel` that has one scale.
+def scales_of(model: QModel, params: Params) -> dict[str, tuple[float, int]]:
+    """The scale and the zero point of each tensor of a model that has one scale.
 
     `compare` needs none of them for a graph that `QModel.freeze` made: the graph has its own.
 

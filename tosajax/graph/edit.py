@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tosajax import spec
 from tosajax.dtypes import DType
@@ -26,7 +26,7 @@ class Draft:
         self.tensors = dict(graph.tensors)
         self.nodes: list[Node] = []
 
-    def const(self, name: str, values: Any, dtype: DType) -> str:
+    def const(self, name: str, values: ArrayLike, dtype: DType) -> str:
         """Adds a CONST, by the name or, if that is taken, one like it."""
         array = np.asarray(values)
         tensor = self._add(Tensor(unused(name, self.tensors), dtype, array.shape, array))

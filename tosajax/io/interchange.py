@@ -348,7 +348,7 @@ def write_graph(graph: Graph) -> dict[str, Any]:
         if regions.setdefault(part.name, part) != part:
             raise ValueError(f"two graphs are named {part.name!r}")
         if any(name != sub.name for name, sub in part.subgraphs.items()):
-            raise ValueError(f"graph {part.name!r} has a subgraph under another name than its own")
+            raise ValueError(f"graph {part.name!r} has a subgraph by another name than its own")
     return {
         "version": WRITTEN,
         "regions": [

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tosajax import spec
 from tosajax.dtypes import DType
@@ -65,7 +66,7 @@ class Floats:
         """A float tensor and a number."""
         return self._with_number("ADD", name, [number]) if number else name
 
-    def times(self, name: str, factor: Any) -> str:
+    def times(self, name: str, factor: ArrayLike) -> str:
         """A float tensor times a number, or one for each of its last dimension."""
         return self._with_number("MUL", name, factor)
 
@@ -105,7 +106,7 @@ class Floats:
             self._shared[name] = self.draft.const(name, [0], dtype)
         return self._shared[name]
 
-    def _with_number(self, op: str, name: str, number: Any) -> str:
+    def _with_number(self, op: str, name: str, number: ArrayLike) -> str:
         shape = self.draft.tensors[name].shape
         if shape is None:
             raise ValueError(f"the rank of {name!r} is not known: bind the graph first")

@@ -75,7 +75,7 @@ def comparison_box(comparison: Comparison) -> str:
     return html.box(title, summary(comparison), head, cells, noun="tensor", named_by=NAMED_BY)
 
 
-def tensor_table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
+def tensor_table(rows: Sequence[Row]) -> tuple[list[str], list[list[object]]]:
     """The rows of a comparison as the head and the cells of a table."""
     with_local = _with_local(rows)
     head = [*_HEAD, *(_LOCAL_HEAD if with_local else ())]

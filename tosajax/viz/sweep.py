@@ -153,7 +153,7 @@ def _named(row: Row, settings: Sequence[str]) -> str:
     return ", ".join(parts) or "the only setting"
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else html.printable(str(value))
 
 
@@ -162,9 +162,10 @@ def _known(results: Results, *columns: str) -> list[Row]:
     return [row for row in results.rows if all(_is_finite(row.get(c)) for c in columns)]
 
 
-def _is_finite(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)
+def _is_finite(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return math.isfinite(value)
 
 
 # The metric against the cost.
