@@ -84,7 +84,7 @@ MUTANTS = [
     ),
     *mutants(
         "hifi/kernels/_padding.py",
-        "hifi/test_conv.py hifi/capi/test_calls.py -k size",
+        "hifi/capi/test_memory.py -k sizes_of_memory",
         {"padded": [change("4", "8"), change("2", "4")], "round_up": [unsigned("-", 0)]},
     ),
     *mutants(

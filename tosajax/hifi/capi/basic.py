@@ -6,6 +6,8 @@ may be NULL.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tosajax.hifi.capi._function import Arguments, Prototype
@@ -42,36 +44,19 @@ def _dot_prod(a: Arguments, count: int, dtype: type, out: type) -> Plan:
     return Plan(inputs, [operand(a, "p_out", out, (count,))])
 
 
-def _elm_quantize(a: Arguments, _: str) -> Plan:
-    names = ("inp_zero_bias", "out_zero_bias", "out_shift", "out_multiplier")
-    return _elementwise(a, ("inp",), np.int16, np.int8, names)
+def _elementwise(dtype: type, out: type) -> Callable[[Arguments, str], Plan]:
+    """The body of a function of each element, whose numbers are keywords of the kernel."""
 
+    def body(a: Arguments, _: str) -> Plan:
+        inputs = [name for name in vars(a) if name.startswith("p_inp")]
+        rest = vars(a).keys() - {*inputs, "p_out", "num_elm"}
+        return Plan(
+            {name.removeprefix("p_"): operand(a, name, dtype, (a.num_elm,)) for name in inputs},
+            [operand(a, "p_out", out, (a.num_elm,))],
+            {name: getattr(a, name) for name in sorted(rest)},
+        )
 
-def _elm_floor(a: Arguments, _: str) -> Plan:
-    return _elementwise(a, ("inp",), np.float32, np.float32, ())
-
-
-def _elm_add(a: Arguments, _: str) -> Plan:
-    return _elementwise(a, ("inp1", "inp2"), np.int8, np.int8, _numbers_of(a))
-
-
-def _elm_mul(a: Arguments, _: str) -> Plan:
-    return _elementwise(a, ("inp1", "inp2"), np.int8, np.int8, _numbers_of(a))
-
-
-def _numbers_of(a: Arguments) -> tuple[str, ...]:
-    """The arguments that are keywords of a kernel."""
-    return tuple(name for name in vars(a) if not name.startswith("p_") and name != "num_elm")
-
-
-def _elementwise(
-    a: Arguments, inputs: tuple[str, ...], dtype: type, out: type, numbers: tuple[str, ...]
-) -> Plan:
-    return Plan(
-        {name: operand(a, f"p_{name}", dtype, (a.num_elm,)) for name in inputs},
-        [operand(a, "p_out", out, (a.num_elm,))],
-        {name: getattr(a, name) for name in numbers},
-    )
+    return body
 
 
 PROTOTYPES = (
@@ -93,21 +78,26 @@ PROTOTYPES = (
     Prototype(
         "xa_nn_elm_quantize_{}",
         "p_out p_inp inp_zero_bias out_zero_bias out_shift out_multiplier num_elm",
-        _elm_quantize,
+        _elementwise(np.int16, np.int8),
         basic.ELM_QUANTIZE,
     ),
-    Prototype("xa_nn_elm_floor_{}", "p_out p_inp num_elm", _elm_floor, basic.ELM_FLOOR),
+    Prototype(
+        "xa_nn_elm_floor_{}",
+        "p_out p_inp num_elm",
+        _elementwise(np.float32, np.float32),
+        basic.ELM_FLOOR,
+    ),
     Prototype(
         "xa_nn_elm_add_{}",
         f"{_OUT} p_inp1 inp1_zero_bias inp1_shift inp1_multiplier "
         "p_inp2 inp2_zero_bias inp2_shift inp2_multiplier left_shift num_elm",
-        _elm_add,
+        _elementwise(np.int8, np.int8),
         basic.ELM_ADD[:1],
     ),
     Prototype(
         "xa_nn_elm_mul_{}",
         f"{_OUT} p_inp1 inp1_zero_bias p_inp2 inp2_zero_bias num_elm",
-        _elm_mul,
+        _elementwise(np.int8, np.int8),
         basic.ELM_MUL[:1],
     ),
 )

@@ -28,21 +28,12 @@ def _fully_connected(a: Arguments, precision: str) -> Plan:
     )
 
 
-PROTOTYPES = (
-    Prototype(
-        "xa_nn_fully_connected_{}", f"{_LAYER} {SHIFTS}", _fully_connected, FULLY_CONNECTED[:3]
-    ),
-    Prototype("xa_nn_fully_connected_{}", _LAYER, _fully_connected, ("f32",)),
-    Prototype(
-        "xa_nn_fully_connected_{}",
-        f"{_LAYER} input_zero_bias weight_zero_bias {SCALE}",
-        _fully_connected,
-        ("asym8uxasym8u_asym8u",),
-    ),
-    Prototype(
-        "xa_nn_fully_connected_{}",
-        f"{_LAYER} input_zero_bias {SCALE}",
-        _fully_connected,
-        ("sym8sxasym8s_asym8s",),
-    ),
+PROTOTYPES = tuple(
+    Prototype("xa_nn_fully_connected_{}", f"{_LAYER} {numbers}", _fully_connected, precisions)
+    for numbers, precisions in (
+        (SHIFTS, FULLY_CONNECTED[:3]),
+        ("", FULLY_CONNECTED[3:4]),
+        (f"input_zero_bias weight_zero_bias {SCALE}", FULLY_CONNECTED[4:5]),
+        (f"input_zero_bias {SCALE}", FULLY_CONNECTED[5:]),
+    )
 )

@@ -20,6 +20,8 @@ from tosajax.hifi.kernels._precision import PRECISIONS, Precision
 _PRODUCTS = "p_out p_mat1 p_mat2 p_vec1 p_vec2 p_bias rows cols1 cols2 row_stride1 row_stride2"
 _MATMUL = "p_out p_mat1 p_mat2 p_bias rows cols row_stride"
 _VECTORS = "vec_count vec_offset out_offset out_stride"
+_BATCH = "p_out p_mat1 p_vec1 p_bias rows cols1 row_stride1"
+_WEIGHT_BIASES, _VECTOR_BIASES = "mat1_zero_bias mat2_zero_bias", "vec1_zero_bias vec2_zero_bias"
 _BATCH_ALIGNMENT = 8
 # By bias_precision, and the type of a bias that has the precision of the vectors.
 _WIDE_BIAS = {(64, np.int16): np.int64, (32, np.int8): np.int32}
@@ -123,16 +125,15 @@ def _matrix(
     return operand(a, argument, dtype, (a.rows, cols), strides=(found, 1), **more)
 
 
-_FIXED, _FLOAT = matxvec.MATXVEC[:9], ("f32xf32_f32",)
-_ASYM8U, _SYM8S = ("asym8uxasym8u_asym8u",), ("sym8sxasym8s_asym8s",)
-_ASYM8U_BIASES = "mat1_zero_bias mat2_zero_bias vec1_zero_bias vec2_zero_bias"
-
 PROTOTYPES = (
-    Prototype("xa_nn_matXvec_{}", f"{_PRODUCTS} {SHIFTS}", _matXvec, _FIXED),
-    Prototype("xa_nn_matXvec_{}", _PRODUCTS, _matXvec, _FLOAT),
-    Prototype("xa_nn_matXvec_{}", f"{_PRODUCTS} {_ASYM8U_BIASES} {SCALE}", _matXvec, _ASYM8U),
-    Prototype(
-        "xa_nn_matXvec_{}", f"{_PRODUCTS} vec1_zero_bias vec2_zero_bias {SCALE}", _matXvec, _SYM8S
+    *(
+        Prototype("xa_nn_matXvec_{}", f"{_PRODUCTS} {numbers}", _matXvec, precisions)
+        for numbers, precisions in (
+            (SHIFTS, matxvec.MATXVEC[:9]),
+            ("", ("f32xf32_f32",)),
+            (f"{_WEIGHT_BIASES} {_VECTOR_BIASES} {SCALE}", ("asym8uxasym8u_asym8u",)),
+            (f"{_VECTOR_BIASES} {SCALE}", ("sym8sxasym8s_asym8s",)),
+        )
     ),
     *(
         Prototype(f"xa_nn_matXvec_{{}}_{function}", f"{_PRODUCTS} {rest}", _fused, precisions)
@@ -142,35 +143,21 @@ PROTOTYPES = (
             ("p_scratch", matxvec.FUSED[3:]),
         )
     ),
-    Prototype(
-        "xa_nn_matXvec_batch_{}",
-        f"p_out p_mat1 p_vec1 p_bias rows cols1 row_stride1 {SHIFTS} vec_count",
-        _batch,
-        matxvec.BATCH[:3],
+    *(
+        Prototype("xa_nn_matXvec_batch_{}", f"{_BATCH} {numbers} vec_count", _batch, precisions)
+        for numbers, precisions in ((SHIFTS, matxvec.BATCH[:3]), ("", matxvec.BATCH[3:]))
     ),
-    Prototype(
-        "xa_nn_matXvec_batch_{}",
-        "p_out p_mat1 p_vec1 p_bias rows cols1 row_stride1 vec_count",
-        _batch,
-        matxvec.BATCH[3:],
-    ),
-    Prototype("xa_nn_matmul_{}", f"{_MATMUL} {SHIFTS} {_VECTORS}", _matmul, ("8x8_8",)),
-    Prototype(
-        "xa_nn_matmul_{}",
-        f"{_MATMUL} {_VECTORS} mat1_zero_bias vec1_zero_bias {SCALE}",
-        _matmul,
-        _ASYM8U,
-    ),
-    Prototype(
-        "xa_nn_matmul_{}",
-        f"{_MATMUL} {_VECTORS} vec1_zero_bias {SCALES}",
-        _matmul,
-        matxvec.MATMUL[2:],
+    *(
+        Prototype("xa_nn_matmul_{}", f"{_MATMUL} {numbers}", _matmul, precisions)
+        for numbers, precisions in (
+            (f"{SHIFTS} {_VECTORS}", matxvec.MATMUL[:1]),
+            (f"{_VECTORS} mat1_zero_bias vec1_zero_bias {SCALE}", matxvec.MATMUL[1:2]),
+            (f"{_VECTORS} vec1_zero_bias {SCALES}", matxvec.MATMUL[2:]),
+        )
     ),
     Prototype(
         "xa_nn_matXvec_out_stride_{}",
-        "p_out p_mat1 p_vec1 p_bias rows cols1 row_stride1 out_stride vec1_zero_bias "
-        "out_multiplier out_shift",
+        f"{_BATCH} out_stride vec1_zero_bias out_multiplier out_shift",
         _out_stride,
         matxvec.OUT_STRIDE,
     ),

@@ -39,17 +39,11 @@ CELL_FRACTION = 25
 class LSTMConfig(RecurrentConfig):
     """The configuration of an LSTM (xa_nnlib_lstm_init_config_t).
 
+    It has the fields of `GRUConfig`, and one more.
+
     Args:
-      in_feats: length of the input; a multiple of 4 within [4, 2048].
-      out_feats: length of the output; a multiple of 4 within [4, 2048].
-      pad: 1 if rows of matrices are padded in memory, else 0; values do not depend on it.
-      mat_prec: bits of coefficients; the library ignores it.
-      vec_prec: bits of input and output; the library ignores it.
-      precision: a `Precision`, 16bx16b or 8bx16b.
-      coeff_Qformat: fraction bits of the matrices, within [0, 15]; biases are always in Q15.
       cell_Qformat: fraction bits of the cell, within [0, 25]. All but 25 warn, because tanh always
         reads the cell in Q6.25.
-      io_Qformat: fraction bits of input and output, within [0, 15].
     """
 
     _layer = "LSTM"

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-# It takes its names from the modules here, and so has to come first where one of them is imported.
+# The modules here import from it, and it imports their functions: it has to start first.
 import tosajax.hifi.layers  # noqa: F401
