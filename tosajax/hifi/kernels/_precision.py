@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -11,6 +11,10 @@ from tosajax.hifi.kernels._check import SHIFT, check, check_range, check_shift, 
 
 # A NumPy array is a constant, which a kernel may prepare when it is traced.
 Array = jax.Array | np.ndarray
+# Parameters of kernels: numbers, or arrays of them, which may be traced.
+Shift = int | Array
+Integers = np.integer | Shift
+Reals = np.floating | float | Integers
 
 
 class Precision(NamedTuple):
@@ -76,13 +80,13 @@ class Quant(NamedTuple):
       weight2_zero_bias: of the second matrix.
     """
 
-    input_zero_bias: Any
-    weight_zero_bias: Any
-    out_multiplier: Any
-    out_shift: Any
-    out_zero_bias: Any
-    input2_zero_bias: Any = 0
-    weight2_zero_bias: Any = 0
+    input_zero_bias: Integers
+    weight_zero_bias: Integers
+    out_multiplier: Integers
+    out_shift: Integers
+    out_zero_bias: Integers
+    input2_zero_bias: Integers = 0
+    weight2_zero_bias: Integers = 0
 
 
 def check_parameters(
@@ -90,8 +94,8 @@ def check_parameters(
     precision: Precision,
     channels: int,
     *,
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
     per_channel: bool = False,
 ) -> None:

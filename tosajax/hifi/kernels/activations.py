@@ -12,7 +12,7 @@ elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +36,7 @@ from tosajax.hifi.kernels._check import (
     check_shift,
     check_type,
 )
+from tosajax.hifi.kernels._precision import Array, Integers, Reals
 from tosajax.ops.routes.float_dot import sum_last
 
 SIGMOID = ("32_32", "32_16", "32_8", "f32_f32", "asym8u_asym8u")
@@ -85,10 +86,10 @@ class ActivationCoefficients(NamedTuple):
         power first.
     """
 
-    sigmoid_scale: Any
-    tanh_scale: Any
-    exponential: Any
-    reciprocal: Any
+    sigmoid_scale: Integers
+    tanh_scale: Integers
+    exponential: Sequence[Integers] | Array
+    reciprocal: Sequence[Integers] | Array
 
 
 # By tools/derive_activations.py: off by at most 2**-18.7, and by 1 / 99 before Newton's method.
@@ -110,10 +111,10 @@ class SigmoidQuant(NamedTuple):
       input_left_shift: bits in [-31, 31].
     """
 
-    zero_point: Any
-    input_range_radius: Any
-    input_multiplier: Any
-    input_left_shift: Any
+    zero_point: Integers
+    input_range_radius: Integers
+    input_multiplier: Integers
+    input_left_shift: Integers
 
 
 class SoftmaxQuant(NamedTuple):
@@ -125,13 +126,13 @@ class SoftmaxQuant(NamedTuple):
       input_multiplier: Q31, not negative: with the shift from input to Q5.26.
     """
 
-    diffmin: Any
-    input_left_shift: Any
-    input_multiplier: Any
+    diffmin: Integers
+    input_left_shift: Integers
+    input_multiplier: Integers
 
 
 def sigmoid(
-    x: jax.Array,
+    x: Array,
     *,
     precision: str = "32_16",
     activation: str | ActivationCoefficients = "fixed",
@@ -167,7 +168,7 @@ def sigmoid(
 
 
 def tanh(
-    x: jax.Array,
+    x: Array,
     *,
     precision: str = "32_16",
     activation: str | ActivationCoefficients = "fixed",
@@ -198,7 +199,7 @@ def tanh(
 
 
 def softmax(
-    x: jax.Array,
+    x: Array,
     *,
     precision: str = "32_32",
     activation: str | ActivationCoefficients = "fixed",
@@ -242,7 +243,7 @@ def softmax(
 
 
 def relu(
-    x: jax.Array, threshold: Any = None, *, kind: str = "relu", precision: str = "32_32"
+    x: Array, threshold: Reals | None = None, *, kind: str = "relu", precision: str = "32_32"
 ) -> jax.Array:
     """Limits to [0, threshold] (xa_nn_vec_relu_*, relu1, relu6 and relu_std, guide 3.3.3).
 
@@ -276,7 +277,7 @@ def relu(
 
 
 def activation_min_max(
-    x: jax.Array, activation_min: Any, activation_max: Any, *, precision: str = "16_16"
+    x: Array, activation_min: Reals, activation_max: Reals, *, precision: str = "16_16"
 ) -> jax.Array:
     """Limits to [activation_min, activation_max] (xa_nn_vec_activation_min_max_*, guide 3.3.5).
 
@@ -303,13 +304,13 @@ def activation_min_max(
     return ops.clamp(x, min_val=low, max_val=high)
 
 
-def _checked(name: str, x: Any, precision: str, known: tuple[str, ...]) -> jax.Array:
+def _checked(name: str, x: Array, precision: str, known: tuple[str, ...]) -> jax.Array:
     check_in(name, "precision", precision, known)
     check_not_empty(name, "p_vec", x, _INPUT[precision])
     return jnp.asarray(x)
 
 
-def _check_quant(name: str, precision: str, quant: Any, kind: type) -> None:
+def _check_quant(name: str, precision: str, quant: object, kind: type) -> None:
     is_quantized = precision.startswith("asym")
     wanted = "given" if is_quantized else "None, as nothing is quantized"
     check((quant is not None) == is_quantized, name, "quant", quant, wanted)
@@ -317,7 +318,7 @@ def _check_quant(name: str, precision: str, quant: Any, kind: type) -> None:
         check_type(name, "quant", quant, kind)
 
 
-def _as_type_of(x: jax.Array, name: str, argument: str, value: Any) -> jax.Array:
+def _as_type_of(x: jax.Array, name: str, argument: str, value: Reals) -> jax.Array:
     """A scalar in the type of `x`."""
     if x.dtype == np.float32:
         check_number(name, argument, value)
@@ -358,7 +359,9 @@ def _real(x: jax.Array) -> jax.Array:
     return lax.convert_element_type(x, np.float64) * np.float64(_INPUT_UNIT)
 
 
-def _exponential(x: jax.Array, scale: Any, coefficients: Any) -> jax.Array:
+def _exponential(
+    x: jax.Array, scale: Integers, coefficients: Sequence[Integers] | Array
+) -> jax.Array:
     """2**-|x * scale| in Q31, for a scale that gives Q23."""
     exponent = lax.abs(_q31.multiply_floor(x, jnp.asarray(scale, jnp.int32)))
     fraction = (exponent & jnp.int32((1 << 23) - 1)) << jnp.int32(31 - 23)
@@ -448,5 +451,5 @@ def _softmax_quantized(name: str, x: jax.Array, quant: SoftmaxQuant, precision: 
     return qformat.saturate_to(share + jnp.int32(least), out)
 
 
-def _int32(value: Any) -> jax.Array:
+def _int32(value: Integers) -> jax.Array:
     return jnp.asarray(value).astype(jnp.int32)

@@ -27,7 +27,14 @@ from tosajax.hifi.kernels._check import (
     pairs,
 )
 from tosajax.hifi.kernels._geometry import FORMATS, Geometry, check_window, geometry_of
-from tosajax.hifi.kernels._precision import PRECISIONS, Array, Precision, Quant, check_parameters
+from tosajax.hifi.kernels._precision import (
+    PRECISIONS,
+    Array,
+    Precision,
+    Quant,
+    Shift,
+    check_parameters,
+)
 from tosajax.hifi.kernels._sums import as_int8, dot, finish, zero_points
 
 CONV2D = ("16x16", "8x16", "8x8", "f32", "asym8uxasym8u", "per_chan_sym8sxasym8s")
@@ -44,8 +51,8 @@ def conv2d_std(
     strides: Sequence[int] = (1, 1),
     padding: Sequence[int] = (0, 0),
     out_size: Sequence[int],
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
     out_format: str = "DWH",
 ) -> jax.Array:
@@ -99,8 +106,8 @@ def conv1d_std(
     stride: int = 1,
     padding: int = 0,
     out_height: int,
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     out_format: str = "DWH",
 ) -> jax.Array:
     """Convolves over height with kernels as wide as the image (xa_nn_conv1d_std_*, guide 3.2.2).
@@ -157,8 +164,8 @@ def conv2d_depthwise(
     strides: Sequence[int] = (1, 1),
     padding: Sequence[int] = (0, 0),
     out_size: Sequence[int],
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
     inp_format: str = "DWH",
 ) -> jax.Array:
@@ -214,8 +221,8 @@ def conv2d_pointwise(
     bias: Array,
     *,
     precision: str = "16x16",
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
     out_format: str = "WHD",
 ) -> jax.Array:
@@ -266,8 +273,8 @@ def _check_outputs(
     types: Precision,
     precision: str,
     channels: int,
-    bias: Any,
-    shifts: dict[str, Any],
+    bias: Array,
+    shifts: dict[str, Shift],
     quant: Quant | None,
 ) -> None:
     check_array(name, "p_bias", bias, types.bias, (channels,))
@@ -275,14 +282,14 @@ def _check_outputs(
     check_parameters(name, types, channels, **shifts, quant=quant, per_channel=per_channel)
 
 
-def _convolve(inp: Any, ker: Any, quant: Quant | None, geometry: Geometry) -> jax.Array:
+def _convolve(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -> jax.Array:
     """Sums of products over windows, [OH, OW, OC]; int32, int64 for int16, or float32."""
     if ker.dtype == np.int16:
         return _convolve_int16(inp, ker, geometry)
     return ops.conv2d(**_operands(inp, ker, quant, geometry))[0]
 
 
-def _convolve_int16(inp: Any, ker: Any, geometry: Geometry) -> jax.Array:
+def _convolve_int16(inp: Array, ker: Array, geometry: Geometry) -> jax.Array:
     """Sums int16 by int16, as one convolution of int16 by int8 of the kernel's bytes.
 
     A weight is 256 * high + low + 128, high and low being int8. What the 128 adds takes the sum of
@@ -299,14 +306,16 @@ def _convolve_int16(inp: Any, ker: Any, geometry: Geometry) -> jax.Array:
         return high * np.int64(256) + low + sums[..., -1:] * np.int64(128)
 
 
-def _convolve_depthwise(inp: Any, ker: Any, quant: Quant | None, geometry: Geometry) -> jax.Array:
+def _convolve_depthwise(
+    inp: Array, ker: Array, quant: Quant | None, geometry: Geometry
+) -> jax.Array:
     """Sums over windows of each channel, [OH, OW, C * M]; int32, int64 for int16, or float32."""
     if ker.dtype == np.int16:
         return _convolve_depthwise_int16(inp, ker, geometry)
     return ops.depthwise_conv2d(**_operands(inp, ker, quant, geometry))[0]
 
 
-def _convolve_depthwise_int16(inp: Any, ker: Any, geometry: Geometry) -> jax.Array:
+def _convolve_depthwise_int16(inp: Array, ker: Array, geometry: Geometry) -> jax.Array:
     """Sums int16 by int16, as a convolution by 2 * M kernels: high bytes, then low ones.
 
     A weight is 256 * high + low, low being in [0, 255]: no wider than int8 less a zero point,
@@ -322,7 +331,7 @@ def _convolve_depthwise_int16(inp: Any, ker: Any, geometry: Geometry) -> jax.Arr
         return total.reshape(height, width, -1)
 
 
-def _operands(inp: Any, ker: Any, quant: Quant | None, geometry: Geometry) -> dict[str, Any]:
+def _operands(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -> dict[str, Any]:
     """What CONV2D and DEPTHWISE_CONV2D take for an image and a kernel, without a bias.
 
     TOSA has no negative padding; these functions crop by it.

@@ -7,15 +7,20 @@ two roundings, as in TFLite.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tosajax.fixedpoint import _x64
 from tosajax.hifi.kernels._check import check, check_array, check_in, check_multiple, check_range
-from tosajax.hifi.kernels._precision import PRECISIONS, Array, Precision, Quant, check_parameters
+from tosajax.hifi.kernels._precision import (
+    PRECISIONS,
+    Array,
+    Precision,
+    Quant,
+    Shift,
+    check_parameters,
+)
 from tosajax.hifi.kernels._sums import dot, finish
 from tosajax.hifi.kernels.activations import ActivationCoefficients, sigmoid, tanh
 
@@ -47,8 +52,8 @@ def matXvec(
     bias: Array | None = None,
     *,
     precision: str = "16x16_16",
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
 ) -> jax.Array:
     """mat1 * vec1 + mat2 * vec2 + bias (xa_nn_matXvec_*, guide 3.1.1).
@@ -92,8 +97,8 @@ def matXvec_fused(
     *,
     function: str,
     precision: str = "16x16_16",
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     activation: str | ActivationCoefficients = "fixed",
 ) -> jax.Array:
     """`matXvec` to Q6.25, then an activation (xa_nn_matXvec_*_tanh and _sigmoid, guide 3.1.2).
@@ -142,8 +147,8 @@ def matXvec_batch(
     bias: Array,
     *,
     precision: str = "16x16_64",
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
 ) -> jax.Array:
     """mat1 * vector + bias for each vector (xa_nn_matXvec_batch_*, guide 3.1.3).
 
@@ -180,8 +185,8 @@ def matmul(
     bias: Array | None = None,
     *,
     precision: str = "8x8_8",
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
 ) -> jax.Array:
     """mat1 * mat2 + bias, one bias for each row (xa_nn_matmul_*, guide 3.1.4).
@@ -252,15 +257,22 @@ def matXvec_out_stride(
     name = f"matXvec_out_stride {precision}"
     check_in(name, "precision", precision, OUT_STRIDE)
     types = PRECISIONS[precision]
-    rows = _check_operands(name, types, mat1, vec1, None, None)
+    rows = _check_operands(name, types, mat1, vec1)
     if bias is not None:
         check_array(name, "p_bias", bias, types.bias, (rows,))
     check_parameters(name, types, rows, quant=quant)
     check_range(name, "out_zero_bias", quant.out_zero_bias, 0, 0)
-    return finish(_sums(mat1, vec1, None, None, quant), bias, types, 0, 0, quant)[0]
+    return finish(dot(mat1, vec1[None], quant), bias, types, 0, 0, quant)[0]
 
 
-def _check_operands(name: str, types: Precision, mat1: Any, vec1: Any, mat2: Any, vec2: Any) -> int:
+def _check_operands(
+    name: str,
+    types: Precision,
+    mat1: Array,
+    vec1: Array,
+    mat2: Array | None = None,
+    vec2: Array | None = None,
+) -> int:
     """Checks one or two matrices and vectors; the number of rows."""
     check_array(name, "p_mat1", mat1, types.weight, (-1, -1))
     rows, cols = mat1.shape
@@ -273,10 +285,12 @@ def _check_operands(name: str, types: Precision, mat1: Any, vec1: Any, mat2: Any
     return rows
 
 
-def _sums(mat1: Any, vec1: Any, mat2: Any, vec2: Any, quant: Quant | None) -> jax.Array:
+def _sums(
+    mat1: Array, vec1: Array, mat2: Array | None, vec2: Array | None, quant: Quant | None
+) -> jax.Array:
     """The sums of one or two products, [1, rows]."""
     first = dot(mat1, vec1[None], quant)
-    if mat2 is None:
+    if mat2 is None or vec2 is None:
         return first
     if quant is not None:
         quant = quant._replace(

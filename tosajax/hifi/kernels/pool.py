@@ -8,7 +8,6 @@ extended, or cropped, as far as the windows of `out_size` reach.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,7 @@ from tosajax import ops
 from tosajax.fixedpoint import qformat
 from tosajax.hifi.kernels._check import check, check_array, check_in, pairs
 from tosajax.hifi.kernels._geometry import FORMATS, check_window, geometry_of
+from tosajax.hifi.kernels._precision import Array
 from tosajax.ops import _window
 from tosajax.ops.pool import sweep
 
@@ -30,7 +30,7 @@ _LONGEST = 256
 
 
 def avgpool(
-    inp: jax.Array,
+    inp: Array,
     *,
     precision: str = "8",
     kernel: Sequence[int],
@@ -83,7 +83,7 @@ def avgpool(
 
 
 def maxpool(
-    inp: jax.Array,
+    inp: Array,
     *,
     precision: str = "8",
     kernel: Sequence[int],
@@ -122,7 +122,7 @@ def maxpool(
     return _cube(result, data_format)
 
 
-def _image(name: str, inp: Any, precision: str, data_format: str) -> jax.Array:
+def _image(name: str, inp: Array, precision: str, data_format: str) -> jax.Array:
     """The cube as [N, H, W, C] without moving its elements: planes are images of one channel."""
     check_in(name, "precision", precision, POOL)
     check_in(name, "inp_data_format", data_format, FORMATS)

@@ -9,8 +9,6 @@ from tosajax.hifi import kernels
 from tosajax.hifi.to_tosa._nodes import (
     HALF_Q31,
     check,
-    check_has_form,
-    check_tensors,
     clamp,
     filled,
     multiply,
@@ -48,9 +46,9 @@ def relu(
       TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
-    check_tensors("relu", b, x=x)
-    check_has_form(kind, precision, ("32_32", "16_16", "8_8"))
-    check(kernels.relu, x, threshold=threshold, kind=kind, precision=precision)
+    known = ("32_32", "16_16", "8_8")
+    common = {"kind": kind, "precision": precision}
+    check(kernels.relu, known, (), b, x, threshold=threshold, **common)
     if kind in ("relu1", "relu6"):
         threshold = int(kind[-1]) << 15
     limit = x.dtype.maximum if threshold is None else max(int(threshold), 0)
@@ -86,10 +84,9 @@ def activation_min_max(
       TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
-    check_tensors("activation_min_max", b, x=x)
-    check_has_form("activation_min_max", precision, ("16_16", "8_8"))
     bounds = {"activation_min": activation_min, "activation_max": activation_max}
-    check(kernels.activation_min_max, x, **bounds, precision=precision)
+    known = ("16_16", "8_8")
+    check(kernels.activation_min_max, known, (), b, x, precision=precision, **bounds)
     return clamp(b, x, activation_min, activation_max)
 
 
@@ -109,8 +106,7 @@ def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> 
       NNLibParamError: a parameter that the library rejects.
       TypeError: an argument of another type.
     """
-    check_tensors("interpolation_q15", b, ifact=ifact, inp1=inp1, inp2=inp2)
-    check(kernels.interpolation_q15, ifact, inp1, inp2)
+    check(kernels.interpolation_q15, (), (), b, ifact, inp1, inp2)
     factor, first, second = (b.op("CAST", x, dtype=DType.INT32) for x in (ifact, inp1, inp2))
     one, bits = filled(b, 0x7FFF, factor), filled(b, 15, factor)
     rest = b.op("MINIMUM", b.op("SUB", one, factor), one)

@@ -10,8 +10,6 @@ from tosajax.hifi import kernels
 from tosajax.hifi.kernels._geometry import geometry_of
 from tosajax.hifi.to_tosa._nodes import (
     check,
-    check_has_form,
-    check_tensors,
     crop,
     image_of,
     reshape,
@@ -51,11 +49,9 @@ def maxpool(
       TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
-    check_tensors("maxpool", b, inp=inp)
-    check_has_form("maxpool", precision, ("8", "16"))
     window = {"strides": strides, "padding": padding, "out_size": out_size}
     common = {"precision": precision, "data_format": data_format}
-    check(kernels.maxpool, inp, kernel=kernel, **window, **common)
+    check(kernels.maxpool, ("8", "16"), (), b, inp, kernel=kernel, **window, **common)
     # Planes are images of one channel.
     image = image_of(b, inp) if data_format == "DWH" else reshape(b, inp, (*shape_of(inp), 1))
     geometry = geometry_of(shape_of(image)[1:3], kernel, **window)
