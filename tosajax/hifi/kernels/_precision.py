@@ -1,4 +1,4 @@
-"""What the precisions in the library's names stand for, and the parameters of quantized ones."""
+"""The types behind the precisions in the library's names; parameters of quantized kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernels of sums of products share: the sums, and the way from a sum to an output.
+"""Sums of products, and the way from a sum to an output.
 
 The sums are those of `tosajax.ops`, so that they take its exact routes. Operands that are NumPy
 arrays are constants, which those routes prepare.
@@ -117,7 +117,7 @@ def finish(
     bias_shift: Shift,
     quant: Quant | None,
 ) -> jax.Array:
-    """From sums [..., N] to the output of a precision; see the functions that it chooses from."""
+    """Sums [..., N] as the output of a precision; see `finish_fixed` and `finish_quantized`."""
     if bias is not None and not (precision.is_quantized or precision.is_float):
         return finish_fixed(acc, bias, acc_shift, bias_shift, precision.out)
     total = add_bias(acc, bias)

@@ -30,7 +30,7 @@ from tosajax.ops.routes.float_dot import sum_last
 DOT_PROD = ("f32xf32_f32", "16x16_asym8s")
 ELM_QUANTIZE = ("asym16s_asym8s",)
 ELM_FLOOR = ("f32_f32",)
-# The second is not in the guide.
+# asym8u is not in the guide.
 ELM_ADD = ELM_MUL = ("asym8sxasym8s_asym8s", "asym8uxasym8u_asym8u")
 
 _ONE_Q15 = 0x7FFF
@@ -38,14 +38,14 @@ _TYPES = {"asym8sxasym8s_asym8s": np.int8, "asym8uxasym8u_asym8u": np.uint8}
 
 
 def interpolation_q15(ifact: Array, inp1: Array, inp2: Array) -> jax.Array:
-    """ifact * inp1 + (1 - ifact) * inp2 in Q15, 1 being 0x7FFF (xa_nn_vec_interpolation_q15).
+    """ifact * inp1 + (1 - ifact) * inp2 in Q15, with 0x7FFF for 1 (xa_nn_vec_interpolation_q15).
 
     Each product is rounded down and saturated to 16 bits ("Interpolation Kernel", guide 3.6.1).
     The library also writes the result over inp1.
 
     Args:
-      ifact: int16 in Q15, not negative, [num_elements], a multiple of 4. By a negative one, the
-        factor of inp2 saturates at 0x7FFF.
+      ifact: int16 in Q15, not negative, [num_elements], a multiple of 4. For a negative one
+        the factor of inp2 saturates at 0x7FFF.
       inp1: int16, the shape of `ifact`.
       inp2: int16, the shape of `ifact`.
 
@@ -83,7 +83,7 @@ def dot_prod(
       inp2: the type and shape of `inp1`.
       bias: int32, [num_vecs], for 16x16_asym8s, or none.
       precision: one of DOT_PROD.
-      quant: for 16x16_asym8s; its zero biases but that of the output are 0.
+      quant: for 16x16_asym8s; only the zero bias of its output may differ from 0.
       overflow: for 16x16_asym8s, of sums beyond int32: "saturate", as the library does with the
         sum of products and again with the bias, or "wrap", as SVDF of TFLite Micro does.
 
@@ -202,7 +202,7 @@ def elm_add(
     Each input, its zero bias added, is shifted and scaled; the sum is scaled again.
 
     Args:
-      inp1: int8 or uint8, as `precision` says; any shape but an empty one.
+      inp1: int8 or uint8, by `precision`; any shape but an empty one.
       inp2: the type and shape of `inp1`.
       precision: one of ELM_ADD.
       out_zero_bias: the zero point of the output, in its range.
@@ -258,7 +258,7 @@ def elm_mul(
     """Multiplies quantized vectors, as MUL of TFLite does (xa_nn_elm_mul_*, guide 3.6.4).
 
     Args:
-      inp1: int8 or uint8, as `precision` says; any shape but an empty one.
+      inp1: int8 or uint8, by `precision`; any shape but an empty one.
       inp2: the type and shape of `inp1`.
       precision: one of ELM_MUL.
       out_zero_bias: the zero point of the output, in its range.
@@ -311,7 +311,7 @@ def _check_operands(
     quant: Quant,
     bounds: tuple[Integers, Integers],
 ) -> type:
-    """Checks two inputs and how the result is made; the type of all."""
+    """Checks two inputs and the parameters of the result; returns the type of all."""
     check_in(name, "precision", precision, _TYPES)
     dtype = _TYPES[precision]
     check_not_empty(name, "p_inp1", inp1, dtype)

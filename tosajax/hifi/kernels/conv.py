@@ -1,8 +1,9 @@
 """Convolutions of one image ("Convolution Kernels", guide 3.2).
 
 Images are cubes: DWH is [height, width, channels], WHD [channels, height, width]. Images are
-padded with what stands for 0, by `padding` at the top and the left, at the bottom and the right by
-as much as `out_size` asks for; a smaller one crops. Sums become outputs as those of `matxvec` do.
+padded with the element that stands for 0: by `padding` at the top and the left, at the bottom and
+the right by as much as `out_size` asks for; a smaller one crops. Sums become outputs as in
+`matxvec`.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def conv2d_std(
       out_format: of the output.
 
     Returns:
-      The input type, [out_height, out_width, out_channels], or as `out_format` says.
+      The input type, [out_height, out_width, out_channels], or channels first by `out_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -125,7 +126,7 @@ def conv1d_std(
       out_format: "DWH" for [out_height, out_channels], "WHD" for [out_channels, out_height].
 
     Returns:
-      The input type, as `out_format` says.
+      The input type, in the order of `out_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -241,7 +242,7 @@ def conv2d_pointwise(
       out_format: of the output; WHD for 16x16, 8x16 and f32.
 
     Returns:
-      The input type, [out_channels, height, width], or as `out_format` says.
+      The input type, [out_channels, height, width], or channels last by `out_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -292,8 +293,8 @@ def _convolve(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -
 def _convolve_int16(inp: Array, ker: Array, geometry: Geometry) -> jax.Array:
     """Sums int16 by int16, as one convolution of int16 by int8 of the kernel's bytes.
 
-    A weight is 256 * high + low + 128, high and low being int8. What the 128 adds takes the sum of
-    each window: a kernel of ones. Sums of n products by a byte are at most n * 2**22, and exact in
+    A weight is 256 * high + low + 128, high and low being int8. A kernel of ones sums each window,
+    for the share of the 128. Sums of n products by a byte are at most n * 2**22, and exact in
     int64; so is their total, at most n * 2**31, for any n that memory holds.
     """
     out_channels = ker.shape[0]
@@ -332,7 +333,7 @@ def _convolve_depthwise_int16(inp: Array, ker: Array, geometry: Geometry) -> jax
 
 
 def _operands(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -> dict[str, Any]:
-    """What CONV2D and DEPTHWISE_CONV2D take for an image and a kernel, without a bias.
+    """The operands of CONV2D and DEPTHWISE_CONV2D for an image and a kernel, without a bias.
 
     TOSA has no negative padding; these functions crop by it.
     """

@@ -61,10 +61,10 @@ def matXvec(
     Args:
       mat1: the matrix type of `precision`, [rows, cols1].
       vec1: the vector type, [cols1].
-      mat2: the type of mat1, [rows, cols2]; neither it nor vec2 for a single product.
+      mat2: the type of mat1, [rows, cols2]; None, like vec2, for a single product.
       vec2: the type of vec1, [cols2].
       bias: [rows]; int16 by vectors of 16 bits, int8 by those of 8, int32 quantized, or float32.
-        Only quantized and float kernels do without.
+        Only quantized and float kernels take None.
       precision: matrix x vector _ output, one of MATXVEC.
       acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
       bias_shift: the same for the bias.
@@ -106,7 +106,7 @@ def matXvec_fused(
     Args:
       mat1: the matrix type of `precision`, [rows, cols1].
       vec1: the vector type, [cols1].
-      mat2: the type of mat1, [rows, cols2]; neither it nor vec2 for a single product.
+      mat2: the type of mat1, [rows, cols2]; None, like vec2, for a single product.
       vec2: the type of vec1, [cols2].
       bias: [rows]; int16 or int64 by vectors of 16 bits, int8 or int32 by those of 8, or float32.
       function: "tanh" or "sigmoid".
@@ -194,7 +194,7 @@ def matmul(
     Args:
       mat1: the matrix type of `precision`, [rows, cols].
       mat2: the vector type, [cols, vec_count]; the library stores it by columns.
-      bias: [rows]; int8, or int32 for quantized precisions, which also do without.
+      bias: [rows]; int8, or int32 for quantized precisions, which also take None.
       precision: one of MATMUL; per_chan_* has a multiplier and a shift for each row.
       acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
       bias_shift: the same for the bias.
@@ -238,14 +238,14 @@ def matXvec_out_stride(
 ) -> jax.Array:
     """mat1 * vec1 + bias, scaled to int16 (xa_nn_matXvec_out_stride_sym8sxasym8s_16, guide 3.1.5).
 
-    Where the library stores a row, its out_stride, is of no effect on values.
+    The library's out_stride, where it stores a row, has no effect on values.
 
     Args:
       mat1: int8, [rows, cols1].
       vec1: int8, [cols1].
       bias: int32, [rows], or none.
       precision: the one of OUT_STRIDE.
-      quant: its zero biases but that of the input are 0.
+      quant: only the zero bias of its input may differ from 0.
 
     Returns:
       int16, [rows].
@@ -273,7 +273,7 @@ def _check_operands(
     mat2: Array | None = None,
     vec2: Array | None = None,
 ) -> int:
-    """Checks one or two matrices and vectors; the number of rows."""
+    """Checks one or two matrices and vectors; returns the number of rows."""
     check_array(name, "p_mat1", mat1, types.weight, (-1, -1))
     rows, cols = mat1.shape
     check_array(name, "p_vec1", vec1, types.input, (cols,))

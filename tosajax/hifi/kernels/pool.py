@@ -45,8 +45,8 @@ def avgpool(
     rounded half away from zero. Windows outside the image give 0.
 
     Args:
-      inp: int8, int16, float32 or uint8, as `precision` says; [height, width, channels], or as
-        `data_format` says.
+      inp: int8, int16, float32 or uint8, by `precision`; [height, width, channels], or
+        channels first by `data_format`.
       precision: one of POOL.
       kernel: height and width of the window, at most those of the image, and at most 256 for
         integers.
@@ -56,7 +56,7 @@ def avgpool(
       data_format: of the image and of the output.
 
     Returns:
-      The type of `inp`, [out_height, out_width, channels], or as `data_format` says.
+      The type of `inp`, [out_height, out_width, channels], or channels first by `data_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -97,8 +97,8 @@ def maxpool(
     Windows outside the image give the least value of the type, for floats minus infinity.
 
     Args:
-      inp: int8, int16, float32 or uint8, as `precision` says; [height, width, channels], or as
-        `data_format` says.
+      inp: int8, int16, float32 or uint8, by `precision`; [height, width, channels], or
+        channels first by `data_format`.
       precision: one of POOL.
       kernel: height and width of the window. The guide, not the library, limits them to the image.
       strides: y, x; elements.
@@ -107,7 +107,7 @@ def maxpool(
       data_format: of the image and of the output.
 
     Returns:
-      The type of `inp`, [out_height, out_width, channels], or as `data_format` says.
+      The type of `inp`, [out_height, out_width, channels], or channels first by `data_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.

@@ -2,8 +2,8 @@
 
 A function here has the name and the parameters of one in `tosajax.hifi.kernels`, without
 `acc_shift` and `bias_shift`, which no precision here takes; other precisions are an
-UnsupportedError. It adds nodes to a Builder: what a kernel reads when it runs is a Tensor; weights
-and biases are NumPy arrays, which become constants, as parameters do. `to_graph` makes the graph
+UnsupportedError. It adds nodes to a Builder. Inputs of a run are Tensors; weights and biases are
+NumPy arrays, which become constants like parameters. `to_graph` makes the graph
 of one kernel; several make a network:
 
 b = Builder()
@@ -57,8 +57,8 @@ def to_graph(function: Callable[..., Tensor], *operands: Any, **parameters: Any)
 
     Args:
       function: one of this module.
-      operands: what it takes after the Builder. Each jax.ShapeDtypeStruct becomes an input of the
-        graph, named as the argument.
+      operands: its arguments after the Builder. Each jax.ShapeDtypeStruct becomes an input of the
+        graph, named like the argument.
       parameters: further keywords.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What kernels are made of as TOSA graphs: nodes of products, scales and shapes."""
+"""The nodes that graphs of kernels share: products, scales and shapes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check(
       kernel: of `tosajax.hifi.kernels`.
       precisions: those that TOSA has a form for.
       constants: the operands that are arrays, by name; the others are Tensors.
-      b: what nodes are added to.
+      b: the graph in the making.
       operands: of the kernel.
       parameters: keywords of the kernel.
 

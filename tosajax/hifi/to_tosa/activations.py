@@ -32,11 +32,11 @@ def relu(
     TOSA has no CLAMP of INT32; there ARITHMETIC_RIGHT_SHIFT, MINIMUM and MAXIMUM compute it.
 
     Args:
-      b: what nodes are added to.
-      x: INT32 in Q6.25, INT16 or INT8, as `precision` says; any shape.
+      b: gets the nodes.
+      x: INT32 in Q6.25, INT16 or INT8, by `precision`; any shape.
       threshold: of "relu" only, in the format of the result.
       kind: "relu", "relu1", "relu6" or "relu_std".
-      precision: "32_32", "16_16" or "8_8", so far as the library has it for `kind`.
+      precision: "32_32", "16_16" or "8_8", if the library has it for `kind`.
 
     Returns:
       The shape of `x`: INT32 in Q16.15, else the type of `x`.
@@ -70,10 +70,10 @@ def activation_min_max(
     """xa_nn_vec_activation_min_max_16_16 and _8_8, by CLAMP.
 
     Args:
-      b: what nodes are added to.
-      x: INT16 or INT8, as `precision` says; any shape.
+      b: gets the nodes.
+      x: INT16 or INT8, by `precision`; any shape.
       activation_min: in the range of `x`.
-      activation_max: likewise, not below activation_min.
+      activation_max: in the range of `x`, not below activation_min.
       precision: "16_16" or "8_8".
 
     Returns:
@@ -94,7 +94,7 @@ def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> 
     """xa_nn_vec_interpolation_q15, by MUL, ARITHMETIC_RIGHT_SHIFT, which rounds down, and MINIMUM.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       ifact: INT16 in Q15, [num_elements], a multiple of 4.
       inp1: INT16, the shape of `ifact`.
       inp2: INT16, the shape of `ifact`.

@@ -32,7 +32,7 @@ def elm_quantize(
     """xa_nn_elm_quantize_asym16s_asym8s, by RESCALE.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       inp: INT16, any shape.
       precision: "asym16s_asym8s".
       inp_zero_bias: the zero point of the input; CAST and SUB take it off where it is not 0.
@@ -81,7 +81,7 @@ def elm_add(
     """xa_nn_elm_add_asym8sxasym8s_asym8s, by RESCALE, ADD and CLAMP.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       inp1: INT8, any shape.
       inp2: INT8, the shape of `inp1`.
       precision: "asym8sxasym8s_asym8s".
@@ -157,7 +157,7 @@ def elm_mul(
     """xa_nn_elm_mul_asym8sxasym8s_asym8s, by RESCALE, MUL and CLAMP.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       inp1: INT8, any shape.
       inp2: INT8, the shape of `inp1`.
       precision: "asym8sxasym8s_asym8s".

@@ -40,7 +40,7 @@ def conv2d_std(
     """xa_nn_conv2d_std_per_chan_sym8sxasym8s, by CONV2D and RESCALE.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       inp: INT8, [height, width, channels].
       ker: int8, [out_channels, kernel_height, kernel_width, channels].
       bias: int32, [out_channels].
@@ -52,7 +52,7 @@ def conv2d_std(
       out_format: of the output.
 
     Returns:
-      INT8, [out_height, out_width, out_channels], or as `out_format` says.
+      INT8, [out_height, out_width, out_channels], or channels first by `out_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -83,7 +83,7 @@ def conv2d_depthwise(
     """xa_nn_conv2d_depthwise_per_chan_sym8sxasym8s, by DEPTHWISE_CONV2D and RESCALE.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       inp: INT8, [height, width, channels], or [channels, height, width] as WHD.
       ker: int8, [kernel_height, kernel_width, channels * M], or
         [channels * M, kernel_height, kernel_width] as WHD.
@@ -128,7 +128,7 @@ def conv2d_pointwise(
     """xa_nn_conv2d_pointwise_per_chan_sym8sxasym8s, by CONV2D and RESCALE.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       inp: INT8, [height, width, channels].
       ker: int8, [out_channels, channels].
       bias: int32, [out_channels].
@@ -137,7 +137,7 @@ def conv2d_pointwise(
       out_format: of the output.
 
     Returns:
-      INT8, [out_channels, height, width], or as `out_format` says.
+      INT8, [out_channels, height, width], or channels last by `out_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.

@@ -25,7 +25,7 @@ def fully_connected(
     """xa_nn_fully_connected_sym8sxasym8s_asym8s, by CONV2D and RESCALE.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       weight: int8, [out_depth, weight_depth].
       inp: INT8, [weight_depth].
       bias: int32, [out_depth].

@@ -30,7 +30,7 @@ def matmul(
     """xa_nn_matmul_per_chan_sym8sxasym8s_asym8s, by CONV2D and RESCALE.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       mat1: int8, [rows, cols].
       mat2: INT8, [cols, vec_count].
       bias: int32, [rows], or none.

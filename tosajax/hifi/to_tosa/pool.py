@@ -32,8 +32,9 @@ def maxpool(
     """xa_nn_maxpool_8 and _16, by MAX_POOL2D.
 
     Args:
-      b: what nodes are added to.
-      inp: INT8 or INT16, as `precision` says; [height, width, channels], or as `data_format` says.
+      b: gets the nodes.
+      inp: INT8 or INT16, by `precision`; [height, width, channels], or channels first by
+        `data_format`.
       precision: "8" or "16".
       kernel: height and width of the window.
       strides: y, x; elements.
@@ -42,7 +43,7 @@ def maxpool(
       data_format: of the image and of the output.
 
     Returns:
-      The type of `inp`, [out_height, out_width, channels], or as `data_format` says.
+      The type of `inp`, [out_height, out_width, channels], or channels first by `data_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
