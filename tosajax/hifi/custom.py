@@ -1,4 +1,4 @@
-"""Whole layers as CUSTOM operators of TOSA graphs, and what they compute.
+"""Whole layers as CUSTOM operators of TOSA graphs, and the functions of these.
 
 `gru`, `lstm` and `cnn` add a node to a Builder; the graph can be saved like any other. `OPERATORS`
 holds the functions that run it:

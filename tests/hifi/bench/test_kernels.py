@@ -27,7 +27,7 @@ from tosajax.hifi.bench.cli import BENCHES
 
 
 def test_cases_are_of_all_functions_that_test_benches_run():
-    """All of the library, but the sizes of memory and what no test bench of the guide has."""
+    """All functions but sizes of memory and those without a test bench in the guide."""
     given = {case.name for case in CASES + SLOW_CASES if case.name.startswith("xa_nn")}
     others = set(kernels.NAMES) - given
     # Convolutions and what takes other names in options are cases by these.
@@ -56,7 +56,7 @@ def test_outputs_are_those_of_the_kernels(bench, rng, case):
     np.testing.assert_array_equal(result, np.concatenate([x.reshape(-1) for x in expected]))
     # Neither 0 nor at a limit throughout.
     assert len(np.unique(result)) > 2
-    # A frame is not what it is by the other's inputs.
+    # Each frame has inputs of its own.
     assert expected[0].tobytes() != expected[1].tobytes()
 
 

@@ -42,7 +42,7 @@ SIZES = (
 )
 FILES = (
     FRAMES,
-    word("kernel_name", "conv2d_std", "what runs", ("conv2d_std", "conv2d_depth", "conv1d_std")),
+    word("kernel_name", "conv2d_std", "the function", ("conv2d_std", "conv2d_depth", "conv1d_std")),
     WRITE_FILE,
     *file_options("inp"),
     VERIFY,

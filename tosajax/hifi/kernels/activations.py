@@ -207,8 +207,8 @@ def softmax(
 ) -> jax.Array:
     """e**x over the sum of all e**x (xa_nn_vec_softmax_*, guide 3.3.4).
 
-    In "fixed" the sum of exponentials, the largest being 1, saturates at 256: of 300 equal inputs
-    each gives 1/256. Up to there it differs from "ideal" by at most one unit.
+    In "fixed" the sum of exponentials, of which the largest is 1, saturates at 256: of 300 equal
+    inputs each gives 1/256. Up to that sum it differs from "ideal" by at most one unit.
 
     Args:
       x: int32 in Q6.25, float32, uint8 or int8, by `precision`; [..., vec_length].

@@ -1,7 +1,7 @@
 """Sizes of scratch memory, for callers that allocate it as for the library.
 
 Nothing here uses scratch memory. `conv1d_std_getsize` is the library's number; the others are
-bounds that hold what a kernel reads, padding included, with 4 bytes for each element.
+bounds on the elements that a kernel reads, with padding, at 4 bytes each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def conv1d_std_getsize(
       Bytes, the library's number.
 
     Raises:
-      TypeError: what is not an integer.
+      TypeError: an argument that is not an integer.
       NNLibParamError: an unknown precision.
     """
     check_integers("conv1d_std_getsize", locals())
@@ -66,7 +66,7 @@ def conv2d_std_getsize(
       Bytes, a bound.
 
     Raises:
-      TypeError: what is not an integer.
+      TypeError: an argument that is not an integer.
       NNLibParamError: an unknown precision.
     """
     check_integers("conv2d_std_getsize", locals())
@@ -113,7 +113,7 @@ def conv2d_depthwise_getsize(
       Bytes, a bound.
 
     Raises:
-      TypeError: what is not an integer.
+      TypeError: an argument that is not an integer.
       NNLibParamError: an unknown precision or format.
     """
     check_integers("conv2d_depthwise_getsize", locals())
@@ -166,7 +166,7 @@ def pool_getsize(
       Bytes, a bound.
 
     Raises:
-      TypeError: what is not an integer.
+      TypeError: an argument that is not an integer.
       NNLibParamError: an unknown precision or format, or two that differ.
     """
     check_integers("pool_getsize", locals())

@@ -12,9 +12,9 @@ y = fully_connected(b, weight, x, bias, quant=quant)
 graph = b.graph([activation_min_max(b, y, 0, 90, precision="8_8")])
 
 Scales become RESCALE, with DOUBLE_ROUND where a result is shifted to the right. RESCALE takes no
-shift to the left beyond 29, and leaves open what becomes of values outside
+shift to the left beyond 29. It does not define results for values outside
 [-2**(30 - shift), 2**(30 - shift)), which the library shifts with saturation; parameters made from
-the ranges of tensors, as TFLite's are, meet none.
+the ranges of tensors, like TFLite's, lead to no such values.
 """
 
 from __future__ import annotations

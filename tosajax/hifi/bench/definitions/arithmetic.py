@@ -89,7 +89,7 @@ def quantized(sums: Any, bias: Any, quant: Quant, dtype: Any) -> np.ndarray:
 
 
 def add_saturating(sums: Any, bias: Any) -> Any:
-    """Sums and a bias in int32, of which each addition saturates."""
+    """Sums, saturated to int32, and a bias, saturated again."""
     return saturate(saturate(integers(sums), np.int32) + integers(bias), np.int32)
 
 
