@@ -293,9 +293,9 @@ def _convolve(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -
 def _convolve_int16(inp: Array, ker: Array, geometry: Geometry) -> jax.Array:
     """Sums int16 by int16, as one convolution of int16 by int8 of the kernel's bytes.
 
-    A weight is 256 * high + low + 128, with int8 for high and low. A kernel of ones sums each window,
-    for the share of the 128. Sums of n products by a byte are at most n * 2**22, and exact in
-    int64; so is their total, at most n * 2**31, for any n that memory holds.
+    A weight is 256 * high + low + 128, with int8 for high and low. A kernel of ones sums each
+    window, for the share of the 128. Sums of n products by a byte are at most n * 2**22, and exact
+    in int64; so is their total, at most n * 2**31, for any n that memory holds.
     """
     out_channels = ker.shape[0]
     xp: Any = np if isinstance(ker, np.ndarray) else jnp
