@@ -7,7 +7,14 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from tosajax.hifi.kernels._check import SHIFT, check, check_range, check_shift, check_type
+from tosajax.hifi.kernels._check import (
+    SHIFT,
+    check,
+    check_array,
+    check_range,
+    check_shift,
+    check_type,
+)
 
 # A NumPy array is a constant, which a kernel may prepare when it is traced.
 Array = jax.Array | np.ndarray
@@ -87,6 +94,26 @@ class Quant(NamedTuple):
     out_zero_bias: Integers
     input2_zero_bias: Integers = 0
     weight2_zero_bias: Integers = 0
+
+
+def check_outputs(
+    kernel: str,
+    precision: str,
+    bias: Array | None,
+    channels: int,
+    acc_shift: Shift,
+    bias_shift: Shift,
+    quant: Quant | None,
+    *,
+    needs_bias: bool = True,
+) -> None:
+    """Checks the bias of a kernel with `channels` results, and its shifts or its Quant."""
+    types = PRECISIONS[precision]
+    if needs_bias or bias is not None:
+        check_array(kernel, "p_bias", bias, types.bias, (channels,))
+    per_channel = precision.startswith("per_chan")
+    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
+    check_parameters(kernel, types, channels, **shifts, quant=quant, per_channel=per_channel)
 
 
 def check_parameters(

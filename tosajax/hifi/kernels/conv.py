@@ -31,10 +31,9 @@ from tosajax.hifi.kernels._geometry import FORMATS, Geometry, check_window, geom
 from tosajax.hifi.kernels._precision import (
     PRECISIONS,
     Array,
-    Precision,
     Quant,
     Shift,
-    check_parameters,
+    check_outputs,
 )
 from tosajax.hifi.kernels._sums import as_int8, dot, finish, zero_points
 
@@ -91,8 +90,7 @@ def conv2d_std(
     check_window(name, inp.shape[:2], kernel, *window)
     if not (types.is_quantized or types.is_float):
         _check_stride(name, "x", window[0][1], kernel[1])
-    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
-    _check_outputs(name, types, precision, out_channels, bias, shifts, quant)
+    check_outputs(name, precision, bias, out_channels, acc_shift, bias_shift, quant)
     geometry = geometry_of(inp.shape[:2], kernel, *window)
     acc = _convolve(inp, ker, quant, geometry)
     return _to_format(finish(acc, bias, types, acc_shift, bias_shift, quant), out_format)
@@ -148,8 +146,7 @@ def conv1d_std(
     kernel = kernel_height, 1
     check_window(name, (height, 1), kernel, *window)
     _check_stride(name, "y", window[0][0], kernel_height)
-    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
-    _check_outputs(name, types, precision, out_channels, bias, shifts, None)
+    check_outputs(name, precision, bias, out_channels, acc_shift, bias_shift, None)
     geometry = geometry_of((height, 1), kernel, *window)
     rows = inp.reshape(height, 1, width * channels)
     acc = _convolve(rows, ker.reshape(out_channels, kernel_height, 1, -1), None, geometry)[:, 0]
@@ -209,8 +206,7 @@ def conv2d_depthwise(
     check_window(name, inp.shape[:2], kernel, *window)
     for axis, step, length in zip("yx", window[0], kernel, strict=True):
         _check_stride(name, axis, step, length)
-    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
-    _check_outputs(name, types, precision, out_channels, bias, shifts, quant)
+    check_outputs(name, precision, bias, out_channels, acc_shift, bias_shift, quant)
     geometry = geometry_of(inp.shape[:2], kernel, *window)
     acc = _convolve_depthwise(inp, ker.reshape(*kernel, channels, -1), quant, geometry)
     return finish(acc, bias, types, acc_shift, bias_shift, quant)
@@ -257,8 +253,7 @@ def conv2d_pointwise(
     height, width, channels = inp.shape
     check_multiple(name, "input_channels", channels, 4 if by_four else 1)
     check_array(name, "p_ker", ker, types.weight, (-1, channels))
-    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
-    _check_outputs(name, types, precision, ker.shape[0], bias, shifts, quant)
+    check_outputs(name, precision, bias, ker.shape[0], acc_shift, bias_shift, quant)
     acc = dot(ker, inp.reshape(height * width, channels), quant)
     out = finish(acc, bias, types, acc_shift, bias_shift, quant)
     return _to_format(out.reshape(height, width, -1), out_format)
@@ -267,20 +262,6 @@ def conv2d_pointwise(
 def _check_stride(name: str, axis: str, stride: int, kernel: int) -> None:
     wanted = f"at most the kernel's length, {kernel}"
     check(stride <= kernel, name, f"{axis}_stride", stride, wanted)
-
-
-def _check_outputs(
-    name: str,
-    types: Precision,
-    precision: str,
-    channels: int,
-    bias: Array,
-    shifts: dict[str, Shift],
-    quant: Quant | None,
-) -> None:
-    check_array(name, "p_bias", bias, types.bias, (channels,))
-    per_channel = precision.startswith("per_chan")
-    check_parameters(name, types, channels, **shifts, quant=quant, per_channel=per_channel)
 
 
 def _convolve(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -> jax.Array:

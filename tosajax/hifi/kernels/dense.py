@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 
 from tosajax.hifi.kernels._check import check_array, check_in, check_multiple
-from tosajax.hifi.kernels._precision import PRECISIONS, Array, Quant, Shift, check_parameters
+from tosajax.hifi.kernels._precision import PRECISIONS, Array, Quant, Shift, check_outputs
 from tosajax.hifi.kernels._sums import dot, finish
 
 FULLY_CONNECTED = (
@@ -56,8 +56,5 @@ def fully_connected(
     if not types.is_quantized:
         check_multiple(name, "weight_depth", weight_depth, 2 if types.is_float else 4)
     check_array(name, "p_inp", inp, types.input, (weight_depth,))
-    check_array(name, "p_bias", bias, types.bias, (out_depth,))
-    check_parameters(
-        name, types, out_depth, acc_shift=acc_shift, bias_shift=bias_shift, quant=quant
-    )
+    check_outputs(name, precision, bias, out_depth, acc_shift, bias_shift, quant)
     return finish(dot(weight, inp[None], quant), bias, types, acc_shift, bias_shift, quant)[0]

@@ -19,6 +19,7 @@ from tosajax.hifi.kernels._precision import (
     Precision,
     Quant,
     Shift,
+    check_outputs,
     check_parameters,
 )
 from tosajax.hifi.kernels._sums import dot, finish
@@ -81,9 +82,9 @@ def matXvec(
     check_in(name, "precision", precision, MATXVEC)
     types = PRECISIONS[precision]
     rows = _check_operands(name, types, mat1, vec1, mat2, vec2)
-    if bias is not None or not (types.is_quantized or types.is_float):
-        check_array(name, "p_bias", bias, types.bias, (rows,))
-    check_parameters(name, types, rows, acc_shift=acc_shift, bias_shift=bias_shift, quant=quant)
+    needs_bias = not (types.is_quantized or types.is_float)
+    numbers = acc_shift, bias_shift, quant
+    check_outputs(name, precision, bias, rows, *numbers, needs_bias=needs_bias)
     acc = _sums(mat1, vec1, mat2, vec2, quant)
     return finish(acc, bias, types, acc_shift, bias_shift, quant)[0]
 
@@ -174,8 +175,7 @@ def matXvec_batch(
     rows, cols = mat1.shape
     check_multiple(name, "cols1", cols, 2 if types.is_float else 4)
     check_array(name, "p_vec1", vec1, types.input, (-1, cols))
-    check_array(name, "p_bias", bias, types.bias, (rows,))
-    check_parameters(name, types, rows, acc_shift=acc_shift, bias_shift=bias_shift)
+    check_outputs(name, precision, bias, rows, acc_shift, bias_shift, None)
     return finish(dot(mat1, vec1), bias, types, acc_shift, bias_shift, None)
 
 
@@ -213,17 +213,8 @@ def matmul(
     check_array(name, "p_mat1", mat1, types.weight, (-1, -1))
     rows, cols = mat1.shape
     check_array(name, "p_mat2", mat2, types.input, (cols, -1))
-    if bias is not None or not types.is_quantized:
-        check_array(name, "p_bias", bias, types.bias, (rows,))
-    check_parameters(
-        name,
-        types,
-        rows,
-        acc_shift=acc_shift,
-        bias_shift=bias_shift,
-        quant=quant,
-        per_channel=precision.startswith("per_chan"),
-    )
+    numbers = acc_shift, bias_shift, quant
+    check_outputs(name, precision, bias, rows, *numbers, needs_bias=not types.is_quantized)
     acc = dot(mat1, jnp.asarray(mat2).T, quant)
     return finish(acc, bias, types, acc_shift, bias_shift, quant).T
 
@@ -258,9 +249,7 @@ def matXvec_out_stride(
     check_in(name, "precision", precision, OUT_STRIDE)
     types = PRECISIONS[precision]
     rows = _check_operands(name, types, mat1, vec1)
-    if bias is not None:
-        check_array(name, "p_bias", bias, types.bias, (rows,))
-    check_parameters(name, types, rows, quant=quant)
+    check_outputs(name, precision, bias, rows, 0, 0, quant, needs_bias=False)
     check_range(name, "out_zero_bias", quant.out_zero_bias, 0, 0)
     return finish(dot(mat1, vec1[None], quant), bias, types, 0, 0, quant)[0]
 
