@@ -22,8 +22,9 @@ from hifi.bench_cases import (
 )
 
 from tosajax.hifi import capi, kernels
-from tosajax.hifi.bench import _images, _job, cli
+from tosajax.hifi.bench import _job, cli
 from tosajax.hifi.bench.cli import BENCHES
+from tosajax.hifi.kernels import scratch
 
 
 def test_cases_are_of_all_functions_that_test_benches_run():
@@ -134,8 +135,8 @@ def test_rows_are_padded_in_memory_by_membank_padding(bench, monkeypatch):
 
 
 def test_windows_reach_as_far_as_image_and_windows_do():
-    assert _images.reach_of(16, 3, 2, 2, 16) == 33
-    assert _images.reach_of(16, 3, 1, 2, 4) == 18
+    assert scratch.extent(16, 3, 2, 2, 16) == 33
+    assert scratch.extent(16, 3, 1, 2, 4) == 18
 
 
 @pytest.mark.parametrize("name", ["matXvec", "conv", "activations", "pool", "basic", "cnn"])
