@@ -78,7 +78,7 @@ MUTANTS = [
         "hifi/test_conv.py hifi/test_pool.py -k getsize",
         {
             "conv1d_std_getsize": [change("19", "18"), left("*", 0)],
-            "_extent": [change("max", "min"), left("-")],
+            "extent": [change("max", "min"), left("-")],
             "_bound": [change("4", "2")],
         },
     ),

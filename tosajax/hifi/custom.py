@@ -1,14 +1,14 @@
-"""Whole layers as CUSTOM operators of TOSA graphs, and what they compute.
+"""Whole layers as CUSTOM operators of TOSA graphs, and the functions of these.
 
 `gru`, `lstm` and `cnn` add a node to a Builder; the graph can be saved like any other. `OPERATORS`
-has the functions to run it by:
+holds the functions that run it:
 
     b = Builder()
     h, x = b.input("h", DType.INT16, (1, 256)), b.input("x", DType.INT16, (1, 100, 64))
     _, y = gru(b, config, weights, GRUState(h), x)
     run = tosajax.compile(b.graph([y]), custom_ops=OPERATORS)
 
-Tensors have an axis of examples in front, which those of `tosajax.hifi.layers` have not. The
+Tensors have a first axis of examples, unlike those of `tosajax.hifi.layers`. The
 configuration is the node's implementation_attrs, as JSON.
 """
 
@@ -73,7 +73,7 @@ def gru(
       b: the Builder.
       config: of the layer.
       weights: values, which become constants.
-      state: of Tensors, the step before; [N, out_feats].
+      state: Tensors of the step before; [N, out_feats].
       xs: int16, [N, steps, in_feats].
       update: as in `gru_step`.
       activation: as in `gru_step`.
@@ -101,7 +101,7 @@ def lstm(
       b: the Builder.
       config: of the layer.
       weights: values, which become constants.
-      state: of Tensors, the step before; [N, out_feats].
+      state: Tensors of the step before; [N, out_feats].
       xs: int16, [N, steps, in_feats].
       activation: as in `lstm_step`.
 
@@ -211,7 +211,7 @@ def _decode_cnn(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _attributes(name: str, text: str | bytes, decode: Callable[[Any], Any]) -> dict[str, Any]:
-    """What a node says, which may come from a file that someone else wrote."""
+    """The attributes of a node, which may come from a damaged file."""
     try:
         return decode(json.loads(text))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -219,7 +219,7 @@ def _attributes(name: str, text: str | bytes, decode: Callable[[Any], Any]) -> d
         raise ValueError(f"{message} that tosajax.hifi.custom writes") from error
 
 
-# What the nodes compute.
+# The functions of the nodes.
 
 
 def _run_gru(xs: jax.Array, h: jax.Array, *weights: jax.Array, implementation_attrs: Any) -> Any:

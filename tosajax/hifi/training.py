@@ -68,7 +68,7 @@ def quantize(x: Any, fraction: int, dtype: type) -> QTensor:
 
 
 def real(x: QTensor, fraction: int) -> jax.Array:
-    """The real numbers that integers with `fraction` fraction bits stand for.
+    """The real numbers of integers with `fraction` fraction bits.
 
     Returns:
       float32, with the gradient of `x`.
@@ -78,7 +78,7 @@ def real(x: QTensor, fraction: int) -> jax.Array:
 
 
 def with_gradient_of(exact: Any, fraction: int, value: jax.Array) -> jax.Array:
-    """The real numbers that integers stand for, with the gradient of others that are close.
+    """The real numbers of integers, with the gradient of others that are close.
 
     Args:
       exact: int8, int16 or int32 with `fraction` fraction bits.
@@ -86,7 +86,7 @@ def with_gradient_of(exact: Any, fraction: int, value: jax.Array) -> jax.Array:
       value: float32, the shape of `exact`: the same in real numbers.
 
     Returns:
-      float32: `exact` * 2**-fraction, with the gradient of `value`, 0 where that is beyond the
+      float32: `exact` * 2**-fraction, with the gradient of `value`, 0 where that is outside the
       range of the integers.
     """
     exact, value = (_array("with_gradient_of", *at) for at in (("exact", exact), ("value", value)))
@@ -171,7 +171,7 @@ def lstm_scan_trainable(
     """`lstm_scan` of real weights and inputs, which it quantizes.
 
     Args:
-      config: static; its cell_Qformat is 25, as tanh has no derivative of use in other formats.
+      config: static; cell_Qformat has to be 25: in other formats the derivative of tanh is useless.
       weights: floats.
       state: floats, integers, or the QTensors of a state that this function returned.
       xs: floats, [steps, in_feats].
@@ -238,7 +238,7 @@ def _by_field(config: RecurrentConfig, weights: Any, function: Any) -> Any:
 
 
 def _qtensor(exact: Any, value: jax.Array, fraction: int) -> QTensor:
-    """Integers with the gradient of the real numbers that they stand for."""
+    """Integers with the gradient of their real numbers."""
     return QTensor(exact, value * jnp.float32(2.0**fraction))
 
 
@@ -247,7 +247,7 @@ def _integers(quantized: Any) -> Any:
 
 
 def _array(function: str, argument: str, x: Any) -> Any:
-    """An array, or what makes one: a number or nested lists of numbers; QTensors as they are."""
+    """An array of an array, a number or nested lists of numbers; QTensors as they are."""
     if isinstance(x, QTensor):
         return x
     try:

@@ -44,7 +44,7 @@ def bench(tmp_path, capsys):
             return sorted(os.listdir(tmp_path))
 
         def refused(self, *parts):
-            """Whether the last run said in one line of stderr what was wrong."""
+            """Whether the last run wrote one line to stderr, with these parts."""
             return self.err.count("\n") == 1 and all(part in self.err for part in parts)
 
     return Bench()

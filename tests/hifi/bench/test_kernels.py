@@ -22,12 +22,13 @@ from hifi.bench_cases import (
 )
 
 from tosajax.hifi import capi, kernels
-from tosajax.hifi.bench import _images, _job, cli
+from tosajax.hifi.bench import _job, cli
 from tosajax.hifi.bench.cli import BENCHES
+from tosajax.hifi.kernels import scratch
 
 
 def test_cases_are_of_all_functions_that_test_benches_run():
-    """All of the library, but the sizes of memory and what no test bench of the guide has."""
+    """All functions but sizes of memory and those without a test bench in the guide."""
     given = {case.name for case in CASES + SLOW_CASES if case.name.startswith("xa_nn")}
     others = set(kernels.NAMES) - given
     # Convolutions and what takes other names in options are cases by these.
@@ -56,7 +57,7 @@ def test_outputs_are_those_of_the_kernels(bench, rng, case):
     np.testing.assert_array_equal(result, np.concatenate([x.reshape(-1) for x in expected]))
     # Neither 0 nor at a limit throughout.
     assert len(np.unique(result)) > 2
-    # A frame is not what it is by the other's inputs.
+    # Each frame has inputs of its own.
     assert expected[0].tobytes() != expected[1].tobytes()
 
 
@@ -134,8 +135,8 @@ def test_rows_are_padded_in_memory_by_membank_padding(bench, monkeypatch):
 
 
 def test_windows_reach_as_far_as_image_and_windows_do():
-    assert _images.reach_of(16, 3, 2, 2, 16) == 33
-    assert _images.reach_of(16, 3, 1, 2, 4) == 18
+    assert scratch.extent(16, 3, 2, 2, 16) == 33
+    assert scratch.extent(16, 3, 1, 2, 4) == 18
 
 
 @pytest.mark.parametrize("name", ["matXvec", "conv", "activations", "pool", "basic", "cnn"])

@@ -79,7 +79,7 @@ GUIDE = {
         write_inp_file_name None write_out_file_name None verify 1
     """,
 }
-# What is here beyond the guide, as its benches have no options for these arguments.
+# Options beyond the guide, whose benches cannot set these arguments.
 EXTRA = {
     "matXvec": {
         *("mat1_zero_bias", "mat2_zero_bias", "vec1_zero_bias", "vec2_zero_bias"),

@@ -42,16 +42,16 @@ def values(rng, dtype, *shape):
 
 
 class Case(NamedTuple):
-    """A run of a test bench, and what it has to give.
+    """A run of a test bench, and its outputs.
 
     Args:
       name: of the library's function.
       bench: the test bench.
-      options: those that are not of files.
+      options: all but those of files.
       draw: makes the arrays of a frame, in the order of the file.
-      expect: what they become.
+      expect: computes the output for them.
       out: the type of the output.
-      files: of inputs; where there are several, each has one of the arrays.
+      files: of inputs; several have one of the arrays each.
     """
 
     name: str
@@ -466,7 +466,7 @@ SLOW = parameters(SLOW_CASES, pytest.mark.slow)
 
 
 def write_inputs(bench, case, frames):
-    """Writes the files of inputs; returns the options that name them."""
+    """Writes the files of inputs; returns their options."""
     if len(case.files) == 1:
         parts = [[x for frame in frames for x in frame]]
     else:

@@ -1,4 +1,4 @@
-"""What a test bench runs: files in, a call for each frame, files out, and their verification."""
+"""The run of a test bench: files in, calls for each frame, files out, verification."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tosajax.hifi.bench._files import (
 )
 from tosajax.hifi.bench._options import BenchError, Option, check
 
-# How many elements a test bench takes on, in all arrays of all frames.
+# The most elements of a run, in all arrays of all frames.
 MOST_ELEMENTS = 2**26
 
 # The frames of each input, and the arrays of each output.
@@ -30,7 +30,7 @@ Outputs = Sequence[Sequence[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What a test bench runs.
+    """The work of a test bench.
 
     Args:
       name: of the functions that run.
@@ -60,8 +60,8 @@ class Bench(NamedTuple):
     """A test bench.
 
     Args:
-      about: what it is, in one line, and its files.
-      options: what it takes.
+      about: a line for the list, then its files.
+      options: those of its command line.
       job: makes a Job from the values of options.
     """
 
@@ -74,7 +74,7 @@ def run(job: Job, options: SimpleNamespace, sizes: Sequence[str]) -> int:
     """Runs a job, writes its files and verifies its outputs; returns the exit status.
 
     Args:
-      job: what to run.
+      job: the work.
       options: the values of all options.
       sizes: the options that make arrays larger.
 

@@ -23,9 +23,9 @@ from tosajax.hifi.capi._plan import Operand
 # Precisions of options, as names of functions have them.
 NAMES = {8: "8", 16: "16", 32: "32", 64: "64", -1: "f32", -3: "asym8u", -4: "asym8s", -5: "sym8s"}
 _CODES: dict[type, int] = {np.int8: 8, np.int16: 16, np.int32: 32, np.int64: 64, np.float32: -1}
-# Of random biases of quantized functions, which would be all of a result otherwise.
+# Of random biases of quantized functions; larger ones would hide the products.
 _BIAS_LIMIT = 2**15
-# Stands for memory that a function does not look at.
+# Memory that a function does not read or write.
 _ANYWHERE = np.zeros(1, np.int64)
 
 
@@ -52,7 +52,7 @@ class Step(NamedTuple):
 
     @property
     def bias_precision(self) -> int:
-        """The precision of its bias, as options have it."""
+        """The precision of its bias, as a value of options."""
         return next(_CODES[array.dtype] for array in self.inputs if array.name == "bias")
 
 
@@ -125,15 +125,15 @@ def kernel_job(
     files: Sequence[str] = ("inp",),
     layer: tuple[str, Callable[[Frame], np.ndarray]] | None = None,
 ) -> Job:
-    """The job of some steps, one after the other.
+    """The job of steps, one after the other.
 
     Args:
       options: those of `file_options`, frames and write_file among them.
-      steps: what runs.
+      steps: the functions that run.
       terms: as in `Job`.
       room: elements of arrays besides those of the steps.
       files: one of all inputs, or one of each.
-      layer: what runs instead of the steps, and its name; the steps define its result.
+      layer: a function that runs instead, and its name; the steps define its result.
     """
     labels = [
         {array.name: f"{array.name}{i + 1 if i else ''}" for array in step.inputs}

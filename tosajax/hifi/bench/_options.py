@@ -10,7 +10,7 @@ HELP = ("-h", "-help", "--help")
 
 
 class BenchError(Exception):
-    """An option or a file that is of no use, told in one line."""
+    """An option or a file that cannot be used; the message has one line."""
 
 
 def check(holds: bool, message: str) -> None:
@@ -20,12 +20,12 @@ def check(holds: bool, message: str) -> None:
 
 
 def integer(text: str) -> int:
-    """An integer, decimal or as C has it."""
+    """An integer, decimal or with a prefix such as 0x."""
     return int(text, 0)
 
 
 def number(text: str) -> int | float:
-    """An integer or a float, that float32 holds."""
+    """An integer or a float in the range of float32."""
     try:
         value = integer(text)
     except ValueError:
@@ -40,12 +40,12 @@ class Option(NamedTuple):
 
     Args:
       name: without dashes.
-      default: when it is not given.
+      default: its value if it is not given.
       text: for the help.
-      kind: makes a value of what was given.
-      choices: the values that there are; none where there are too many to tell.
-      least: of integers, which are WORD32.
-      alone: its value when nothing follows it; None where something has to.
+      kind: makes a value of a text.
+      choices: the possible values; empty if `kind` decides.
+      least: the smallest integer; all are WORD32.
+      alone: its value if none follows; None if one must.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Option(NamedTuple):
 
     @property
     def is_size(self) -> bool:
-        """Whether its value says how much there is to do."""
+        """Whether its value is a length or a count."""
         return self.least >= 0
 
     def value_of(self, text: str) -> Any:
-        """The value that a text stands for."""
+        """The value of a text."""
         try:
             value = self.kind(text)
         except ValueError:
@@ -79,7 +79,7 @@ class Option(NamedTuple):
 
 
 def size(name: str, default: int, text: str, least: int = 1) -> Option:
-    """An option that says how much there is of something."""
+    """An option for a length or a count."""
     return Option(name, default, text, least=least)
 
 
@@ -99,7 +99,7 @@ def path(name: str, text: str) -> Option:
     return Option(name, None, text, str)
 
 
-FRAMES = size("frames", 2, "how often the kernel runs, each time on inputs of its own")
+FRAMES = size("frames", 2, "how often the kernel runs, each time on other inputs")
 VERIFY = flag("verify", 1, "1 to verify the output, bit for bit, floats by an epsilon")
 WRITE_FILE = flag("write_file", 0, "1 to write the files that the options write_* name")
 
@@ -108,11 +108,11 @@ def parse(options: Sequence[Option], argv: Sequence[str]) -> SimpleNamespace:
     """The values of all options, by their names.
 
     Args:
-      options: those that there are.
+      options: the known ones.
       argv: -name value, or --name value, or with = between; the last one of a name counts.
 
     Raises:
-      BenchError: an option that there is not, or a value that it does not take.
+      BenchError: an unknown option, or a value that it does not take.
     """
     known = {option.name: option for option in options}
     values = {option.name: option.default for option in options}
@@ -134,7 +134,7 @@ def parse(options: Sequence[Option], argv: Sequence[str]) -> SimpleNamespace:
 
 
 def described(option: Option) -> str:
-    """An option as the help has it."""
+    """A line of the help."""
     default = "" if option.default is None else f" ({option.default})"
     choices = f": {', '.join(map(str, option.choices))}" if option.choices else ""
     return f"  -{option.name:<24}{option.text}{choices}{default}"

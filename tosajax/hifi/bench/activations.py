@@ -47,7 +47,7 @@ _OPTIONS = (
     Option("inp_precision", 32, "of the input", choices=(8, 16, 32, -1, -3, -4)),
     Option("out_precision", 32, "of the output", choices=(8, 16, 32, -1, -3, -4)),
     FRAMES,
-    word("activation", "sigmoid", "what runs", _KINDS),
+    word("activation", "sigmoid", "the function", _KINDS),
     WRITE_FILE,
     *file_options("inp"),
     VERIFY,

@@ -62,7 +62,7 @@ _OPTIONS = (
     Option("out_precision", -1, "of the output", choices=(-3, -1, -4)),
     size("vec_count", 1, "how many pairs of vectors there are, with dot_prod"),
     FRAMES,
-    word("kernel_name", "elm_add", "what runs", ("elm_add", "elm_mul", "elm_floor", "dot_prod")),
+    word("kernel_name", "elm_add", "the function", ("elm_add", "elm_mul", "elm_floor", "dot_prod")),
     WRITE_FILE,
     *file_options("inp1", "inp2"),
     VERIFY,

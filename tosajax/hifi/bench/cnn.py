@@ -39,7 +39,8 @@ A file of inputs holds the input, the kernel and the bias, for each frame; with 
 the kernel and the bias of the pointwise convolution. Kernels are without the padding that they
 have in memory: [out_channels, height, width, channels], or the depthwise one [channels, height,
 width]. Inputs are [height, width, channels]; with conv2d_depth they and the output have channels
-first, whatever out_data_format is."""
+first, whatever out_data_format is. Kernels of conv1d_std are as wide as the input; it takes no
+other option of widths, and none of x."""
 
 _OPTIONS = (
     *conv.SIZES,

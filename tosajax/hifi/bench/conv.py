@@ -28,9 +28,10 @@ A file of inputs holds the input, the kernel and the bias, for each frame; with 
 the kernel and the bias of the pointwise function. Kernels are without the padding that they have
 in memory: [out_channels, height, width, channels], or by inp_data_format the depthwise one [height,
 width, channels] or [channels, height, width]. Inputs are [height, width, channels], of conv2d_depth
-by inp_data_format. With conv2d_depth the output is that of the pointwise function, which but for 8
-bits has channels first, whatever out_data_format is. Quantized functions take the options from
-input_zero_bias on, which the guide does not have."""
+by inp_data_format. Kernels of conv1d_std are as wide as the input; it takes no other option of
+widths, and none of x. With conv2d_depth the output is that of the pointwise function, which has
+channels first, whatever out_data_format is, but for 8 bits. Quantized functions take the options
+from input_zero_bias on, which the guide does not have."""
 
 # Those of a test bench of convolutions, by kernels or by the CNN layer.
 SIZES = (
@@ -42,7 +43,7 @@ SIZES = (
 )
 FILES = (
     FRAMES,
-    word("kernel_name", "conv2d_std", "what runs", ("conv2d_std", "conv2d_depth", "conv1d_std")),
+    word("kernel_name", "conv2d_std", "the function", ("conv2d_std", "conv2d_depth", "conv1d_std")),
     WRITE_FILE,
     *file_options("inp"),
     VERIFY,

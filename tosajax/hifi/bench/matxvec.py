@@ -96,7 +96,6 @@ def _product(options: SimpleNamespace) -> Step:
     check(holds, f"-activation is {activation}, expected bypass with -batch 1 or -fc 1")
     name = _name_of(options)
     check_name(name, "-mat_precision, -inp_precision, -out_precision and -activation")
-    strides = {}
     for i in (1, 2) if is_dual and options.cols2 else (1,):
         columns, stride = getattr(options, f"cols{i}"), getattr(options, f"row_stride{i}")
         wanted = f"expected at least cols{i}, {columns}"

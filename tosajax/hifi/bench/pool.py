@@ -28,7 +28,7 @@ _OPTIONS = (
     Option("inp_precision", 16, "of the input", choices=(8, 16, -1, -3)),
     Option("out_precision", 16, "of the output", choices=(8, 16, -1, -3)),
     FRAMES,
-    word("kernel_name", "avgpool", "what runs", ("avgpool", "maxpool")),
+    word("kernel_name", "avgpool", "the function", ("avgpool", "maxpool")),
     WRITE_FILE,
     *file_options("inp"),
     VERIFY,

@@ -34,7 +34,7 @@ def numbers_of(
     if not types.is_quantized:
         return {"acc_shift": a.acc_shift, "bias_shift": a.bias_shift}
     per_channel = hasattr(a, "p_out_multiplier")
-    scale = [
+    scale: list[Any] = [
         operand(a, f"p_{name}", np.int32, (channels,)) if per_channel else getattr(a, name)
         for name in ("out_multiplier", "out_shift")
     ]

@@ -1,7 +1,7 @@
 """Checks of arguments: types of all, values of those that are not traced.
 
-What the library itself would reject is an NNLibParamError; what C has no form for, such as a shift
-that is not an integer, is a TypeError.
+Arguments that the library rejects raise NNLibParamError; arguments that C cannot express, such as a
+shift that is not an integer, raise TypeError.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def integers(function: str, argument: str, values: Any, count: int) -> tuple[int
     """A sequence of `count` integers that are not traced.
 
     Raises:
-      TypeError: what is not a sequence of integers.
-      ValueError: one of another length.
+      TypeError: an argument that is not a sequence of integers.
+      ValueError: a sequence of another length.
     """
     try:
         found = tuple(integer(function, argument, value) for value in values)

@@ -70,7 +70,7 @@ def one_over_one_plus(t: jax.Array) -> jax.Array:
       int32 in Q31, the shape of `t`.
     """
     half = (t >> jnp.int32(1)) + jnp.int32(1 << 30)  # of 1 + t
-    # The estimate 48/17 - 32/17 * half, in Q2.29 as all of it.
+    # The estimate 48/17 - 32/17 * half, in Q2.29 like the rest.
     result = multiply_q31_half_up(half, jnp.int32(round(-32 / 17 * 2**29)))
     result = result + jnp.int32(round(48 / 17 * 2**29))
     for _ in range(3):

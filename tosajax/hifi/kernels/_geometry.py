@@ -22,7 +22,7 @@ def check_window(
     padding: Sequence[int],
     out_size: Sequence[int],
 ) -> None:
-    """Checks a window, y before x in each pair, and the size of what it makes of an image."""
+    """Checks a window and the size of its output; y comes before x in each pair."""
     for i, axis in enumerate(("height", "width")):
         wanted = f"at most input_{axis}, {size[i]}"
         check(kernel[i] <= size[i], name, f"kernel_{axis}", kernel[i], wanted)
@@ -50,7 +50,7 @@ def geometry_of(
     padding: Sequence[int],
     out_size: Sequence[int],
 ) -> Geometry:
-    """What `padding` at the top and the left and the size of the output ask for."""
+    """The geometry for `padding` at the top and the left and a size of the output."""
     extent = [k + (n - 1) * s for k, n, s in zip(kernel, out_size, strides, strict=True)]
     after = [e - p - length for e, p, length in zip(extent, padding, size, strict=True)]
     return Geometry(tuple(strides), (padding[0], after[0], padding[1], after[1]))

@@ -1,16 +1,27 @@
-"""What the precisions in the library's names stand for, and the parameters of quantized ones."""
+"""The types behind the precisions in the library's names; parameters of quantized kernels."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from tosajax.hifi.kernels._check import SHIFT, check, check_range, check_shift, check_type
+from tosajax.hifi.kernels._check import (
+    SHIFT,
+    check,
+    check_array,
+    check_range,
+    check_shift,
+    check_type,
+)
 
 # A NumPy array is a constant, which a kernel may prepare when it is traced.
 Array = jax.Array | np.ndarray
+# Parameters of kernels: numbers, or arrays of them, which may be traced.
+Shift = int | Array
+Integers = np.integer | Shift
+Reals = np.floating | float | Integers
 
 
 class Precision(NamedTuple):
@@ -76,13 +87,33 @@ class Quant(NamedTuple):
       weight2_zero_bias: of the second matrix.
     """
 
-    input_zero_bias: Any
-    weight_zero_bias: Any
-    out_multiplier: Any
-    out_shift: Any
-    out_zero_bias: Any
-    input2_zero_bias: Any = 0
-    weight2_zero_bias: Any = 0
+    input_zero_bias: Integers
+    weight_zero_bias: Integers
+    out_multiplier: Integers
+    out_shift: Integers
+    out_zero_bias: Integers
+    input2_zero_bias: Integers = 0
+    weight2_zero_bias: Integers = 0
+
+
+def check_outputs(
+    kernel: str,
+    precision: str,
+    bias: Array | None,
+    channels: int,
+    acc_shift: Shift,
+    bias_shift: Shift,
+    quant: Quant | None,
+    *,
+    needs_bias: bool = True,
+) -> None:
+    """Checks the bias of a kernel with `channels` results, and its shifts or its Quant."""
+    types = PRECISIONS[precision]
+    if needs_bias or bias is not None:
+        check_array(kernel, "p_bias", bias, types.bias, (channels,))
+    per_channel = precision.startswith("per_chan")
+    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
+    check_parameters(kernel, types, channels, **shifts, quant=quant, per_channel=per_channel)
 
 
 def check_parameters(
@@ -90,8 +121,8 @@ def check_parameters(
     precision: Precision,
     channels: int,
     *,
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
     per_channel: bool = False,
 ) -> None:

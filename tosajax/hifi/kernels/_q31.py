@@ -7,7 +7,6 @@ instruction, which two words of 32 bits cannot use.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from tosajax.fixedpoint import _x64, qformat
+from tosajax.hifi.kernels._precision import Integers
 
 _NEWTON_STEPS = 2
 
@@ -51,7 +51,7 @@ def multiply_add(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
         return qformat.saturate_to(total, np.int32)
 
 
-def polynomial(coefficients: Iterable[Any], x: jax.Array) -> jax.Array:
+def polynomial(coefficients: Iterable[Integers], x: jax.Array) -> jax.Array:
     """A polynomial in Q31 by Horner's rule, rounded and saturated after each step.
 
     Args:
@@ -68,7 +68,7 @@ def polynomial(coefficients: Iterable[Any], x: jax.Array) -> jax.Array:
     return value
 
 
-def reciprocal_of_one_plus(t: jax.Array, seed: Iterable[Any]) -> jax.Array:
+def reciprocal_of_one_plus(t: jax.Array, seed: Iterable[Integers]) -> jax.Array:
     """1 / (1 + t) by two steps of Newton's method.
 
     Args:

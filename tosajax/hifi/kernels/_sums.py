@@ -1,4 +1,4 @@
-"""What the kernels of sums of products share: the sums, and the way from a sum to an output.
+"""Sums of products, and the way from a sum to an output.
 
 The sums are those of `tosajax.ops`, so that they take its exact routes. Operands that are NumPy
 arrays are constants, which those routes prepare.
@@ -6,15 +6,13 @@ arrays are constants, which those routes prepare.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from tosajax.fixedpoint import _x64, qformat
-from tosajax.hifi.kernels._precision import Precision, Quant
+from tosajax.hifi.kernels._precision import Array, Integers, Precision, Quant, Shift
 from tosajax.ops.routes.dot import dot_zp
 from tosajax.ops.routes.float_dot import dot_rows
 from tosajax.ops.routes.int16_dot import dot_int16, dot_int16_int8
@@ -22,7 +20,7 @@ from tosajax.ops.routes.int16_dot import dot_int16, dot_int16_int8
 _ZERO = np.zeros(1, np.int8)
 
 
-def dot(weight: Any, inputs: Any, quant: Quant | None = None) -> jax.Array:
+def dot(weight: Array, inputs: Array, quant: Quant | None = None) -> jax.Array:
     """Sums weight * inputs over the last axis of both, zero biases added first.
 
     Args:
@@ -44,7 +42,7 @@ def dot(weight: Any, inputs: Any, quant: Quant | None = None) -> jax.Array:
     return dot_zp(*operands, *zero_points(weight, inputs, quant), b_axis=-1)
 
 
-def as_int8(x: Any) -> Any:
+def as_int8(x: Array) -> Array:
     """uint8 less 128, as int8; int8 as it is."""
     if x.dtype != np.uint8:
         return x
@@ -53,13 +51,13 @@ def as_int8(x: Any) -> Any:
     return flipped.view(np.int8) if known else lax.bitcast_convert_type(flipped, np.int8)
 
 
-def as_int32(value: Any) -> Any:
+def as_int32(value: Integers) -> Array:
     """A number or an array as int32; a NumPy one unless it is JAX's."""
     known = not isinstance(value, jax.Array)
     return np.asarray(value, np.int32) if known else value.astype(jnp.int32)
 
 
-def zero_points(weight: Any, inputs: Any, quant: Quant | None) -> tuple[Any, Any]:
+def zero_points(weight: Array, inputs: Array, quant: Quant | None) -> tuple[Array, Array]:
     """The zero points of inputs and weights, of `as_int8` of them; [1], NumPy unless traced."""
     if quant is None:
         return np.zeros(1, inputs.dtype), np.zeros(1, weight.dtype)
@@ -69,7 +67,9 @@ def zero_points(weight: Any, inputs: Any, quant: Quant | None) -> tuple[Any, Any
     )
 
 
-def finish_fixed(acc: jax.Array, bias: Any, acc_shift: Any, bias_shift: Any, out: type):
+def finish_fixed(
+    acc: jax.Array, bias: Array, acc_shift: Shift, bias_shift: Shift, out: type
+) -> jax.Array:
     """(acc + bias * 2**bias_shift) * 2**acc_shift in the output type.
 
     Args:
@@ -102,7 +102,7 @@ def finish_quantized(acc: jax.Array, quant: Quant, out: type) -> jax.Array:
     return (lax.clamp(low, scaled, high) + zero_point).astype(out)
 
 
-def add_bias(acc: jax.Array, bias: Any) -> jax.Array:
+def add_bias(acc: jax.Array, bias: Array | None) -> jax.Array:
     """acc [..., N] + bias [N] of the same type, or no bias."""
     if bias is None:
         return acc
@@ -111,26 +111,25 @@ def add_bias(acc: jax.Array, bias: Any) -> jax.Array:
 
 def finish(
     acc: jax.Array,
-    bias: Any,
+    bias: Array | None,
     precision: Precision,
-    acc_shift: Any,
-    bias_shift: Any,
+    acc_shift: Shift,
+    bias_shift: Shift,
     quant: Quant | None,
 ) -> jax.Array:
-    """From sums [..., N] to the output of a precision; see the functions that it chooses from."""
-    if quant is not None:
-        return finish_quantized(add_bias(acc, bias), quant, precision.out)
-    if precision.is_float:
-        return add_bias(acc, bias)
-    return finish_fixed(acc, bias, acc_shift, bias_shift, precision.out)
+    """Sums [..., N] as the output of a precision; see `finish_fixed` and `finish_quantized`."""
+    if bias is not None and not (precision.is_quantized or precision.is_float):
+        return finish_fixed(acc, bias, acc_shift, bias_shift, precision.out)
+    total = add_bias(acc, bias)
+    return total if quant is None else finish_quantized(total, quant, precision.out)
 
 
-def _zero_point(x: Any, zero_bias: Any) -> Any:
+def _zero_point(x: Array, zero_bias: Integers) -> Array:
     offset = np.int32(128 if x.dtype == np.uint8 else 0)
     return (-as_int32(zero_bias) - offset).astype(np.int8).reshape(1)
 
 
-def _by_channel(value: Any, rank: int) -> Any:
+def _by_channel(value: Integers, rank: int) -> Array:
     """A scalar, or [N] along the last of `rank` axes; int32, NumPy unless traced."""
     array = as_int32(value)
     return array.reshape((1,) * (rank - 1) + (-1,)) if array.ndim else array

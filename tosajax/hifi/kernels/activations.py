@@ -1,9 +1,9 @@
 """Activations of vectors ("Activation Kernels", guide 3.3).
 
 Fixed-point sigmoid, tanh and softmax read Q6.25. The guide gives their formats but no coefficients,
-so `activation` names how they are computed: "fixed", with integers only; "ideal", the exact result
+so `activation` names a way to compute them: "fixed", with integers only; "ideal", the exact result
 correctly rounded, from float64; or the way of "fixed" with `ActivationCoefficients` of one's own.
-The coefficients of "fixed" are ours, so that its results may differ from the library's.
+The coefficients of "fixed" are ours: its results may differ from the library's.
 
 By comparison of all 2**32 inputs, sigmoid and tanh in "fixed" never decrease as their input grows,
 and differ from "ideal" by one unit for at most 0.4 % of the inputs within [-12, 12], by nothing
@@ -12,7 +12,7 @@ elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +36,7 @@ from tosajax.hifi.kernels._check import (
     check_shift,
     check_type,
 )
+from tosajax.hifi.kernels._precision import Array, Integers, Reals
 from tosajax.ops.routes.float_dot import sum_last
 
 SIGMOID = ("32_32", "32_16", "32_8", "f32_f32", "asym8u_asym8u")
@@ -85,10 +86,10 @@ class ActivationCoefficients(NamedTuple):
         power first.
     """
 
-    sigmoid_scale: Any
-    tanh_scale: Any
-    exponential: Any
-    reciprocal: Any
+    sigmoid_scale: Integers
+    tanh_scale: Integers
+    exponential: Sequence[Integers] | Array
+    reciprocal: Sequence[Integers] | Array
 
 
 # By tools/derive_activations.py: off by at most 2**-18.7, and by 1 / 99 before Newton's method.
@@ -110,28 +111,28 @@ class SigmoidQuant(NamedTuple):
       input_left_shift: bits in [-31, 31].
     """
 
-    zero_point: Any
-    input_range_radius: Any
-    input_multiplier: Any
-    input_left_shift: Any
+    zero_point: Integers
+    input_range_radius: Integers
+    input_multiplier: Integers
+    input_left_shift: Integers
 
 
 class SoftmaxQuant(NamedTuple):
     """How quantized softmax reads its input; all may be traced.
 
     Args:
-      diffmin: below 0: what is less than the maximum by more than this counts as nothing.
+      diffmin: below 0; elements further below the maximum than this count as 0.
       input_left_shift: bits in [-31, 31].
       input_multiplier: Q31, not negative: with the shift from input to Q5.26.
     """
 
-    diffmin: Any
-    input_left_shift: Any
-    input_multiplier: Any
+    diffmin: Integers
+    input_left_shift: Integers
+    input_multiplier: Integers
 
 
 def sigmoid(
-    x: jax.Array,
+    x: Array,
     *,
     precision: str = "32_16",
     activation: str | ActivationCoefficients = "fixed",
@@ -140,7 +141,7 @@ def sigmoid(
     """1 / (1 + e**-x) (xa_nn_vec_sigmoid_*, guide 3.3.1).
 
     Args:
-      x: int32 in Q6.25, float32 or uint8, as `precision` says; any shape but an empty one.
+      x: int32 in Q6.25, float32 or uint8, by `precision`; any shape but an empty one.
       precision: input _ output, one of SIGMOID.
       activation: "fixed", "ideal" or coefficients; fixed point only.
       quant: for asym8u_asym8u.
@@ -167,7 +168,7 @@ def sigmoid(
 
 
 def tanh(
-    x: jax.Array,
+    x: Array,
     *,
     precision: str = "32_16",
     activation: str | ActivationCoefficients = "fixed",
@@ -198,7 +199,7 @@ def tanh(
 
 
 def softmax(
-    x: jax.Array,
+    x: Array,
     *,
     precision: str = "32_32",
     activation: str | ActivationCoefficients = "fixed",
@@ -206,18 +207,18 @@ def softmax(
 ) -> jax.Array:
     """e**x over the sum of all e**x (xa_nn_vec_softmax_*, guide 3.3.4).
 
-    In "fixed" the sum of exponentials, the largest being 1, saturates at 256: of 300 equal inputs
-    each gives 1/256. Up to there it differs from "ideal" by at most one unit.
+    In "fixed" the sum of exponentials, of which the largest is 1, saturates at 256: of 300 equal
+    inputs each gives 1/256. Up to that sum it differs from "ideal" by at most one unit.
 
     Args:
-      x: int32 in Q6.25, float32, uint8 or int8, as `precision` says; [..., vec_length].
+      x: int32 in Q6.25, float32, uint8 or int8, by `precision`; [..., vec_length].
       precision: input _ output, one of SOFTMAX.
       activation: "fixed", "ideal" or coefficients; 32_32 only.
       quant: for quantized precisions.
 
     Returns:
-      The shape of `x`: int32 in Q16.15, float32, uint8 in units of 1/256, int8 likewise less 128,
-      or int16 in units of 1/65536 less 32768.
+      The shape of `x`: int32 in Q16.15, float32, uint8 in units of 1/256, int8 in the same
+      units less 128, or int16 in units of 1/65536 less 32768.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -233,7 +234,7 @@ def softmax(
     if precision == "f32_f32":
         powers = lax.exp(x - jnp.max(x, axis=-1, keepdims=True))
         return powers / sum_last(powers)
-    # At most 0, so that a positive one has wrapped.
+    # Differences are at most 0: positive ones have wrapped.
     below = x - jnp.max(x, axis=-1, keepdims=True)
     below = jnp.where(below > 0, jnp.int32(-(2**31)), below)
     if coefficients is None:
@@ -242,12 +243,12 @@ def softmax(
 
 
 def relu(
-    x: jax.Array, threshold: Any = None, *, kind: str = "relu", precision: str = "32_32"
+    x: Array, threshold: Reals | None = None, *, kind: str = "relu", precision: str = "32_32"
 ) -> jax.Array:
     """Limits to [0, threshold] (xa_nn_vec_relu_*, relu1, relu6 and relu_std, guide 3.3.3).
 
     Args:
-      x: int32 in Q6.25, float32, int16 or int8, as `precision` says; any shape.
+      x: int32 in Q6.25, float32, int16 or int8, by `precision`; any shape.
       threshold: of "relu" only, a scalar in the format of the result; all is 0 by one below 0.
       kind: a key of RELU: "relu1" and "relu6" have the thresholds 1 and 6, "relu_std" none.
       precision: input _ output, one of those that RELU has for `kind`.
@@ -276,14 +277,14 @@ def relu(
 
 
 def activation_min_max(
-    x: jax.Array, activation_min: Any, activation_max: Any, *, precision: str = "16_16"
+    x: Array, activation_min: Reals, activation_max: Reals, *, precision: str = "16_16"
 ) -> jax.Array:
     """Limits to [activation_min, activation_max] (xa_nn_vec_activation_min_max_*, guide 3.3.5).
 
     Args:
-      x: float32, uint8, int16 or int8, as `precision` says; any shape but an empty one.
+      x: float32, uint8, int16 or int8, by `precision`; any shape but an empty one.
       activation_min: a scalar in the range of `x`.
-      activation_max: likewise, not below activation_min.
+      activation_max: a scalar in the range of `x`, not below activation_min.
       precision: input _ output, one of ACTIVATION_MIN_MAX.
 
     Returns:
@@ -303,13 +304,13 @@ def activation_min_max(
     return ops.clamp(x, min_val=low, max_val=high)
 
 
-def _checked(name: str, x: Any, precision: str, known: tuple[str, ...]) -> jax.Array:
+def _checked(name: str, x: Array, precision: str, known: tuple[str, ...]) -> jax.Array:
     check_in(name, "precision", precision, known)
     check_not_empty(name, "p_vec", x, _INPUT[precision])
     return jnp.asarray(x)
 
 
-def _check_quant(name: str, precision: str, quant: Any, kind: type) -> None:
+def _check_quant(name: str, precision: str, quant: object, kind: type) -> None:
     is_quantized = precision.startswith("asym")
     wanted = "given" if is_quantized else "None, as nothing is quantized"
     check((quant is not None) == is_quantized, name, "quant", quant, wanted)
@@ -317,7 +318,7 @@ def _check_quant(name: str, precision: str, quant: Any, kind: type) -> None:
         check_type(name, "quant", quant, kind)
 
 
-def _as_type_of(x: jax.Array, name: str, argument: str, value: Any) -> jax.Array:
+def _as_type_of(x: jax.Array, name: str, argument: str, value: Reals) -> jax.Array:
     """A scalar in the type of `x`."""
     if x.dtype == np.float32:
         check_number(name, argument, value)
@@ -330,7 +331,7 @@ def _as_type_of(x: jax.Array, name: str, argument: str, value: Any) -> jax.Array
 def _coefficients(
     name: str, activation: str | ActivationCoefficients
 ) -> ActivationCoefficients | None:
-    """What integers are computed with; none for the ideal result."""
+    """The coefficients of integer activations; None for "ideal"."""
     if isinstance(activation, ActivationCoefficients):
         for field, value in activation._asdict().items():
             check_range(name, field, value, *INT32)
@@ -358,7 +359,9 @@ def _real(x: jax.Array) -> jax.Array:
     return lax.convert_element_type(x, np.float64) * np.float64(_INPUT_UNIT)
 
 
-def _exponential(x: jax.Array, scale: Any, coefficients: Any) -> jax.Array:
+def _exponential(
+    x: jax.Array, scale: Integers, coefficients: Sequence[Integers] | Array
+) -> jax.Array:
     """2**-|x * scale| in Q31, for a scale that gives Q23."""
     exponent = lax.abs(_q31.multiply_floor(x, jnp.asarray(scale, jnp.int32)))
     fraction = (exponent & jnp.int32((1 << 23) - 1)) << jnp.int32(31 - 23)
@@ -385,7 +388,7 @@ def _from_q31(value: jax.Array, precision: str) -> jax.Array:
 
 
 def _softmax_ideal(below: jax.Array) -> jax.Array:
-    """Softmax in Q16.15 of what is at most 0 in Q6.25, by float64."""
+    """Softmax in Q16.15 of Q6.25 up to 0, by float64."""
     last = below.ndim - 1
     with _x64.scope():
         powers = lax.exp(_real(below))
@@ -395,14 +398,14 @@ def _softmax_ideal(below: jax.Array) -> jax.Array:
 
 
 def _softmax_fixed(below: jax.Array, coefficients: ActivationCoefficients) -> jax.Array:
-    """Softmax in Q16.15 of what is at most 0 in Q6.25, by integers."""
+    """Softmax in Q16.15 of Q6.25 up to 0, by integers."""
     last = below.ndim - 1
     powers = _exponential(below, coefficients.sigmoid_scale, coefficients.exponential)
     with _x64.scope():
         total = lax.expand_dims(lax.reduce_sum(_x64.widen(powers), (last,)), (last,))
     total = qformat.shift_right_half_up(total, _SUM_SHIFT)
     total = qformat.saturate_to(total, np.int32)
-    # total is (1 + t) * 2**(31 - zeros), of which the shift leaves t alone.
+    # total is (1 + t) * 2**(31 - zeros), and the shift keeps t.
     zeros = lax.clz(total)
     t = (total << zeros) & jnp.int32(_MAXIMUM)
     reciprocal = _q31.reciprocal_of_one_plus(t, coefficients.reciprocal)
@@ -418,7 +421,7 @@ def _sigmoid_asym8u(name: str, x: jax.Array, quant: SigmoidQuant) -> jax.Array:
     centred = x.astype(jnp.int32) - _int32(quant.zero_point)
     multiplier, shift = _int32(quant.input_multiplier), _int32(quant.input_left_shift)
     value = _gemmlowp.logistic(qformat.requantize(centred, multiplier, shift))
-    # 256, of which there is none, becomes 255.
+    # uint8 does not hold 256.
     result = jnp.minimum(qformat.shift_right_half_away(value, 31 - 8), jnp.int32(255))
     radius = _int32(quant.input_range_radius)
     result = jnp.where(centred < -radius, jnp.int32(0), result)
@@ -439,7 +442,7 @@ def _softmax_quantized(name: str, x: jax.Array, quant: SoftmaxQuant, precision: 
     # Q12.19, which has room for 4096 elements, and for 8192 unsigned.
     terms = qformat.shift_right_half_away(powers, 12)
     total = jnp.sum(terms, axis=-1, keepdims=True, dtype=jnp.int32)
-    # total is (1 + t) * 2**(31 - zeros), of which the shift leaves t alone.
+    # total is (1 + t) * 2**(31 - zeros), and the shift keeps t.
     zeros = lax.clz(total)
     reciprocal = _gemmlowp.one_over_one_plus((total << zeros) & jnp.int32(_MAXIMUM))
     share = qformat.multiply_q31_half_up(powers, reciprocal)
@@ -448,5 +451,5 @@ def _softmax_quantized(name: str, x: jax.Array, quant: SoftmaxQuant, precision: 
     return qformat.saturate_to(share + jnp.int32(least), out)
 
 
-def _int32(value: Any) -> jax.Array:
+def _int32(value: Integers) -> jax.Array:
     return jnp.asarray(value).astype(jnp.int32)

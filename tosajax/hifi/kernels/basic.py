@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,29 +23,29 @@ from tosajax.hifi.kernels._check import (
     check_shift,
     check_type,
 )
-from tosajax.hifi.kernels._precision import Quant
+from tosajax.hifi.kernels._precision import Array, Integers, Quant
 from tosajax.hifi.kernels._sums import as_int32, finish_quantized
 from tosajax.ops.routes.float_dot import sum_last
 
 DOT_PROD = ("f32xf32_f32", "16x16_asym8s")
 ELM_QUANTIZE = ("asym16s_asym8s",)
 ELM_FLOOR = ("f32_f32",)
-# The second is not in the guide.
+# asym8u is not in the guide.
 ELM_ADD = ELM_MUL = ("asym8sxasym8s_asym8s", "asym8uxasym8u_asym8u")
 
 _ONE_Q15 = 0x7FFF
 _TYPES = {"asym8sxasym8s_asym8s": np.int8, "asym8uxasym8u_asym8u": np.uint8}
 
 
-def interpolation_q15(ifact: jax.Array, inp1: jax.Array, inp2: jax.Array) -> jax.Array:
-    """ifact * inp1 + (1 - ifact) * inp2 in Q15, 1 being 0x7FFF (xa_nn_vec_interpolation_q15).
+def interpolation_q15(ifact: Array, inp1: Array, inp2: Array) -> jax.Array:
+    """ifact * inp1 + (1 - ifact) * inp2 in Q15, with 0x7FFF for 1 (xa_nn_vec_interpolation_q15).
 
     Each product is rounded down and saturated to 16 bits ("Interpolation Kernel", guide 3.6.1).
     The library also writes the result over inp1.
 
     Args:
-      ifact: int16 in Q15, not negative, [num_elements], a multiple of 4. By a negative one, the
-        factor of inp2 saturates at 0x7FFF.
+      ifact: int16 in Q15, not negative, [num_elements], a multiple of 4. For a negative one
+        the factor of inp2 saturates at 0x7FFF.
       inp1: int16, the shape of `ifact`.
       inp2: int16, the shape of `ifact`.
 
@@ -70,9 +68,9 @@ def interpolation_q15(ifact: jax.Array, inp1: jax.Array, inp2: jax.Array) -> jax
 
 
 def dot_prod(
-    inp1: jax.Array,
-    inp2: jax.Array,
-    bias: jax.Array | None = None,
+    inp1: Array,
+    inp2: Array,
+    bias: Array | None = None,
     *,
     precision: str = "f32xf32_f32",
     quant: Quant | None = None,
@@ -85,7 +83,7 @@ def dot_prod(
       inp2: the type and shape of `inp1`.
       bias: int32, [num_vecs], for 16x16_asym8s, or none.
       precision: one of DOT_PROD.
-      quant: for 16x16_asym8s; its zero biases but that of the output are 0.
+      quant: for 16x16_asym8s; only the zero bias of its output may differ from 0.
       overflow: for 16x16_asym8s, of sums beyond int32: "saturate", as the library does with the
         sum of products and again with the bias, or "wrap", as SVDF of TFLite Micro does.
 
@@ -127,13 +125,13 @@ def dot_prod(
 
 
 def elm_quantize(
-    inp: jax.Array,
+    inp: Array,
     *,
     precision: str = "asym16s_asym8s",
-    inp_zero_bias: Any,
-    out_zero_bias: Any,
-    out_shift: Any,
-    out_multiplier: Any,
+    inp_zero_bias: Integers,
+    out_zero_bias: Integers,
+    out_shift: Integers,
+    out_multiplier: Integers,
 ) -> jax.Array:
     """Scales to another type (xa_nn_elm_quantize_asym16s_asym8s, guide 3.6.3).
 
@@ -161,7 +159,7 @@ def elm_quantize(
     return finish_quantized(_plus(inp, -as_int32(inp_zero_bias)), quant, np.int8)
 
 
-def elm_floor(inp: jax.Array, *, precision: str = "f32_f32") -> jax.Array:
+def elm_floor(inp: Array, *, precision: str = "f32_f32") -> jax.Array:
     """The largest integers that are not larger (xa_nn_elm_floor_f32_f32, guide 3.6.4).
 
     Args:
@@ -182,29 +180,29 @@ def elm_floor(inp: jax.Array, *, precision: str = "f32_f32") -> jax.Array:
 
 
 def elm_add(
-    inp1: jax.Array,
-    inp2: jax.Array,
+    inp1: Array,
+    inp2: Array,
     *,
     precision: str = "asym8sxasym8s_asym8s",
-    out_zero_bias: Any,
-    out_shift: Any,
-    out_multiplier: Any,
-    out_activation_min: Any,
-    out_activation_max: Any,
-    inp1_zero_bias: Any,
-    inp1_shift: Any,
-    inp1_multiplier: Any,
-    inp2_zero_bias: Any,
-    inp2_shift: Any,
-    inp2_multiplier: Any,
-    left_shift: Any,
+    out_zero_bias: Integers,
+    out_shift: Integers,
+    out_multiplier: Integers,
+    out_activation_min: Integers,
+    out_activation_max: Integers,
+    inp1_zero_bias: Integers,
+    inp1_shift: Integers,
+    inp1_multiplier: Integers,
+    inp2_zero_bias: Integers,
+    inp2_shift: Integers,
+    inp2_multiplier: Integers,
+    left_shift: Integers,
 ) -> jax.Array:
     """Adds quantized vectors, as ADD of TFLite does (xa_nn_elm_add_*, guide 3.6.4).
 
     Each input, its zero bias added, is shifted and scaled; the sum is scaled again.
 
     Args:
-      inp1: int8 or uint8, as `precision` says; any shape but an empty one.
+      inp1: int8 or uint8, by `precision`; any shape but an empty one.
       inp2: the type and shape of `inp1`.
       precision: one of ELM_ADD.
       out_zero_bias: the zero point of the output, in its range.
@@ -245,22 +243,22 @@ def elm_add(
 
 
 def elm_mul(
-    inp1: jax.Array,
-    inp2: jax.Array,
+    inp1: Array,
+    inp2: Array,
     *,
     precision: str = "asym8sxasym8s_asym8s",
-    out_zero_bias: Any,
-    out_shift: Any,
-    out_multiplier: Any,
-    out_activation_min: Any,
-    out_activation_max: Any,
-    inp1_zero_bias: Any,
-    inp2_zero_bias: Any,
+    out_zero_bias: Integers,
+    out_shift: Integers,
+    out_multiplier: Integers,
+    out_activation_min: Integers,
+    out_activation_max: Integers,
+    inp1_zero_bias: Integers,
+    inp2_zero_bias: Integers,
 ) -> jax.Array:
     """Multiplies quantized vectors, as MUL of TFLite does (xa_nn_elm_mul_*, guide 3.6.4).
 
     Args:
-      inp1: int8 or uint8, as `precision` says; any shape but an empty one.
+      inp1: int8 or uint8, by `precision`; any shape but an empty one.
       inp2: the type and shape of `inp1`.
       precision: one of ELM_MUL.
       out_zero_bias: the zero point of the output, in its range.
@@ -296,19 +294,24 @@ def _saturated_dot(inp1: jax.Array, inp2: jax.Array) -> jax.Array:
     return qformat.saturate_to(total, np.int32)
 
 
-def _plus(inp: Any, zero_bias: Any) -> jax.Array:
+def _plus(inp: Array, zero_bias: Array) -> jax.Array:
     return jnp.asarray(inp).astype(jnp.int32) + jnp.asarray(zero_bias)
 
 
-def _limit(result: jax.Array, bounds: tuple[Any, Any]) -> jax.Array:
+def _limit(result: jax.Array, bounds: tuple[Integers, Integers]) -> jax.Array:
     low, high = (jnp.asarray(bound).astype(result.dtype) for bound in bounds)
     return ops.clamp(result, min_val=low, max_val=high)
 
 
 def _check_operands(
-    name: str, precision: str, inp1: Any, inp2: Any, quant: Quant, bounds: tuple[Any, Any]
+    name: str,
+    precision: str,
+    inp1: Array,
+    inp2: Array,
+    quant: Quant,
+    bounds: tuple[Integers, Integers],
 ) -> type:
-    """Checks two inputs and how the result is made; the type of all."""
+    """Checks two inputs and the parameters of the result; returns the type of all."""
     check_in(name, "precision", precision, _TYPES)
     dtype = _TYPES[precision]
     check_not_empty(name, "p_inp1", inp1, dtype)
@@ -329,12 +332,12 @@ def _check_output(name: str, dtype: type, quant: Quant) -> None:
     _check_scale(name, "out", quant.out_shift, quant.out_multiplier)
 
 
-def _check_scale(name: str, of: str, shift: Any, multiplier: Any) -> None:
+def _check_scale(name: str, of: str, shift: Integers, multiplier: Integers) -> None:
     check_shift(name, f"{of}_shift", shift)
     check_range(name, f"{of}_multiplier", multiplier, 1, 2**31 - 1)
 
 
-def _check_zero_bias(name: str, argument: str, zero_bias: Any, dtype: type) -> None:
+def _check_zero_bias(name: str, argument: str, zero_bias: Integers, dtype: type) -> None:
     info = np.iinfo(dtype)
     # Minus a zero point, as far as the guide allows it.
     low, high = (-127, 128) if info.min else (-255, 0)

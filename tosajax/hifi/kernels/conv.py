@@ -1,8 +1,9 @@
 """Convolutions of one image ("Convolution Kernels", guide 3.2).
 
 Images are cubes: DWH is [height, width, channels], WHD [channels, height, width]. Images are
-padded with what stands for 0, by `padding` at the top and the left, at the bottom and the right by
-as much as `out_size` asks for; a smaller one crops. Sums become outputs as those of `matxvec` do.
+padded with the element that stands for 0: by `padding` at the top and the left, at the bottom and
+the right by as much as `out_size` asks for; a smaller one crops. Sums become outputs as in
+`matxvec`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ from tosajax.hifi.kernels._check import (
     pairs,
 )
 from tosajax.hifi.kernels._geometry import FORMATS, Geometry, check_window, geometry_of
-from tosajax.hifi.kernels._precision import PRECISIONS, Array, Precision, Quant, check_parameters
+from tosajax.hifi.kernels._precision import (
+    PRECISIONS,
+    Array,
+    Quant,
+    Shift,
+    check_outputs,
+)
 from tosajax.hifi.kernels._sums import as_int8, dot, finish, zero_points
 
 CONV2D = ("16x16", "8x16", "8x8", "f32", "asym8uxasym8u", "per_chan_sym8sxasym8s")
@@ -44,8 +51,8 @@ def conv2d_std(
     strides: Sequence[int] = (1, 1),
     padding: Sequence[int] = (0, 0),
     out_size: Sequence[int],
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
     out_format: str = "DWH",
 ) -> jax.Array:
@@ -66,7 +73,7 @@ def conv2d_std(
       out_format: of the output.
 
     Returns:
-      The input type, [out_height, out_width, out_channels], or as `out_format` says.
+      The input type, [out_height, out_width, out_channels], or channels first by `out_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -83,8 +90,7 @@ def conv2d_std(
     check_window(name, inp.shape[:2], kernel, *window)
     if not (types.is_quantized or types.is_float):
         _check_stride(name, "x", window[0][1], kernel[1])
-    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
-    _check_outputs(name, types, precision, out_channels, bias, shifts, quant)
+    check_outputs(name, precision, bias, out_channels, acc_shift, bias_shift, quant)
     geometry = geometry_of(inp.shape[:2], kernel, *window)
     acc = _convolve(inp, ker, quant, geometry)
     return _to_format(finish(acc, bias, types, acc_shift, bias_shift, quant), out_format)
@@ -99,8 +105,8 @@ def conv1d_std(
     stride: int = 1,
     padding: int = 0,
     out_height: int,
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     out_format: str = "DWH",
 ) -> jax.Array:
     """Convolves over height with kernels as wide as the image (xa_nn_conv1d_std_*, guide 3.2.2).
@@ -118,7 +124,7 @@ def conv1d_std(
       out_format: "DWH" for [out_height, out_channels], "WHD" for [out_channels, out_height].
 
     Returns:
-      The input type, as `out_format` says.
+      The input type, in the order of `out_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -140,8 +146,7 @@ def conv1d_std(
     kernel = kernel_height, 1
     check_window(name, (height, 1), kernel, *window)
     _check_stride(name, "y", window[0][0], kernel_height)
-    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
-    _check_outputs(name, types, precision, out_channels, bias, shifts, None)
+    check_outputs(name, precision, bias, out_channels, acc_shift, bias_shift, None)
     geometry = geometry_of((height, 1), kernel, *window)
     rows = inp.reshape(height, 1, width * channels)
     acc = _convolve(rows, ker.reshape(out_channels, kernel_height, 1, -1), None, geometry)[:, 0]
@@ -157,8 +162,8 @@ def conv2d_depthwise(
     strides: Sequence[int] = (1, 1),
     padding: Sequence[int] = (0, 0),
     out_size: Sequence[int],
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
     inp_format: str = "DWH",
 ) -> jax.Array:
@@ -201,8 +206,7 @@ def conv2d_depthwise(
     check_window(name, inp.shape[:2], kernel, *window)
     for axis, step, length in zip("yx", window[0], kernel, strict=True):
         _check_stride(name, axis, step, length)
-    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
-    _check_outputs(name, types, precision, out_channels, bias, shifts, quant)
+    check_outputs(name, precision, bias, out_channels, acc_shift, bias_shift, quant)
     geometry = geometry_of(inp.shape[:2], kernel, *window)
     acc = _convolve_depthwise(inp, ker.reshape(*kernel, channels, -1), quant, geometry)
     return finish(acc, bias, types, acc_shift, bias_shift, quant)
@@ -214,8 +218,8 @@ def conv2d_pointwise(
     bias: Array,
     *,
     precision: str = "16x16",
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
     out_format: str = "WHD",
 ) -> jax.Array:
@@ -234,7 +238,7 @@ def conv2d_pointwise(
       out_format: of the output; WHD for 16x16, 8x16 and f32.
 
     Returns:
-      The input type, [out_channels, height, width], or as `out_format` says.
+      The input type, [out_channels, height, width], or channels last by `out_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -249,8 +253,7 @@ def conv2d_pointwise(
     height, width, channels = inp.shape
     check_multiple(name, "input_channels", channels, 4 if by_four else 1)
     check_array(name, "p_ker", ker, types.weight, (-1, channels))
-    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
-    _check_outputs(name, types, precision, ker.shape[0], bias, shifts, quant)
+    check_outputs(name, precision, bias, ker.shape[0], acc_shift, bias_shift, quant)
     acc = dot(ker, inp.reshape(height * width, channels), quant)
     out = finish(acc, bias, types, acc_shift, bias_shift, quant)
     return _to_format(out.reshape(height, width, -1), out_format)
@@ -261,33 +264,19 @@ def _check_stride(name: str, axis: str, stride: int, kernel: int) -> None:
     check(stride <= kernel, name, f"{axis}_stride", stride, wanted)
 
 
-def _check_outputs(
-    name: str,
-    types: Precision,
-    precision: str,
-    channels: int,
-    bias: Any,
-    shifts: dict[str, Any],
-    quant: Quant | None,
-) -> None:
-    check_array(name, "p_bias", bias, types.bias, (channels,))
-    per_channel = precision.startswith("per_chan")
-    check_parameters(name, types, channels, **shifts, quant=quant, per_channel=per_channel)
-
-
-def _convolve(inp: Any, ker: Any, quant: Quant | None, geometry: Geometry) -> jax.Array:
+def _convolve(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -> jax.Array:
     """Sums of products over windows, [OH, OW, OC]; int32, int64 for int16, or float32."""
     if ker.dtype == np.int16:
         return _convolve_int16(inp, ker, geometry)
     return ops.conv2d(**_operands(inp, ker, quant, geometry))[0]
 
 
-def _convolve_int16(inp: Any, ker: Any, geometry: Geometry) -> jax.Array:
+def _convolve_int16(inp: Array, ker: Array, geometry: Geometry) -> jax.Array:
     """Sums int16 by int16, as one convolution of int16 by int8 of the kernel's bytes.
 
-    A weight is 256 * high + low + 128, high and low being int8. What the 128 adds takes the sum of
-    each window: a kernel of ones. Sums of n products by a byte are at most n * 2**22, and exact in
-    int64; so is their total, at most n * 2**31, for any n that memory holds.
+    A weight is 256 * high + low + 128, with int8 for high and low. A kernel of ones sums each
+    window, for the share of the 128. Sums of n products by a byte are at most n * 2**22, and exact
+    in int64; so is their total, at most n * 2**31, for any n that memory holds.
     """
     out_channels = ker.shape[0]
     xp: Any = np if isinstance(ker, np.ndarray) else jnp
@@ -299,17 +288,19 @@ def _convolve_int16(inp: Any, ker: Any, geometry: Geometry) -> jax.Array:
         return high * np.int64(256) + low + sums[..., -1:] * np.int64(128)
 
 
-def _convolve_depthwise(inp: Any, ker: Any, quant: Quant | None, geometry: Geometry) -> jax.Array:
+def _convolve_depthwise(
+    inp: Array, ker: Array, quant: Quant | None, geometry: Geometry
+) -> jax.Array:
     """Sums over windows of each channel, [OH, OW, C * M]; int32, int64 for int16, or float32."""
     if ker.dtype == np.int16:
         return _convolve_depthwise_int16(inp, ker, geometry)
     return ops.depthwise_conv2d(**_operands(inp, ker, quant, geometry))[0]
 
 
-def _convolve_depthwise_int16(inp: Any, ker: Any, geometry: Geometry) -> jax.Array:
+def _convolve_depthwise_int16(inp: Array, ker: Array, geometry: Geometry) -> jax.Array:
     """Sums int16 by int16, as a convolution by 2 * M kernels: high bytes, then low ones.
 
-    A weight is 256 * high + low, low being in [0, 255]: no wider than int8 less a zero point,
+    A weight is 256 * high + low, with low in [0, 255]: no wider than int8 less a zero point,
     which DEPTHWISE_CONV2D sums exactly.
     """
     xp: Any = np if isinstance(ker, np.ndarray) else jnp
@@ -322,8 +313,8 @@ def _convolve_depthwise_int16(inp: Any, ker: Any, geometry: Geometry) -> jax.Arr
         return total.reshape(height, width, -1)
 
 
-def _operands(inp: Any, ker: Any, quant: Quant | None, geometry: Geometry) -> dict[str, Any]:
-    """What CONV2D and DEPTHWISE_CONV2D take for an image and a kernel, without a bias.
+def _operands(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -> dict[str, Any]:
+    """The operands of CONV2D and DEPTHWISE_CONV2D for an image and a kernel, without a bias.
 
     TOSA has no negative padding; these functions crop by it.
     """

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 
 from tosajax.hifi.kernels._check import check_array, check_in, check_multiple
-from tosajax.hifi.kernels._precision import PRECISIONS, Array, Quant, check_parameters
+from tosajax.hifi.kernels._precision import PRECISIONS, Array, Quant, Shift, check_outputs
 from tosajax.hifi.kernels._sums import dot, finish
 
 FULLY_CONNECTED = (
@@ -26,8 +24,8 @@ def fully_connected(
     bias: Array,
     *,
     precision: str = "16x16_16",
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
 ) -> jax.Array:
     """weight * inp + bias (xa_nn_fully_connected_*): `matXvec` of a single product.
@@ -58,7 +56,5 @@ def fully_connected(
     if not types.is_quantized:
         check_multiple(name, "weight_depth", weight_depth, 2 if types.is_float else 4)
     check_array(name, "p_inp", inp, types.input, (weight_depth,))
-    check_array(name, "p_bias", bias, types.bias, (out_depth,))
-    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
-    check_parameters(name, types, out_depth, **shifts, quant=quant)
+    check_outputs(name, precision, bias, out_depth, acc_shift, bias_shift, quant)
     return finish(dot(weight, inp[None], quant), bias, types, acc_shift, bias_shift, quant)[0]

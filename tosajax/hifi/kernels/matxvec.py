@@ -7,15 +7,21 @@ two roundings, as in TFLite.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tosajax.fixedpoint import _x64
 from tosajax.hifi.kernels._check import check, check_array, check_in, check_multiple, check_range
-from tosajax.hifi.kernels._precision import PRECISIONS, Array, Precision, Quant, check_parameters
+from tosajax.hifi.kernels._precision import (
+    PRECISIONS,
+    Array,
+    Precision,
+    Quant,
+    Shift,
+    check_outputs,
+    check_parameters,
+)
 from tosajax.hifi.kernels._sums import dot, finish
 from tosajax.hifi.kernels.activations import ActivationCoefficients, sigmoid, tanh
 
@@ -47,8 +53,8 @@ def matXvec(
     bias: Array | None = None,
     *,
     precision: str = "16x16_16",
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
 ) -> jax.Array:
     """mat1 * vec1 + mat2 * vec2 + bias (xa_nn_matXvec_*, guide 3.1.1).
@@ -56,10 +62,10 @@ def matXvec(
     Args:
       mat1: the matrix type of `precision`, [rows, cols1].
       vec1: the vector type, [cols1].
-      mat2: the type of mat1, [rows, cols2]; neither it nor vec2 for a single product.
+      mat2: the type of mat1, [rows, cols2]; None, like vec2, for a single product.
       vec2: the type of vec1, [cols2].
       bias: [rows]; int16 by vectors of 16 bits, int8 by those of 8, int32 quantized, or float32.
-        Only quantized and float kernels do without.
+        Only quantized and float kernels take None.
       precision: matrix x vector _ output, one of MATXVEC.
       acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
       bias_shift: the same for the bias.
@@ -76,9 +82,9 @@ def matXvec(
     check_in(name, "precision", precision, MATXVEC)
     types = PRECISIONS[precision]
     rows = _check_operands(name, types, mat1, vec1, mat2, vec2)
-    if bias is not None or not (types.is_quantized or types.is_float):
-        check_array(name, "p_bias", bias, types.bias, (rows,))
-    check_parameters(name, types, rows, acc_shift=acc_shift, bias_shift=bias_shift, quant=quant)
+    needs_bias = not (types.is_quantized or types.is_float)
+    numbers = acc_shift, bias_shift, quant
+    check_outputs(name, precision, bias, rows, *numbers, needs_bias=needs_bias)
     acc = _sums(mat1, vec1, mat2, vec2, quant)
     return finish(acc, bias, types, acc_shift, bias_shift, quant)[0]
 
@@ -92,8 +98,8 @@ def matXvec_fused(
     *,
     function: str,
     precision: str = "16x16_16",
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     activation: str | ActivationCoefficients = "fixed",
 ) -> jax.Array:
     """`matXvec` to Q6.25, then an activation (xa_nn_matXvec_*_tanh and _sigmoid, guide 3.1.2).
@@ -101,7 +107,7 @@ def matXvec_fused(
     Args:
       mat1: the matrix type of `precision`, [rows, cols1].
       vec1: the vector type, [cols1].
-      mat2: the type of mat1, [rows, cols2]; neither it nor vec2 for a single product.
+      mat2: the type of mat1, [rows, cols2]; None, like vec2, for a single product.
       vec2: the type of vec1, [cols2].
       bias: [rows]; int16 or int64 by vectors of 16 bits, int8 or int32 by those of 8, or float32.
       function: "tanh" or "sigmoid".
@@ -142,8 +148,8 @@ def matXvec_batch(
     bias: Array,
     *,
     precision: str = "16x16_64",
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
 ) -> jax.Array:
     """mat1 * vector + bias for each vector (xa_nn_matXvec_batch_*, guide 3.1.3).
 
@@ -169,8 +175,7 @@ def matXvec_batch(
     rows, cols = mat1.shape
     check_multiple(name, "cols1", cols, 2 if types.is_float else 4)
     check_array(name, "p_vec1", vec1, types.input, (-1, cols))
-    check_array(name, "p_bias", bias, types.bias, (rows,))
-    check_parameters(name, types, rows, acc_shift=acc_shift, bias_shift=bias_shift)
+    check_outputs(name, precision, bias, rows, acc_shift, bias_shift, None)
     return finish(dot(mat1, vec1), bias, types, acc_shift, bias_shift, None)
 
 
@@ -180,8 +185,8 @@ def matmul(
     bias: Array | None = None,
     *,
     precision: str = "8x8_8",
-    acc_shift: Any = 0,
-    bias_shift: Any = 0,
+    acc_shift: Shift = 0,
+    bias_shift: Shift = 0,
     quant: Quant | None = None,
 ) -> jax.Array:
     """mat1 * mat2 + bias, one bias for each row (xa_nn_matmul_*, guide 3.1.4).
@@ -189,7 +194,7 @@ def matmul(
     Args:
       mat1: the matrix type of `precision`, [rows, cols].
       mat2: the vector type, [cols, vec_count]; the library stores it by columns.
-      bias: [rows]; int8, or int32 for quantized precisions, which also do without.
+      bias: [rows]; int8, or int32 for quantized precisions, which also take None.
       precision: one of MATMUL; per_chan_* has a multiplier and a shift for each row.
       acc_shift: of the sum, bits in [-31, 31], positive to the left; fixed point only.
       bias_shift: the same for the bias.
@@ -208,17 +213,8 @@ def matmul(
     check_array(name, "p_mat1", mat1, types.weight, (-1, -1))
     rows, cols = mat1.shape
     check_array(name, "p_mat2", mat2, types.input, (cols, -1))
-    if bias is not None or not types.is_quantized:
-        check_array(name, "p_bias", bias, types.bias, (rows,))
-    check_parameters(
-        name,
-        types,
-        rows,
-        acc_shift=acc_shift,
-        bias_shift=bias_shift,
-        quant=quant,
-        per_channel=precision.startswith("per_chan"),
-    )
+    numbers = acc_shift, bias_shift, quant
+    check_outputs(name, precision, bias, rows, *numbers, needs_bias=not types.is_quantized)
     acc = dot(mat1, jnp.asarray(mat2).T, quant)
     return finish(acc, bias, types, acc_shift, bias_shift, quant).T
 
@@ -233,14 +229,14 @@ def matXvec_out_stride(
 ) -> jax.Array:
     """mat1 * vec1 + bias, scaled to int16 (xa_nn_matXvec_out_stride_sym8sxasym8s_16, guide 3.1.5).
 
-    Where the library stores a row, its out_stride, is of no effect on values.
+    The library's out_stride, where it stores a row, has no effect on values.
 
     Args:
       mat1: int8, [rows, cols1].
       vec1: int8, [cols1].
       bias: int32, [rows], or none.
       precision: the one of OUT_STRIDE.
-      quant: its zero biases but that of the input are 0.
+      quant: only the zero bias of its input may differ from 0.
 
     Returns:
       int16, [rows].
@@ -252,16 +248,21 @@ def matXvec_out_stride(
     name = f"matXvec_out_stride {precision}"
     check_in(name, "precision", precision, OUT_STRIDE)
     types = PRECISIONS[precision]
-    rows = _check_operands(name, types, mat1, vec1, None, None)
-    if bias is not None:
-        check_array(name, "p_bias", bias, types.bias, (rows,))
-    check_parameters(name, types, rows, quant=quant)
+    rows = _check_operands(name, types, mat1, vec1)
+    check_outputs(name, precision, bias, rows, 0, 0, quant, needs_bias=False)
     check_range(name, "out_zero_bias", quant.out_zero_bias, 0, 0)
-    return finish(_sums(mat1, vec1, None, None, quant), bias, types, 0, 0, quant)[0]
+    return finish(dot(mat1, vec1[None], quant), bias, types, 0, 0, quant)[0]
 
 
-def _check_operands(name: str, types: Precision, mat1: Any, vec1: Any, mat2: Any, vec2: Any) -> int:
-    """Checks one or two matrices and vectors; the number of rows."""
+def _check_operands(
+    name: str,
+    types: Precision,
+    mat1: Array,
+    vec1: Array,
+    mat2: Array | None = None,
+    vec2: Array | None = None,
+) -> int:
+    """Checks one or two matrices and vectors; returns the number of rows."""
     check_array(name, "p_mat1", mat1, types.weight, (-1, -1))
     rows, cols = mat1.shape
     check_array(name, "p_vec1", vec1, types.input, (cols,))
@@ -273,10 +274,12 @@ def _check_operands(name: str, types: Precision, mat1: Any, vec1: Any, mat2: Any
     return rows
 
 
-def _sums(mat1: Any, vec1: Any, mat2: Any, vec2: Any, quant: Quant | None) -> jax.Array:
+def _sums(
+    mat1: Array, vec1: Array, mat2: Array | None, vec2: Array | None, quant: Quant | None
+) -> jax.Array:
     """The sums of one or two products, [1, rows]."""
     first = dot(mat1, vec1[None], quant)
-    if mat2 is None:
+    if mat2 is None or vec2 is None:
         return first
     if quant is not None:
         quant = quant._replace(

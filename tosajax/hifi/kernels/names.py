@@ -1,4 +1,4 @@
-"""The library's names: which function here computes what each of them does, with which arguments.
+"""The library's names, each with the function here that computes it, and its arguments.
 
 A library function is its `row.function` with the keywords `row.fixed`; it takes logical arrays and
 the other keywords, not the library's pointers, sizes and strides.
@@ -23,8 +23,8 @@ class Family(NamedTuple):
     Args:
       name: of the functions, {} standing for the precision.
       section: of the guide.
-      function: what computes them.
-      precisions: as the names have them; none where the name has none.
+      function: the one that computes them.
+      precisions: as in the names; empty for a name without one.
       fixed: further keywords.
     """
 
@@ -41,7 +41,7 @@ class LibraryFunction(NamedTuple):
     Args:
       name: in the library.
       section: of the guide.
-      function: what computes it.
+      function: the one that computes it.
       fixed: its keywords that the name implies.
     """
 
@@ -139,7 +139,7 @@ def library_function(name: str) -> Callable[..., Any]:
 
 
 def _signature(row: LibraryFunction) -> inspect.Signature:
-    """That of the family, without the keywords that the name fixes."""
+    """The signature of the family, without the keywords that the name fixes."""
     whole = inspect.signature(row.function)
     return whole.replace(
         parameters=[p for p in whole.parameters.values() if p.name not in row.fixed]
@@ -147,7 +147,7 @@ def _signature(row: LibraryFunction) -> inspect.Signature:
 
 
 def _doc(row: LibraryFunction) -> str:
-    """That of the family, without the arguments that the name fixes."""
+    """The docstring of the family, without the arguments that the name fixes."""
     doc = inspect.getdoc(row.function) or ""
     for argument in row.fixed:
         doc = re.sub(rf"^  {argument}: .*\n(?:    .*\n)*", "", doc, flags=re.MULTILINE)

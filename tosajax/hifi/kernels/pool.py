@@ -8,7 +8,6 @@ extended, or cropped, as far as the windows of `out_size` reach.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,7 @@ from tosajax import ops
 from tosajax.fixedpoint import qformat
 from tosajax.hifi.kernels._check import check, check_array, check_in, pairs
 from tosajax.hifi.kernels._geometry import FORMATS, check_window, geometry_of
+from tosajax.hifi.kernels._precision import Array
 from tosajax.ops import _window
 from tosajax.ops.pool import sweep
 
@@ -30,7 +30,7 @@ _LONGEST = 256
 
 
 def avgpool(
-    inp: jax.Array,
+    inp: Array,
     *,
     precision: str = "8",
     kernel: Sequence[int],
@@ -45,8 +45,8 @@ def avgpool(
     rounded half away from zero. Windows outside the image give 0.
 
     Args:
-      inp: int8, int16, float32 or uint8, as `precision` says; [height, width, channels], or as
-        `data_format` says.
+      inp: int8, int16, float32 or uint8, by `precision`; [height, width, channels], or
+        channels first by `data_format`.
       precision: one of POOL.
       kernel: height and width of the window, at most those of the image, and at most 256 for
         integers.
@@ -56,7 +56,7 @@ def avgpool(
       data_format: of the image and of the output.
 
     Returns:
-      The type of `inp`, [out_height, out_width, channels], or as `data_format` says.
+      The type of `inp`, [out_height, out_width, channels], or channels first by `data_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -83,7 +83,7 @@ def avgpool(
 
 
 def maxpool(
-    inp: jax.Array,
+    inp: Array,
     *,
     precision: str = "8",
     kernel: Sequence[int],
@@ -97,8 +97,8 @@ def maxpool(
     Windows outside the image give the least value of the type, for floats minus infinity.
 
     Args:
-      inp: int8, int16, float32 or uint8, as `precision` says; [height, width, channels], or as
-        `data_format` says.
+      inp: int8, int16, float32 or uint8, by `precision`; [height, width, channels], or
+        channels first by `data_format`.
       precision: one of POOL.
       kernel: height and width of the window. The guide, not the library, limits them to the image.
       strides: y, x; elements.
@@ -107,7 +107,7 @@ def maxpool(
       data_format: of the image and of the output.
 
     Returns:
-      The type of `inp`, [out_height, out_width, channels], or as `data_format` says.
+      The type of `inp`, [out_height, out_width, channels], or channels first by `data_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -122,7 +122,7 @@ def maxpool(
     return _cube(result, data_format)
 
 
-def _image(name: str, inp: Any, precision: str, data_format: str) -> jax.Array:
+def _image(name: str, inp: Array, precision: str, data_format: str) -> jax.Array:
     """The cube as [N, H, W, C] without moving its elements: planes are images of one channel."""
     check_in(name, "precision", precision, POOL)
     check_in(name, "inp_data_format", data_format, FORMATS)

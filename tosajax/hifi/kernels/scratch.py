@@ -1,7 +1,7 @@
 """Sizes of scratch memory, for callers that allocate it as for the library.
 
 Nothing here uses scratch memory. `conv1d_std_getsize` is the library's number; the others are
-bounds that hold what a kernel reads, padding included, with 4 bytes for each element.
+bounds on the elements that a kernel reads, with padding, at 4 bytes each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def conv1d_std_getsize(
       Bytes, the library's number.
 
     Raises:
-      TypeError: what is not an integer.
+      TypeError: an argument that is not an integer.
       NNLibParamError: an unknown precision.
     """
     check_integers("conv1d_std_getsize", locals())
@@ -66,12 +66,12 @@ def conv2d_std_getsize(
       Bytes, a bound.
 
     Raises:
-      TypeError: what is not an integer.
+      TypeError: an argument that is not an integer.
       NNLibParamError: an unknown precision.
     """
     check_integers("conv2d_std_getsize", locals())
     _check_precision("conv2d_std_getsize", "input_precision", input_precision, _BYTES)
-    height = _extent(input_height, kernel_height, y_stride, y_padding, out_height)
+    height = extent(input_height, kernel_height, y_stride, y_padding, out_height)
     return _bound(height * kernel_width * round_up(input_channels, 4))
 
 
@@ -113,15 +113,15 @@ def conv2d_depthwise_getsize(
       Bytes, a bound.
 
     Raises:
-      TypeError: what is not an integer.
+      TypeError: an argument that is not an integer.
       NNLibParamError: an unknown precision or format.
     """
     check_integers("conv2d_depthwise_getsize", locals())
     name = "conv2d_depthwise_getsize"
     _check_precision(name, "circ_buf_precision", circ_buf_precision, _BYTES)
     check(inp_data_format in (0, 1), name, "inp_data_format", inp_data_format, "0 or 1")
-    height = _extent(input_height, kernel_height, y_stride, y_padding, output_height)
-    width = _extent(input_width, kernel_width, x_stride, x_padding, output_width)
+    height = extent(input_height, kernel_height, y_stride, y_padding, output_height)
+    width = extent(input_width, kernel_width, x_stride, x_padding, output_width)
     kernel = kernel_height * round_up(kernel_width, 4) * channels_multiplier
     return _bound((height * round_up(width, 4) + kernel) * round_up(input_channels, 4))
 
@@ -166,7 +166,7 @@ def pool_getsize(
       Bytes, a bound.
 
     Raises:
-      TypeError: what is not an integer.
+      TypeError: an argument that is not an integer.
       NNLibParamError: an unknown precision or format, or two that differ.
     """
     check_integers("pool_getsize", locals())
@@ -176,18 +176,18 @@ def pool_getsize(
     check(inp_data_format in (0, 1), name, "inp_data_format", inp_data_format, "0 or 1")
     same = out_data_format == inp_data_format
     check(same, name, "out_data_format", out_data_format, f"that of the input, {inp_data_format}")
-    height = _extent(input_height, kernel_height, y_stride, y_padding, out_height)
-    width = _extent(input_width, kernel_width, x_stride, x_padding, out_width)
+    height = extent(input_height, kernel_height, y_stride, y_padding, out_height)
+    width = extent(input_width, kernel_width, x_stride, x_padding, out_width)
     return _bound(height * round_up(width, 4) * round_up(input_channels, 4))
+
+
+def extent(length: int, kernel: int, stride: int, padding: int, out: int) -> int:
+    """The length of an axis with its padding, and as far as all windows reach."""
+    return max(padding + length, kernel + (out - 1) * stride)
 
 
 def _check_precision(name: str, argument: str, value: int, known: Collection[int]) -> None:
     check(value in known, name, argument, value, f"one of {', '.join(map(str, known))}")
-
-
-def _extent(length: int, kernel: int, stride: int, padding: int, out: int) -> int:
-    """The length of an axis with its padding."""
-    return max(padding + length, kernel + (out - 1) * stride)
 
 
 def _bound(elements: int) -> int:

@@ -2,8 +2,8 @@
 
 A function here has the name and the parameters of one in `tosajax.hifi.kernels`, without
 `acc_shift` and `bias_shift`, which no precision here takes; other precisions are an
-UnsupportedError. It adds nodes to a Builder: what a kernel reads when it runs is a Tensor; weights
-and biases are NumPy arrays, which become constants, as parameters do. `to_graph` makes the graph
+UnsupportedError. It adds nodes to a Builder. Inputs of a run are Tensors; weights and biases are
+NumPy arrays, which become constants like parameters. `to_graph` makes the graph
 of one kernel; several make a network:
 
 b = Builder()
@@ -12,9 +12,9 @@ y = fully_connected(b, weight, x, bias, quant=quant)
 graph = b.graph([activation_min_max(b, y, 0, 90, precision="8_8")])
 
 Scales become RESCALE, with DOUBLE_ROUND where a result is shifted to the right. RESCALE takes no
-shift to the left beyond 29, and leaves open what becomes of values outside
+shift to the left beyond 29. It does not define results for values outside
 [-2**(30 - shift), 2**(30 - shift)), which the library shifts with saturation; parameters made from
-the ranges of tensors, as TFLite's are, meet none.
+the ranges of tensors, like TFLite's, lead to no such values.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def to_graph(function: Callable[..., Tensor], *operands: Any, **parameters: Any)
 
     Args:
       function: one of this module.
-      operands: what it takes after the Builder. Each jax.ShapeDtypeStruct becomes an input of the
-        graph, named as the argument.
+      operands: its arguments after the Builder. Each jax.ShapeDtypeStruct becomes an input of the
+        graph, named like the argument.
       parameters: further keywords.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What kernels are made of as TOSA graphs: nodes of products, scales and shapes."""
+"""The nodes that graphs of kernels share: products, scales and shapes."""
 
 from __future__ import annotations
 
@@ -26,22 +26,42 @@ _LEAST_SHIFT = 2
 HALF_Q31 = 1 << 30
 
 
-def check(kernel: Callable[..., Any], /, *operands: Any, **parameters: Any) -> None:
-    """Has a kernel check its operands and parameters, without computing anything.
+def check(
+    kernel: Callable[..., jax.Array],
+    precisions: Sequence[str],
+    constants: Sequence[str],
+    b: Builder,
+    /,
+    *operands: Tensor | np.ndarray | None,
+    **parameters: Any,
+) -> None:
+    """Checks a call; the kernel itself checks operands and parameters, and computes nothing.
+
+    Args:
+      kernel: of `tosajax.hifi.kernels`.
+      precisions: those that TOSA has a form for.
+      constants: the operands that are arrays, by name; the others are Tensors.
+      b: the graph in the making.
+      operands: of the kernel.
+      parameters: keywords of the kernel.
 
     Raises:
-      TypeError: an operand that is neither a Tensor nor an array.
+      NNLibParamError: a parameter that the library rejects.
+      TypeError: an argument of another type.
+      UnsupportedError: another precision.
     """
-    names = inspect.signature(kernel).parameters
-    abstract = [_abstract(kernel.__name__, *at) for at in zip(names, operands, strict=False)]
-    jax.eval_shape(functools.partial(kernel, **parameters), *abstract)
-
-
-def check_tensors(function: str, b: Any, **operands: Any) -> None:
-    """Checks the Builder, and what has to be a Tensor."""
+    function = kernel.__name__
     check_type(function, "b", b, Builder)
-    for name, x in operands.items():
-        check_type(function, name, x, Tensor)
+    given = dict(zip(inspect.signature(kernel).parameters, operands, strict=False))
+    for name, x in given.items():
+        if name not in constants:
+            check_type(function, name, x, Tensor)
+    precision = parameters.get("precision")
+    if precision not in precisions and precision is not None:
+        name, wanted = parameters.get("kind", function), ", ".join(precisions)
+        raise UnsupportedError(f"{name}: precision is {precision!r}, expected one of {wanted}")
+    abstract = [_abstract(function, *at) for at in given.items()]
+    jax.eval_shape(functools.partial(kernel, **parameters), *abstract)
 
 
 def _abstract(function: str, argument: str, x: Any) -> jax.ShapeDtypeStruct | None:
@@ -52,12 +72,6 @@ def _abstract(function: str, argument: str, x: Any) -> jax.ShapeDtypeStruct | No
     if not isinstance(x, np.ndarray | jax.Array):
         raise wrong_type(function, argument, x, "a Tensor or a NumPy array")
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
-
-
-def check_has_form(name: str, precision: str, known: Sequence[str]) -> None:
-    if precision not in known:
-        wanted = ", ".join(known)
-        raise UnsupportedError(f"{name}: precision is {precision!r}, expected one of {wanted}")
 
 
 def shape_of(x: Tensor) -> tuple[int, ...]:

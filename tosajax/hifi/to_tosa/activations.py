@@ -9,8 +9,6 @@ from tosajax.hifi import kernels
 from tosajax.hifi.to_tosa._nodes import (
     HALF_Q31,
     check,
-    check_has_form,
-    check_tensors,
     clamp,
     filled,
     multiply,
@@ -34,11 +32,11 @@ def relu(
     TOSA has no CLAMP of INT32; there ARITHMETIC_RIGHT_SHIFT, MINIMUM and MAXIMUM compute it.
 
     Args:
-      b: what nodes are added to.
-      x: INT32 in Q6.25, INT16 or INT8, as `precision` says; any shape.
+      b: gets the nodes.
+      x: INT32 in Q6.25, INT16 or INT8, by `precision`; any shape.
       threshold: of "relu" only, in the format of the result.
       kind: "relu", "relu1", "relu6" or "relu_std".
-      precision: "32_32", "16_16" or "8_8", so far as the library has it for `kind`.
+      precision: "32_32", "16_16" or "8_8", if the library has it for `kind`.
 
     Returns:
       The shape of `x`: INT32 in Q16.15, else the type of `x`.
@@ -48,9 +46,9 @@ def relu(
       TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
-    check_tensors("relu", b, x=x)
-    check_has_form(kind, precision, ("32_32", "16_16", "8_8"))
-    check(kernels.relu, x, threshold=threshold, kind=kind, precision=precision)
+    known = ("32_32", "16_16", "8_8")
+    common = {"kind": kind, "precision": precision}
+    check(kernels.relu, known, (), b, x, threshold=threshold, **common)
     if kind in ("relu1", "relu6"):
         threshold = int(kind[-1]) << 15
     limit = x.dtype.maximum if threshold is None else max(int(threshold), 0)
@@ -72,10 +70,10 @@ def activation_min_max(
     """xa_nn_vec_activation_min_max_16_16 and _8_8, by CLAMP.
 
     Args:
-      b: what nodes are added to.
-      x: INT16 or INT8, as `precision` says; any shape.
+      b: gets the nodes.
+      x: INT16 or INT8, by `precision`; any shape.
       activation_min: in the range of `x`.
-      activation_max: likewise, not below activation_min.
+      activation_max: in the range of `x`, not below activation_min.
       precision: "16_16" or "8_8".
 
     Returns:
@@ -86,10 +84,9 @@ def activation_min_max(
       TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
-    check_tensors("activation_min_max", b, x=x)
-    check_has_form("activation_min_max", precision, ("16_16", "8_8"))
     bounds = {"activation_min": activation_min, "activation_max": activation_max}
-    check(kernels.activation_min_max, x, **bounds, precision=precision)
+    known = ("16_16", "8_8")
+    check(kernels.activation_min_max, known, (), b, x, precision=precision, **bounds)
     return clamp(b, x, activation_min, activation_max)
 
 
@@ -97,7 +94,7 @@ def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> 
     """xa_nn_vec_interpolation_q15, by MUL, ARITHMETIC_RIGHT_SHIFT, which rounds down, and MINIMUM.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       ifact: INT16 in Q15, [num_elements], a multiple of 4.
       inp1: INT16, the shape of `ifact`.
       inp2: INT16, the shape of `ifact`.
@@ -109,8 +106,7 @@ def interpolation_q15(b: Builder, ifact: Tensor, inp1: Tensor, inp2: Tensor) -> 
       NNLibParamError: a parameter that the library rejects.
       TypeError: an argument of another type.
     """
-    check_tensors("interpolation_q15", b, ifact=ifact, inp1=inp1, inp2=inp2)
-    check(kernels.interpolation_q15, ifact, inp1, inp2)
+    check(kernels.interpolation_q15, (), (), b, ifact, inp1, inp2)
     factor, first, second = (b.op("CAST", x, dtype=DType.INT32) for x in (ifact, inp1, inp2))
     one, bits = filled(b, 0x7FFF, factor), filled(b, 15, factor)
     rest = b.op("MINIMUM", b.op("SUB", one, factor), one)

@@ -9,8 +9,6 @@ from tosajax.hifi import kernels
 from tosajax.hifi.to_tosa._nodes import (
     HALF_Q31,
     check,
-    check_has_form,
-    check_tensors,
     clamp,
     filled,
     multiply,
@@ -34,7 +32,7 @@ def elm_quantize(
     """xa_nn_elm_quantize_asym16s_asym8s, by RESCALE.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       inp: INT16, any shape.
       precision: "asym16s_asym8s".
       inp_zero_bias: the zero point of the input; CAST and SUB take it off where it is not 0.
@@ -52,9 +50,8 @@ def elm_quantize(
     """
     out = {"out_shift": out_shift, "out_multiplier": out_multiplier}
     zero_biases = {"inp_zero_bias": inp_zero_bias, "out_zero_bias": out_zero_bias}
-    check_tensors("elm_quantize", b, inp=inp)
-    check_has_form("elm_quantize", precision, ("asym16s_asym8s",))
-    check(kernels.elm_quantize, inp, precision=precision, **out, **zero_biases)
+    known = ("asym16s_asym8s",)
+    check(kernels.elm_quantize, known, (), b, inp, precision=precision, **out, **zero_biases)
     if inp_zero_bias:
         # Inputs of RESCALE that are signed and of 16 bits have no zero point.
         wide = b.op("CAST", inp, dtype=DType.INT32)
@@ -84,7 +81,7 @@ def elm_add(
     """xa_nn_elm_add_asym8sxasym8s_asym8s, by RESCALE, ADD and CLAMP.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       inp1: INT8, any shape.
       inp2: INT8, the shape of `inp1`.
       precision: "asym8sxasym8s_asym8s".
@@ -110,17 +107,17 @@ def elm_add(
       UnsupportedError: one that TOSA has no form for.
     """
     out = {"out_zero_bias": out_zero_bias, "out_shift": out_shift, "out_multiplier": out_multiplier}
-    bounds = out_activation_min, out_activation_max
-    check_tensors("elm_add", b, inp1=inp1, inp2=inp2)
-    check_has_form("elm_add", precision, (_SIGNED,))
+    bounds = {"out_activation_min": out_activation_min, "out_activation_max": out_activation_max}
     check(
         kernels.elm_add,
+        (_SIGNED,),
+        (),
+        b,
         inp1,
         inp2,
         precision=precision,
         **out,
-        out_activation_min=out_activation_min,
-        out_activation_max=out_activation_max,
+        **bounds,
         inp1_zero_bias=inp1_zero_bias,
         inp1_shift=inp1_shift,
         inp1_multiplier=inp1_multiplier,
@@ -137,7 +134,7 @@ def elm_add(
         (inp1, inp1_zero_bias, inp1_multiplier, inp1_shift),
         (inp2, inp2_zero_bias, inp2_multiplier, inp2_shift),
     ):
-        # Apart, as the rounding to come is at a bit of the shifted value.
+        # Two steps, because the second rounds at a bit of the shifted value.
         shifted = _centred(b, inp, zero_bias, left_shift)
         scaled.append(rescale(b, shifted, multiplier, shift, DType.INT32))
     return _finish_elementwise(b, b.op("ADD", *scaled), out, bounds)
@@ -160,7 +157,7 @@ def elm_mul(
     """xa_nn_elm_mul_asym8sxasym8s_asym8s, by RESCALE, MUL and CLAMP.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       inp1: INT8, any shape.
       inp2: INT8, the shape of `inp1`.
       precision: "asym8sxasym8s_asym8s".
@@ -181,17 +178,17 @@ def elm_mul(
       UnsupportedError: one that TOSA has no form for.
     """
     out = {"out_zero_bias": out_zero_bias, "out_shift": out_shift, "out_multiplier": out_multiplier}
-    bounds = out_activation_min, out_activation_max
-    check_tensors("elm_mul", b, inp1=inp1, inp2=inp2)
-    check_has_form("elm_mul", precision, (_SIGNED,))
+    bounds = {"out_activation_min": out_activation_min, "out_activation_max": out_activation_max}
     check(
         kernels.elm_mul,
+        (_SIGNED,),
+        (),
+        b,
         inp1,
         inp2,
         precision=precision,
         **out,
-        out_activation_min=out_activation_min,
-        out_activation_max=out_activation_max,
+        **bounds,
         inp1_zero_bias=inp1_zero_bias,
         inp2_zero_bias=inp2_zero_bias,
     )
@@ -205,8 +202,8 @@ def _centred(b: Builder, x: Tensor, zero_bias: int, left_shift: int = 0) -> Tens
 
 
 def _finish_elementwise(
-    b: Builder, x: Tensor, out: dict[str, int], bounds: tuple[int, int]
+    b: Builder, x: Tensor, out: dict[str, int], bounds: dict[str, int]
 ) -> Tensor:
     multiplier, shift = out["out_multiplier"], out["out_shift"]
     scaled = rescale(b, x, multiplier, shift, DType.INT8, output_zp=out["out_zero_bias"])
-    return clamp(b, scaled, *bounds)
+    return clamp(b, scaled, *bounds.values())

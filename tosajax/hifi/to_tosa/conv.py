@@ -13,8 +13,6 @@ from tosajax.hifi.kernels import Quant
 from tosajax.hifi.kernels._geometry import Geometry, geometry_of
 from tosajax.hifi.to_tosa._nodes import (
     check,
-    check_has_form,
-    check_tensors,
     convolve,
     image_of,
     reshape,
@@ -22,6 +20,8 @@ from tosajax.hifi.to_tosa._nodes import (
 )
 
 _PER_CHANNEL = "per_chan_sym8sxasym8s"
+# The precisions that have a form, and the operands that are constants.
+_FORMS = (_PER_CHANNEL,), ("ker", "bias")
 
 
 def conv2d_std(
@@ -40,7 +40,7 @@ def conv2d_std(
     """xa_nn_conv2d_std_per_chan_sym8sxasym8s, by CONV2D and RESCALE.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       inp: INT8, [height, width, channels].
       ker: int8, [out_channels, kernel_height, kernel_width, channels].
       bias: int32, [out_channels].
@@ -52,7 +52,7 @@ def conv2d_std(
       out_format: of the output.
 
     Returns:
-      INT8, [out_height, out_width, out_channels], or as `out_format` says.
+      INT8, [out_height, out_width, out_channels], or channels first by `out_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -61,9 +61,7 @@ def conv2d_std(
     """
     window = {"strides": strides, "padding": padding, "out_size": out_size}
     common = {"precision": precision, "quant": quant, "out_format": out_format}
-    check_tensors("conv2d_std", b, inp=inp)
-    check_has_form("conv2d_std", precision, (_PER_CHANNEL,))
-    check(kernels.conv2d_std, inp, ker, bias, **window, **common)
+    check(kernels.conv2d_std, *_FORMS, b, inp, ker, bias, **window, **common)
     geometry = geometry_of(shape_of(inp)[:2], ker.shape[1:3], **window)
     out = convolve(b, "CONV2D", image_of(b, inp), ker, bias, quant, geometry)
     return _to_format(b, out, out_format)
@@ -85,7 +83,7 @@ def conv2d_depthwise(
     """xa_nn_conv2d_depthwise_per_chan_sym8sxasym8s, by DEPTHWISE_CONV2D and RESCALE.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       inp: INT8, [height, width, channels], or [channels, height, width] as WHD.
       ker: int8, [kernel_height, kernel_width, channels * M], or
         [channels * M, kernel_height, kernel_width] as WHD.
@@ -107,9 +105,7 @@ def conv2d_depthwise(
     """
     window = {"strides": strides, "padding": padding, "out_size": out_size}
     common = {"precision": precision, "quant": quant, "inp_format": inp_format}
-    check_tensors("conv2d_depthwise", b, inp=inp)
-    check_has_form("conv2d_depthwise", precision, (_PER_CHANNEL,))
-    check(kernels.conv2d_depthwise, inp, ker, bias, **window, **common)
+    check(kernels.conv2d_depthwise, *_FORMS, b, inp, ker, bias, **window, **common)
     if inp_format == "WHD":
         inp, ker = b.op("TRANSPOSE", inp, perms=(1, 2, 0)), ker.transpose(1, 2, 0)
     height, width, channels = shape_of(inp)
@@ -132,7 +128,7 @@ def conv2d_pointwise(
     """xa_nn_conv2d_pointwise_per_chan_sym8sxasym8s, by CONV2D and RESCALE.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       inp: INT8, [height, width, channels].
       ker: int8, [out_channels, channels].
       bias: int32, [out_channels].
@@ -141,7 +137,7 @@ def conv2d_pointwise(
       out_format: of the output.
 
     Returns:
-      INT8, [out_channels, height, width], or as `out_format` says.
+      INT8, [out_channels, height, width], or channels last by `out_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
@@ -149,9 +145,7 @@ def conv2d_pointwise(
       UnsupportedError: one that TOSA has no form for.
     """
     common = {"precision": precision, "quant": quant, "out_format": out_format}
-    check_tensors("conv2d_pointwise", b, inp=inp)
-    check_has_form("conv2d_pointwise", precision, (_PER_CHANNEL,))
-    check(kernels.conv2d_pointwise, inp, ker, bias, **common)
+    check(kernels.conv2d_pointwise, *_FORMS, b, inp, ker, bias, **common)
     geometry = Geometry((1, 1), (0, 0, 0, 0))
     weight = ker[:, None, None]
     out = convolve(b, "CONV2D", image_of(b, inp), weight, bias, quant, geometry)

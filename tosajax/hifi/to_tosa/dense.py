@@ -8,7 +8,7 @@ from tosajax.builder import Builder
 from tosajax.graph import Tensor
 from tosajax.hifi import kernels
 from tosajax.hifi.kernels import Quant
-from tosajax.hifi.to_tosa._nodes import check, check_has_form, check_tensors, reshape, rows
+from tosajax.hifi.to_tosa._nodes import check, reshape, rows
 
 _SIGNED = "sym8sxasym8s_asym8s"
 
@@ -25,7 +25,7 @@ def fully_connected(
     """xa_nn_fully_connected_sym8sxasym8s_asym8s, by CONV2D and RESCALE.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       weight: int8, [out_depth, weight_depth].
       inp: INT8, [weight_depth].
       bias: int32, [out_depth].
@@ -40,7 +40,7 @@ def fully_connected(
       TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
-    check_tensors("fully_connected", b, inp=inp)
-    check_has_form("fully_connected", precision, (_SIGNED,))
-    check(kernels.fully_connected, weight, inp, bias, precision=precision, quant=quant)
+    forms = (_SIGNED,), ("weight", "bias")
+    common = {"precision": precision, "quant": quant}
+    check(kernels.fully_connected, *forms, b, weight, inp, bias, **common)
     return reshape(b, rows(b, weight, inp, bias, quant), (weight.shape[0],))

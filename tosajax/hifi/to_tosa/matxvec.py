@@ -10,8 +10,6 @@ from tosajax.hifi import kernels
 from tosajax.hifi.kernels import Quant
 from tosajax.hifi.to_tosa._nodes import (
     check,
-    check_has_form,
-    check_tensors,
     reshape,
     rows,
     shape_of,
@@ -32,7 +30,7 @@ def matmul(
     """xa_nn_matmul_per_chan_sym8sxasym8s_asym8s, by CONV2D and RESCALE.
 
     Args:
-      b: what nodes are added to.
+      b: gets the nodes.
       mat1: int8, [rows, cols].
       mat2: INT8, [cols, vec_count].
       bias: int32, [rows], or none.
@@ -47,9 +45,8 @@ def matmul(
       TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
-    check_tensors("matmul", b, mat2=mat2)
-    check_has_form("matmul", precision, (_PER_CHANNEL,))
-    check(kernels.matmul, mat1, mat2, bias, precision=precision, quant=quant)
+    forms = (_PER_CHANNEL,), ("mat1", "bias")
+    check(kernels.matmul, *forms, b, mat1, mat2, bias, precision=precision, quant=quant)
     vectors = b.op("TRANSPOSE", mat2, perms=(1, 0))
     bias = np.zeros(1, np.int32) if bias is None else bias
     columns = rows(b, mat1, vectors, bias, quant)

@@ -10,8 +10,6 @@ from tosajax.hifi import kernels
 from tosajax.hifi.kernels._geometry import geometry_of
 from tosajax.hifi.to_tosa._nodes import (
     check,
-    check_has_form,
-    check_tensors,
     crop,
     image_of,
     reshape,
@@ -34,8 +32,9 @@ def maxpool(
     """xa_nn_maxpool_8 and _16, by MAX_POOL2D.
 
     Args:
-      b: what nodes are added to.
-      inp: INT8 or INT16, as `precision` says; [height, width, channels], or as `data_format` says.
+      b: gets the nodes.
+      inp: INT8 or INT16, by `precision`; [height, width, channels], or channels first by
+        `data_format`.
       precision: "8" or "16".
       kernel: height and width of the window.
       strides: y, x; elements.
@@ -44,18 +43,16 @@ def maxpool(
       data_format: of the image and of the output.
 
     Returns:
-      The type of `inp`, [out_height, out_width, channels], or as `data_format` says.
+      The type of `inp`, [out_height, out_width, channels], or channels first by `data_format`.
 
     Raises:
       NNLibParamError: a parameter that the library rejects.
       TypeError: an argument of another type.
       UnsupportedError: one that TOSA has no form for.
     """
-    check_tensors("maxpool", b, inp=inp)
-    check_has_form("maxpool", precision, ("8", "16"))
     window = {"strides": strides, "padding": padding, "out_size": out_size}
     common = {"precision": precision, "data_format": data_format}
-    check(kernels.maxpool, inp, kernel=kernel, **window, **common)
+    check(kernels.maxpool, ("8", "16"), (), b, inp, kernel=kernel, **window, **common)
     # Planes are images of one channel.
     image = image_of(b, inp) if data_format == "DWH" else reshape(b, inp, (*shape_of(inp), 1))
     geometry = geometry_of(shape_of(image)[1:3], kernel, **window)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tosajax.hifi.kernels import Quant
+from tosajax.hifi.kernels._precision import Integers
 
 
 def integers(x: Any) -> Any:
@@ -64,7 +65,10 @@ def requantize(value: Any, multiplier: Any, shift: Any) -> Any:
 
 
 def dot(
-    matrix: np.ndarray, vectors: np.ndarray, matrix_zero_bias: int = 0, vector_zero_bias: int = 0
+    matrix: np.ndarray,
+    vectors: np.ndarray,
+    matrix_zero_bias: Integers = 0,
+    vector_zero_bias: Integers = 0,
 ) -> np.ndarray:
     """The sums of a matrix [N, K] times vectors [..., K], which int64 holds; [..., N]."""
     return (wide(vectors) + vector_zero_bias) @ (wide(matrix) + matrix_zero_bias).T
@@ -85,7 +89,7 @@ def quantized(sums: Any, bias: Any, quant: Quant, dtype: Any) -> np.ndarray:
 
 
 def add_saturating(sums: Any, bias: Any) -> Any:
-    """Sums and a bias in int32, of which each addition saturates."""
+    """Sums, saturated to int32, and a bias, saturated again."""
     return saturate(saturate(integers(sums), np.int32) + integers(bias), np.int32)
 
 

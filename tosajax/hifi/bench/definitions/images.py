@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tosajax.hifi.bench.definitions.arithmetic import integers, round_half_away, saturate, wide
+from tosajax.hifi.kernels._precision import Integers
 
 Pair = Sequence[int]
 
@@ -24,8 +25,8 @@ def conv2d(
     strides: Pair,
     padding: Pair,
     out_size: Pair,
-    input_zero_bias: int = 0,
-    kernel_zero_bias: int = 0,
+    input_zero_bias: Integers = 0,
+    kernel_zero_bias: Integers = 0,
 ) -> np.ndarray:
     """The sums of [H, W, C] by [OC, KH, KW, C]; [OH, OW, OC]."""
     image, kernel = wide(inp) + input_zero_bias, wide(ker) + kernel_zero_bias
@@ -39,8 +40,8 @@ def depthwise(
     strides: Pair,
     padding: Pair,
     out_size: Pair,
-    input_zero_bias: int = 0,
-    kernel_zero_bias: int = 0,
+    input_zero_bias: Integers = 0,
+    kernel_zero_bias: Integers = 0,
 ) -> np.ndarray:
     """The sums of [H, W, C] by [KH, KW, C * M]; [OH, OW, C * M]."""
     image, kernel = wide(inp) + input_zero_bias, wide(ker) + kernel_zero_bias
