@@ -7,15 +7,11 @@ from mutation.listing import mutants
 
 MUTANTS = [
     *mutants(
-        "quant/qparams.py",
+        "quant/storages/integers.py",
         "quant/test_qparams.py",
         {
-            "QParams.grid": [
-                change("2", "1"),
-                left("-", 1),
-                condition("not _", 1),
-            ],
-            "quantize": [
+            "Integers.grid": [change("2", "1"), left("-", 1), condition("not _")],
+            "Integers.quantize": [
                 left("+", 0),
                 change("divide()", "x * qparams.scale"),
                 unwrap("jnp.clip"),
@@ -23,13 +19,23 @@ MUTANTS = [
                 change("<", ">"),
                 left("+", 2),
             ],
-            "_to_float8": [unwrap("jnp.clip"), change("reciprocal()", "qparams.scale")],
-            "dequantize": [change("-", "+"), left("*")],
+            "Integers.dequantize": [change("-", "+"), left("*")],
             "zero_point_integer": [
                 condition("False"),
                 change("jnp.clip()", "value"),
                 change("_HALF_EVEN", "lax.RoundingMethod.AWAY_FROM_ZERO"),
             ],
+        },
+    ),
+    *mutants(
+        "quant/storages/float8.py",
+        "quant/test_qparams.py",
+        {"Float8.quantize": [unwrap("jnp.clip"), change("reciprocal()", "qparams.scale")]},
+    ),
+    *mutants(
+        "quant/qparams.py",
+        "quant/test_qparams.py",
+        {
             "multiplier_and_shift": [
                 change("127", "126"),
                 left("|"),
