@@ -39,7 +39,7 @@ def lower(graph: Graph) -> tuple[Callable[..., tuple[jax.Array, ...]], dict[str,
     """`fn(constants, *inputs) -> outputs`, and the constants.
 
     Raises:
-      NotImplementedError: there is no plain kernel for an operator.
+      NotImplementedError: an operator has no plain kernel.
     """
     nodes = [n for n in graph.ordered_nodes() if n.op not in ("CONST", "CONST_SHAPE")]
     kernels = [kernel_of(n.op) for n in nodes]

@@ -21,6 +21,7 @@ from jax import lax
 import tosajax
 from benchmarks import timing
 from tosajax import quant as tq
+from tosajax.grad import QTensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import digits  # pyright: ignore[reportMissingImports]
@@ -39,7 +40,9 @@ def main() -> int:
     frozen = model.freeze(params)
     plain, weights = tosajax.lower(frozen)
     shadowed, constants = tosajax.differentiable(frozen)
-    integers = model.input_integers(params, images)[0].q
+    (image,) = model.input_integers(params, images)
+    assert isinstance(image, QTensor)
+    integers = image.q
 
     def step(forward: Callable[[Any, jax.Array], jax.Array]) -> Callable[[], Any]:
         def loss(params: Any, images: jax.Array) -> jax.Array:

@@ -56,7 +56,7 @@ def select(*, quick: bool, only: Iterable[str]) -> dict[str, Callable[[], Work]]
       only: names or patterns of names ("conv-*"); empty for all works.
 
     Raises:
-      ValueError: no work has such a name.
+      ValueError: no work has the name.
     """
     found = everything()
     if not only:

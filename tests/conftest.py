@@ -63,7 +63,7 @@ def pytest_runtest_teardown():
         jax.clear_caches()
         gc.collect()
         if sys.platform == "linux":
-            # The C library keeps what was freed, up to a gigabyte, unless it is asked.
+            # Unless asked, the C library keeps freed memory, up to a gigabyte.
             getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)
 
 

@@ -1,4 +1,4 @@
-"""Importing tosajax changes nothing in JAX, is quick, and pulls in only what it needs."""
+"""Importing tosajax changes nothing in JAX, is quick, and imports only its needs."""
 
 from __future__ import annotations
 

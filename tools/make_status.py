@@ -14,7 +14,7 @@ import collections
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import numpy as np
@@ -25,6 +25,35 @@ from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 
 Row = tuple[str, str]  # operator, element types
+
+
+class Test(TypedDict):
+    """A test in the results; element types by name."""
+
+    operator: str
+    kind: str  # "positive" or "ERROR_IF"
+    status: str
+    inputs: list[str]
+    outputs: list[str]
+    graph: str  # its file
+
+
+class Suite(TypedDict):
+    """The generated tests of a run."""
+
+    tosa_version: str
+    which: str
+    seed: int
+
+
+class Results(TypedDict):
+    """The results of a run of the suite."""
+
+    command: str
+    versions: dict[str, str]
+    suite: Suite
+    tests: list[Test]
+
 
 # Tests of a row whose graphs are read: kernels may choose by size.
 _GRAPHS_READ = 3
@@ -93,16 +122,16 @@ def main() -> None:
     options.output.write_text(text)
 
 
-def page(results: dict[str, Any]) -> str:
+def page(results: Results) -> str:
     """The page for the results of a run."""
-    rows: dict[Row, list[dict[str, Any]]] = collections.defaultdict(list)
+    rows: dict[Row, list[Test]] = collections.defaultdict(list)
     for test in results["tests"]:
         rows[test["operator"], types(test)].append(test)
     lines = (_line(row, tests) for row, tests in sorted(rows.items()))
     return _head(results) + "".join(f"{line}\n" for line in lines)
 
 
-def types(test: dict[str, Any]) -> str:
+def types(test: Test) -> str:
     """The element types of a test: "INT8, INT4 -> INT32"."""
     inputs = dict.fromkeys(dtype for dtype in test["inputs"][:2] if dtype != "SHAPE")
     outputs = dict.fromkeys(test["outputs"])
@@ -130,7 +159,7 @@ def _rank(named: tuple[str, str]) -> tuple[int, str]:
     return list(_NAMED).index(name.removeprefix("stablehlo.")), title
 
 
-def _head(results: dict[str, Any]) -> str:
+def _head(results: Results) -> str:
     suite, tests = results["suite"], results["tests"]
     return _HEAD.format(
         command=results["command"],
@@ -145,7 +174,7 @@ def _head(results: dict[str, Any]) -> str:
     )
 
 
-def _line(row: Row, tests: Sequence[dict[str, Any]]) -> str:
+def _line(row: Row, tests: Sequence[Test]) -> str:
     positive = [test for test in tests if test["kind"] == "positive"]
     negative = [test for test in tests if test["kind"] == "ERROR_IF"]
     routes = dict.fromkeys(map(_route_of_test, _spread(positive)))
@@ -154,18 +183,18 @@ def _line(row: Row, tests: Sequence[dict[str, Any]]) -> str:
     return f"| {' | '.join(columns)} |"
 
 
-def _share(tests: Sequence[dict[str, Any]]) -> str:
+def _share(tests: Sequence[Test]) -> str:
     passed = sum(test["status"] == "pass" for test in tests)
     return f"{passed}/{len(tests)}" if tests else ""
 
 
-def _spread(tests: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+def _spread(tests: Sequence[Test]) -> Sequence[Test]:
     """A few passing tests, spread over a row."""
     passing = [test for test in tests if test["status"] == "pass"]
     return passing[:: max(1, -(-len(passing) // _GRAPHS_READ))]
 
 
-def _route_of_test(test: dict[str, Any]) -> str:
+def _route_of_test(test: Test) -> str:
     return route(tosajax.load(test["graph"]))
 
 

@@ -28,7 +28,7 @@ def prepare(work: Work) -> Run:
     def call(inputs: list[np.ndarray]) -> list[np.ndarray]:
         outputs, status = tosa_reference_model.run(content, inputs)
         if status != tosa_reference_model.GraphStatus.TOSA_VALID:
-            raise RuntimeError(f"Arm's model says {status}")
+            raise RuntimeError(f"Arm's model ends with {status}")
         return [_widened(y, kind) for y, kind in zip(outputs, kinds, strict=True)]
 
     def run() -> tuple[np.ndarray, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Drops what is printed to the descriptors of stdout and stderr."""
+    """Drops the output to the descriptors of stdout and stderr."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [(fd, os.dup(fd)) for fd in (1, 2)]

@@ -37,7 +37,7 @@ _FAILURES_SHOWN = 50
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Generates what is missing, runs, prints, writes; returns the exit status."""
+    """Generates missing tests, runs, prints, writes; returns the exit status."""
     options = _options(arguments)
     start = time.perf_counter()
     tests = _tests(options)

@@ -59,7 +59,7 @@ class Judge:
         """The faults of the outputs of a legal graph; none when the test passes.
 
         Raises:
-          JudgeError: there is no verdict.
+          JudgeError: the reference model failed.
         """
         names = test.description["ofm_name"]
         if len(outputs) != len(names):

@@ -50,6 +50,15 @@ def test_one_constant_shape_may_serve_nodes_of_different_sizes():
     assert tosajax.validate(bound).findings == ()
 
 
+def test_a_constant_shape_that_is_known_stays():
+    b = Builder()
+    b.input("x", DType.INT8, (-1, 6))
+    dims = b.const_shape((2, 3), name="dims")
+    y = b.op("RESHAPE", b.input("y", DType.INT8, (6,)), dims)
+    bound = tosajax.bind(b.graph(outputs=[y]), batch=5)
+    assert [node.op for node in bound.nodes] == ["CONST_SHAPE", "RESHAPE"]
+
+
 def test_an_open_size_ends_with_its_dimension():
     b = Builder()
     x = b.input("x", DType.INT8, (-1, 6))

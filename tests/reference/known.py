@@ -13,7 +13,7 @@ from reference.judge import Difference, Kind
 
 
 class Rule(NamedTuple):
-    """Explains the differences of a kind whose text matches the start of its pattern."""
+    """Explains the differences of a kind whose text starts with a match of the pattern."""
 
     kind: Kind
     pattern: str

@@ -157,7 +157,7 @@ def _convolution(
         inputs = x, weight, bias, zp, weight_zp
         return case(title, function, functools.partial(definition, **attributes), *inputs, out=acc)
     weight = _extreme(draw(rng, INT8, w_shape), channel)
-    # Constant zero points of int8 weights: one keeps differences in int8, the other does not.
+    # Zero points of constant weights: none, or one with which the differences still fit int8.
     weight_zp = constant(-1 if route == "patches" else 0)
     weight = np.minimum(weight, 127 + weight_zp).astype(np.int8)
 

@@ -112,10 +112,18 @@ def plan(programs: list[Program], **more: Any) -> Plan:
             [[{"a": n} for n in range(60)]],
             ["  program 1: 60 settings, a 0, 1, 2, 3, 4, 5, ... 59 (60 values)"],
         ),
+        (
+            [[{"a": n} for n in range(8)]],
+            ["  program 1: 8 settings, a 0, 1, 2, 3, 4, 5, 6, 7"],
+        ),
         ([[{"a": {"conv.*": 4}}]], ['  program 1: 1 setting, a {"conv.*": 4}']),
         (
             [[{"a": n}] for n in range(30)],
             [*(f"  program {n + 1}: 1 setting, a {n}" for n in range(20)), "  and 10 more"],
+        ),
+        (
+            [[{"a": n}] for n in range(20)],
+            [f"  program {n + 1}: 1 setting, a {n}" for n in range(20)],
         ),
     ],
 )  # fmt: skip

@@ -247,6 +247,16 @@ def test_a_sum_of_ranges_suggests_from_either() -> None:
     assert same.axes == {"a": uniform(0, 1)}
 
 
+def test_a_sum_draws_from_either() -> None:
+    space = random(1, a=uniform(0, 1)) + random(1, a=integers(5, 9))
+    rng = np.random.default_rng(0)
+    drawn = [space.draw(rng)["a"] for _ in range(20)]
+    assert min(drawn) <= 1
+    assert max(drawn) >= 5
+    mixed = grid(a=[7]) + random(1, a=integers(0, 3))
+    assert {mixed.draw(rng)["a"] for _ in range(50)} == {0, 1, 2, 3, 7}
+
+
 def test_optuna_takes_the_suggestions() -> None:
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -1,1 +1,1 @@
-"""Mutants: `changes` is the vocabulary, `listed_*` name them, `sampled` draws others."""
+"""Mutants: `changes` is the vocabulary, `of_*` are the lists, `listing` samples others."""

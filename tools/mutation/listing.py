@@ -1,4 +1,4 @@
-"""What a mutant is, and the drawing of some at random."""
+"""Mutants, and a random sample of them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def unchanged(file: str) -> str:
 
 
 def mutants(file: str, tests: str, changes: Mapping[str, Sequence[Change]]) -> list[Mutant]:
-    """The mutants of a file, relative to the package, by the name of what they change.
+    """The mutants of a file, relative to the package, by the names of changed functions.
 
     `tests` are files relative to `tests/`, and perhaps "-k WORDS" for the tests of them that
     notice. The quick ones come first: the first failure ends the run.

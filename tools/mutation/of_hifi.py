@@ -75,7 +75,7 @@ MUTANTS = [
     ),
     *mutants(
         "hifi/kernels/scratch.py",
-        "hifi/test_conv.py hifi/test_pool.py -k getsize",
+        "hifi/test_names.py hifi/capi/test_calls.py hifi/capi/test_memory.py -k size",
         {
             "conv1d_std_getsize": [change("19", "18"), left("*", 0)],
             "extent": [change("max", "min"), left("-")],

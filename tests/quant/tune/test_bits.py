@@ -44,6 +44,8 @@ def test_with_bits_is_what_calibration_would_find(model, params):
     wide, less = (p["qparams"]["conv0"] for p in (params, narrow))
     np.testing.assert_allclose(less.scale, wide.scale * 255 / 15, rtol=1e-2)
     assert -8 <= float(less.zero_point) <= 7
+    ends, wanted = ([(end - q.zero_point) * q.scale for end in q.grid] for q in (less, wide))
+    np.testing.assert_allclose(ends, wanted, atol=float(less.scale))
     (found,) = jax.jit(model.with_outputs("conv0").integers)(narrow, IMAGES)
     integers = found.q
     assert -8 <= int(integers.min()) < int(integers.max()) <= 7
@@ -84,6 +86,9 @@ def test_mean_bits(model, params):
     narrow = tq.with_bits(model, params, {"w0": 2})
     assert float(tq.mean_bits(model, params)) == 8
     assert float(tq.mean_bits(model, narrow)) == pytest.approx((48 * 2 + 64 * 8 + 24 * 8) / 136)
+    beyond = dataclasses.replace(params["qparams"]["w0"], bits=jnp.float32(9))
+    outside = {**params, "qparams": {**params["qparams"], "w0": beyond}}
+    assert float(tq.mean_bits(model, outside)) == 8
 
 
 def mse(outputs, wanted):

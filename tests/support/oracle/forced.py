@@ -29,7 +29,7 @@ def route(name: str) -> Iterator[None]:
         of taps. Kernels of many taps always loop, and depthwise ones have slices and a loop only.
 
     Raises:
-      ValueError: there is no route of the name.
+      ValueError: no route has the name.
     """
     here = Platform("cpu", onednn=True) if name == "onednn" else ANY
     with (

@@ -1,7 +1,7 @@
 """Integer graphs in NumPy: every tensor of many examples at once, exactly, in int64.
 
 A function for each operator, by its name in lower case, as the specification defines it (TOSA
-1.0.1). Values have an axis of examples in front, of size 1 for what is the same for all of them.
+1.0.1). Values have an axis of examples in front, of size 1 if all examples share the value.
 No int64 overflows where the specification gives a result: a product of RESCALE has 31 bits by 32,
 or 48 by 15. A value beyond its type, which the specification leaves open, is an AssertionError.
 """

@@ -12,7 +12,7 @@ from oracle.device import to_device
 
 
 def bits(values) -> np.ndarray:
-    """The bit patterns of an array, so that NaN and signed zeros compare too."""
+    """The bit patterns of an array, which compare NaN and signed zeros."""
     values = np.asarray(values)
     return np.atleast_1d(values).view(np.dtype(f"u{values.dtype.itemsize}"))
 
