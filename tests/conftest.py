@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import jax
@@ -16,6 +17,30 @@ sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).paren
 os.environ["TOSA_MODEL_NO_BACKTRACE"] = "1"
 # A 64-bit type named outside the int48 scope is a bug, never a silent int32.
 jax.config.update("jax_explicit_x64_dtypes", "error")
+
+
+_FOLDER = "TOSAJAX_TEST_PROGRAMS"  # names the folder to all processes of the run
+
+
+def pytest_configure(config: pytest.Config):
+    from kept_programs import keep_programs
+
+    if _FOLDER not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="tosajax-programs-")
+        os.environ[_FOLDER] = folder.name
+        config.add_cleanup(folder.cleanup)
+    keep_programs(Path(os.environ[_FOLDER]))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]):
+    """Starts with what runs whole programs, so that workers end together."""
+    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+
+
+def pytest_collection_finish():
+    """Leaves the collected tests out of each garbage collection: half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 # JAX keeps each compiled program, some megabytes of a worker.

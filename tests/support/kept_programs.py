@@ -1,0 +1,48 @@
+"""Compiled programs that the processes of one run of the tests share, in a folder.
+
+Many tests compile what others compiled: single operations, and graphs of equal shapes. JAX's own
+cache would not do: with it, tosajax leaves out the kernels whose programs JAX cannot write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax._src import compiler  # pyright: ignore[reportMissingImports]
+
+_compile = compiler.backend_compile_and_load
+
+
+def keep_programs(folder: Path) -> None:
+    """Takes from the folder what was compiled before, and keeps there what is compiled."""
+    # A program is the same wherever the lines stand that made it; names of scopes remain.
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+
+    def compile_once(
+        backend: Any, module: Any, devices: Any, options: Any, callbacks: Sequence[Any]
+    ) -> Any:
+        text = module.operation.get_asm(enable_debug_info=True)
+        # What calls Python, or kernels of oneDNN, is not in a file.
+        if backend.platform != "cpu" or callbacks or "callback" in text or "onednn" in text:
+            return _compile(backend, module, devices, options, callbacks)
+        key = hashlib.sha256(text.encode())
+        key.update(options.SerializeAsString())
+        path = folder / key.hexdigest()
+        if path.exists():
+            return backend.deserialize_executable(
+                zlib.decompress(path.read_bytes()), devices, options
+            )
+        program = _compile(backend, module, devices, options, callbacks)
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            file.write(zlib.compress(program.serialize(), 1))
+        os.replace(file.name, path)
+        return program
+
+    compiler.backend_compile_and_load = compile_once
