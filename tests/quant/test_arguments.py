@@ -250,7 +250,7 @@ def test_inputs_of_other_kinds(model, params):
         tq.calibrate(model, [integers])
     with pytest.raises(TypeError, match="input 'image' has type int8, expected floats"):
         model.apply(params, integers, mode="float")
-    (whole,) = model.apply(params, integers)  # of integers, as they are
+    (whole,) = jax.jit(model.apply)(params, integers)  # of integers, as they are
     assert whole.shape == (1, 2, 2, 4)
     with pytest.raises(ValueError, match=r"'image' has integers in \[0, 200\], expected INT8"):
         model.apply(params, np.full((1, 2, 2, 3), 200, np.uint8))
