@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,20 +29,19 @@ def keep_programs(folder: Path) -> None:
         backend: Any, module: Any, devices: Any, options: Any, callbacks: Sequence[Any]
     ) -> Any:
         text = module.operation.get_asm(enable_debug_info=True)
-        if backend.platform != "cpu" or callbacks or "callback" in text:
+        # What calls Python, or kernels of oneDNN, is not in a file.
+        if backend.platform != "cpu" or callbacks or "callback" in text or "onednn" in text:
             return _compile(backend, module, devices, options, callbacks)
         key = hashlib.sha256(text.encode())
         key.update(options.SerializeAsString())
         path = folder / key.hexdigest()
         if path.exists():
-            return backend.deserialize_executable(path.read_bytes(), devices, options)
+            return backend.deserialize_executable(
+                zlib.decompress(path.read_bytes()), devices, options
+            )
         program = _compile(backend, module, devices, options, callbacks)
-        try:
-            data = program.serialize()
-        except jax.errors.JaxRuntimeError:
-            return program  # of kernels that XLA cannot write
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-            file.write(data)
+            file.write(zlib.compress(program.serialize(), 1))
         os.replace(file.name, path)
         return program
 
