@@ -237,3 +237,11 @@ def test_values_that_do_not_fit_are_refused(dtype, values):
 def test_range_of_a_type_that_is_no_integer():
     with pytest.raises(TypeError, match="FP32 is not an integer type"):
         _ = DType.FP32.maximum
+
+
+def test_limits():
+    assert DType.INT4.limits() == (-7, 7)
+    assert DType.INT16.limits() == (-(2**15), 2**15 - 1)
+    assert DType.INT8.limits(unsigned=True) == (0, 255)
+    with pytest.raises(TypeError, match="FP32 is not an integer type"):
+        DType.FP32.limits()

@@ -79,6 +79,13 @@ def test_every_rule_has_a_budget():
         assert 0 < found[tensor.name] < 0.01, op
 
 
+@pytest.mark.parametrize(("dtype", "bound"), [(DType.FP32, 2.0**-11.5), (DType.BF16, 2.0**-3.5)])
+def test_bounds_that_grow_with_the_input_are_of_the_type(dtype, bound):
+    b = Builder()
+    y = b.op("COS", b.input("x", dtype, (1, 4)), name="y")
+    assert budgets(b.graph([y]))["y"] == pytest.approx((1 + np.pi) * bound)
+
+
 def test_nothing_bounds_what_an_error_turns():
     b = Builder()
     x = b.input("x", DType.FP32, (1, 4))
