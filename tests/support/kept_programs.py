@@ -36,9 +36,8 @@ def keep_programs(folder: Path) -> None:
         key.update(options.SerializeAsString())
         path = folder / key.hexdigest()
         if path.exists():
-            return backend.deserialize_executable(
-                zlib.decompress(path.read_bytes()), devices, options
-            )
+            data = zlib.decompress(path.read_bytes())
+            return backend.deserialize_executable(data, devices, options)
         program = _compile(backend, module, devices, options, callbacks)
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
             file.write(zlib.compress(program.serialize(), 1))
