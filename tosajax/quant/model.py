@@ -1,4 +1,4 @@
-"""QModel: a float graph, its integer graph, and the recipes of one's constants.
+"""QModel: a float graph, its integer graph, and the recipes of the integer graph's constants.
 
 With FP8: a float graph whose convolutions and MATMULs have FP8 operands.
 """
