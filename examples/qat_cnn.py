@@ -54,7 +54,7 @@ def main() -> int:
         model = tq.prepare(graphs[0], digits.rules(weight_bits, act_bits))
         before, after, params = [], [], {}
         for seed, graph in zip(seeds, graphs, strict=True):
-            values = {n: graph.tensors[n].values for n in tq.initial_values(model)}
+            values = {n: np.asarray(graph.tensors[n].values) for n in tq.initial_values(model)}
             params = tq.calibrate(model, [split.train_images[:512]], values=values)
             before.append(digits.accuracy(model, params, *test))
             params = digits.train(model, params, split, steps=300 if quick else 600, seed=seed)

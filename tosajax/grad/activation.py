@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from tosajax import ops
 from tosajax.grad.qtensor import QTensor, Value, follow, payload, shadow, tie
@@ -15,8 +16,11 @@ erf, sigmoid, tanh = ops.erf, ops.sigmoid, ops.tanh
 
 
 # Bounds may be traced, or QTensors, to be learned (PACT: Choi et al., 2018).
+Bound = ArrayLike | QTensor
+
+
 def clamp(
-    input: Value, *, min_val: Value, max_val: Value, nan_mode: NanMode = NanMode.PROPAGATE
+    input: Value, *, min_val: Bound, max_val: Bound, nan_mode: NanMode = NanMode.PROPAGATE
 ) -> Any:
     """To x for min_val <= x <= max_val, else to the bound; x is the shadow of integers."""
     low, high = (payload(bound) for bound in (min_val, max_val))

@@ -18,8 +18,8 @@ def _convolution(kernel: Callable[..., jax.Array]) -> Callable[..., Any]:
     @exact(kernel)
     def surrogate(*operands: QTensor, **attributes: Any) -> jax.Array:
         """Linear in input, weight and bias less their zero points."""
-        x, weight, bias = map(tie, operands[:3])
-        x_zp, weight_zp = map(tie_scalar, operands[3:])
+        x, weight, bias = (tie(operand) for operand in operands[:3])
+        x_zp, weight_zp = (tie_scalar(operand) for operand in operands[3:])
         zero = jnp.zeros(1, jnp.float32)
         attributes["acc_type"] = DType.FP32
         return kernel(x - x_zp, weight - weight_zp, bias, zero, zero, **attributes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -58,9 +59,10 @@ export.register_pytree_node_serialization(
 
 # A tensor of a graph: integers as QTensors, floats and bool as arrays.
 Value = jax.Array | QTensor
+_T = TypeVar("_T")
 
 
-def payload(x: Value) -> jax.Array:
+def payload(x: QTensor | _T) -> jax.Array | _T:
     """The integers of a QTensor; an array as it is."""
     return x.q if isinstance(x, QTensor) else x
 
@@ -70,7 +72,7 @@ def shadow(x: Value) -> jax.Array:
     return x.shadow if isinstance(x, QTensor) else x
 
 
-def tie(x: Value) -> jax.Array:
+def tie(x: QTensor | _T) -> jax.Array | _T:
     """The integers of a QTensor as float32, with the gradient of its shadow; floats as they are.
 
     Second derivatives need both: a rule is evaluated at the integers, and must not end there.
