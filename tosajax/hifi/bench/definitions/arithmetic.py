@@ -25,7 +25,7 @@ def wide(x: Any) -> np.ndarray:
 def saturate(value: Any, dtype: Any) -> Any:
     """The nearest integers in the range of a type."""
     info = np.iinfo(dtype)
-    return np.minimum(np.maximum(value, int(info.min)), int(info.max))
+    return np.clip(integers(value), int(info.min), int(info.max))
 
 
 def round_half_away(numerator: Any, denominator: Any) -> Any:
