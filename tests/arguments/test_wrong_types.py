@@ -140,7 +140,7 @@ def test_every_need_of_a_row(operator, row):
             target = _without(missing, need)
             if target is None or row.supported_by(target.names):
                 continue
-            # The constants among its operands are of the row's types too.
+            # Its constant operands also have the types of the row.
             assert {label} <= _labels(graph, target) <= {label, "const.profile"}
     # A target with all that no alternative of the row needs.
     lacking = frozenset.union(*row.needs)

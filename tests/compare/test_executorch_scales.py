@@ -17,7 +17,7 @@ from tosajax.compare.executorch_scales import _PROGRAM
 from tosajax.io import flatbuffer
 
 SCALES = DATA / "et_scales"
-# What the graph printed by ExecuTorch says.
+# From the graph that ExecuTorch prints.
 ENDS = [((0.003910720814019442,), (-128,)), ((0.002928487490862608,), (39,))]
 BYTE, CHAR, SHORT = 0, 1, 2
 

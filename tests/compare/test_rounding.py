@@ -50,7 +50,7 @@ def test_what_cannot_round_twice_does_not():
         which_rounding(b.graph([b.op("ABS", b.input("x", DType.INT32, (1, 4)))]), {})
 
 
-# What equals LiteRT's reference kernels and its default, of the examples of the corpus.
+# Examples of the corpus that equal LiteRT's reference kernels, and its default ones.
 LITERT = {
     "ad_autoencoder_int8": {("single", "ref"), ("single", "default")},
     "resnet8_int8": {("as it is", "ref"), ("double", "ref"), ("single", "default")},

@@ -112,7 +112,7 @@ EXACT_OPS = {"FP8E4M3": "CONCAT", "FP8E5M2": "MAX_POOL2D"}
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_exact(arm, name: str):
-    # What exact operators give is a value of the type.
+    # Exact operators give values of the type.
     reference = widen(boundaries(FLOATS[name]))
     result = _results(FLOATS[name], reference, np.zeros(reference.shape))
     _agree(arm, EXACT_OPS.get(name, "ABS"), name, {"mode": "EXACT"}, reference, None, result)

@@ -1,4 +1,4 @@
-"""What `check` makes of each operator, of integers, of the text's own cases, and of wrong use."""
+"""`check` of each operator, of integers, of cases in the specification, and of wrong use."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tosajax.hifi.kernels.activations import (
     SoftmaxQuant,
 )
 
-# Here they take arrays of NumPy, too.
+# Here they also take NumPy arrays.
 sigmoid: Any = activations.sigmoid
 tanh: Any = activations.tanh
 softmax: Any = activations.softmax
@@ -312,7 +312,7 @@ def test_constants_are_those_of_the_tool(tool, capsys):
     exponential, reciprocal = tool.exponential(), tool.reciprocal()
     polynomials = tuple(exponential.integers), tuple(reciprocal.integers)
     assert (*tool.scales(), *polynomials) == FIXED
-    # What the code says of them.
+    # By the definitions in code.
     assert exponential.integer_error < 2**-18.67
     assert reciprocal.integer_error < 1.0001 / 99
     tool.main()

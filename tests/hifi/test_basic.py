@@ -17,7 +17,7 @@ from tosajax.hifi.bench.definitions import arithmetic as oracle
 from tosajax.hifi.kernels import Quant, basic
 from tosajax.hifi.kernels.matxvec import matXvec_out_stride
 
-# Here they take arrays of NumPy, too.
+# Here they also take NumPy arrays.
 interpolation_q15: Any = basic.interpolation_q15
 dot_prod: Any = basic.dot_prod
 elm_quantize: Any = basic.elm_quantize

@@ -48,7 +48,7 @@ def bias_of(rng, precision, channels):
 
 
 def parameters(rng, precision, channels) -> list[tuple[dict[str, Any], Quant, Any]]:
-    """What to try: keyword arguments of a kernel, and the oracle that finishes its sums."""
+    """A case: keyword arguments of a kernel, and the oracle that finishes its sums."""
     types = PRECISIONS[precision]
     per_channel = precision.startswith("per_chan")
     if types.is_quantized:

@@ -81,5 +81,5 @@ def test_no_claim_of_equality_without_its_condition():
     assert not CLAIMS.search(section)
     for path in (ROOT / "tosajax" / "hifi").rglob("*.py"):
         claims = [line for line in path.read_text().splitlines() if CLAIMS.search(line)]
-        # What test benches do by option -verify, against a reference file.
+        # As the option -verify of test benches does, against a reference file.
         assert all("to verify the output" in line for line in claims), (path.name, claims)

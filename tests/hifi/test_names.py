@@ -242,7 +242,7 @@ def test_other_names_are_no_attributes():
         kernels.library_function("matXvec")
 
 
-# What help, pickle and callers see of a function.
+# A function as help, pickle and callers see it.
 
 
 @pytest.mark.parametrize("name", sorted(SECTIONS))
@@ -299,7 +299,7 @@ def concrete(name):
 
 
 def wrong_values(argument, value, takes_floats):
-    """What an argument must not be, beside a legal value of it."""
+    """Values that an argument must not have, and a legal one."""
     if argument in ARRAYS:
         # Some functions do without a bias; that others do not is in the tests of each family.
         return [[1, 2], "text", 3, *([None] if argument not in ("bias", "mat2", "vec2") else [])]

@@ -17,7 +17,7 @@ from tosajax.hifi import NNLibParamError
 from tosajax.hifi.bench.definitions import images as oracle
 from tosajax.hifi.kernels import pool
 
-# Here they take arrays of NumPy, too.
+# Here they also take NumPy arrays.
 avgpool: Any = pool.avgpool
 maxpool: Any = pool.maxpool
 DTYPES = {"8": np.int8, "16": np.int16, "f32": np.float32, "asym8u": np.uint8}

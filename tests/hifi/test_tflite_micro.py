@@ -239,7 +239,7 @@ def test_svdf(seed):
 @pytest.mark.parametrize("kind", PADDINGS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pool(operator, kernel_of, dtype, kind, seed):
-    # Areas are below 50, up to which means agree at ties, too.
+    # Areas are below 50: up to there means also agree at ties.
     rng = np.random.default_rng(seed)
     size, kernel, strides, padding, out_size = windows_of(rng, kind)
     channels = int(rng.integers(1, 9))

@@ -70,7 +70,7 @@ def specs(*arrays):
 
 
 def run(graph, *inputs):
-    """What a graph that is legal computes, all of it defined."""
+    """The outputs of a legal graph, all of them defined."""
     assert tosajax.validate(graph).findings == ()
     fn, params = tosajax.lower(graph, report_unpredictable=True)
     (result,), flags = jax.jit(fn)(params, *inputs)
@@ -336,7 +336,7 @@ def test_interpolation_q15(rng):
     check(to_tosa.interpolation_q15, kernels.interpolation_q15, list(operands))
 
 
-# What TOSA has no form for, and what the library rejects.
+# Calls that TOSA cannot express, and calls that the library rejects.
 
 VECTOR = jax.ShapeDtypeStruct((4,), np.int8)
 IMAGE = jax.ShapeDtypeStruct((3, 3, 1), np.int8)

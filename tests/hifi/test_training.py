@@ -127,7 +127,7 @@ def test_with_gradient_of(dtype, fraction):
 
 
 def test_a_kernel_with_gradients(rng):
-    """What the module's text shows: a fully connected layer."""
+    """The module's own example: a fully connected layer."""
     w, x = rng.normal(0, 0.3, (4, 8)).astype(np.float32), rng.normal(0, 1, 8).astype(np.float32)
     b = rng.normal(0, 0.3, 4).astype(np.float32)
     w[0], x[:3] = 1.5, 9
@@ -230,7 +230,7 @@ def draw(rng, layer, size=0.9, steps=STEPS):
 
 
 def integer_operands(layer, config, weights, state, xs):
-    """What the layer of integers takes for real numbers, by the definition of the formats."""
+    """Real numbers as the layer of integers takes them, by the definition of the formats."""
     kind = config.weight_type
     quantized = {
         name: integers_of(w, 15, np.int16).astype(np.int16)
@@ -496,7 +496,7 @@ def test_states_of_integers_have_no_gradient_but_a_value(layer, rng):
 
 @pytest.mark.parametrize("layer", [GRU, pytest.param(LSTM, marks=pytest.mark.slow)])
 def test_transforms(layer, rng):
-    """The gradient of a batch is the sum of those of its examples; under x64, too."""
+    """The gradient of a batch is the sum of those of its examples, also under x64."""
     config = config_of(layer, "8x16")
     weights, _, _ = draw(rng, layer)
     cases = [draw(rng, layer)[1:] for _ in range(3)]
@@ -553,6 +553,6 @@ def test_cells_of_other_formats_cannot_be_trained(rng):
     config = LSTMConfig(in_feats=IN, out_feats=OUT, cell_Qformat=24)
     with pytest.raises(ValueError, match=r"^cell_Qformat is 24, expected 25$"):
         lstm_scan_trainable(config, weights, state, xs)
-    # What the library rejects comes first.
+    # Errors of the library come first.
     with pytest.raises(NNLibConfigError, match="cell_Qformat is 26"):
         lstm_scan_trainable(LSTMConfig(cell_Qformat=26), weights, state, xs)

@@ -45,7 +45,7 @@ def _python(script: str, *arguments: object) -> str:
     return done.stdout
 
 
-# What tosa_serializer reads.
+# Read by tosa_serializer.
 
 _DUMP = """
 import json, sys
@@ -139,7 +139,7 @@ def test_serializer_reads_the_same(path, tosa_tools, tmp_path):
         _compare(graph, region)
 
 
-# What tosa-opt reads.
+# Read by tosa-opt.
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def test_flatc_writes_json_we_read(small_graph, tosa_tools, tmp_path):
     assert io.load(tmp_path / "graph.json") == small_graph
 
 
-# What the reference model computes.
+# Computed by the reference model.
 
 _RUN = """
 import sys

@@ -44,7 +44,7 @@ def _bounded() -> Iterator[None]:
 
 
 def _error(content: bytes) -> str:
-    """What is wrong with the content, "" where it is read; other errors escape."""
+    """The fault that reading the content finds, "" for none; other errors escape."""
     try:
         io.load(content)
     except (FormatError, UnsupportedError) as error:

@@ -92,7 +92,7 @@ def test_rounding_in_subgraphs():
 
 
 def test_nested_subgraphs():
-    """Those of subgraphs, too, for rewrites of both kinds."""
+    """Rewrites of both kinds reach subgraphs."""
     inner = small.two_layers()
     middle = dataclasses.replace(inner, name="middle", subgraphs={"inner": inner})
     outer = dataclasses.replace(inner, name="outer", subgraphs={"middle": middle})

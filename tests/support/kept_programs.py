@@ -29,7 +29,7 @@ def keep_programs(folder: Path) -> None:
         backend: Any, module: Any, devices: Any, options: Any, callbacks: Sequence[Any]
     ) -> Any:
         text = module.operation.get_asm(enable_debug_info=True)
-        # What calls Python, or kernels of oneDNN, is not in a file.
+        # A file cannot hold calls of Python or of oneDNN's kernels.
         if backend.platform != "cpu" or callbacks or "callback" in text or "onednn" in text:
             return _compile(backend, module, devices, options, callbacks)
         key = hashlib.sha256(text.encode())

@@ -1,4 +1,4 @@
-"""What objects show of themselves: short in a terminal, bounded in a notebook, of any graph."""
+"""Reprs of objects: short in a terminal, bounded in a notebook, for any graph."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ SHOWN: dict[str, Any] = {
     "cost": COST,
     "explain": Explanation.of(COST),
 }  # fmt: skip
-# What one gives, or what is a few numbers: nothing in it grows with a graph.
+# Given by users, or a few numbers: nothing here grows with a graph.
 GIVEN = {
     *("Builder", "DType", "Verdict", "FormatError", "TosaError", "UnsupportedError", "Variable"),
     *("Data", "Examples", "Greatest", "Grid", "Metric", "Observer", "Rule", "Sweep", "Tolerance"),

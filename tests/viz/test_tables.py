@@ -1,4 +1,4 @@
-"""What needs no matplotlib: tables, shortened names, and saying that it is not there."""
+"""Parts that need no matplotlib: tables, shortened names, and the error where it is missing."""
 
 from __future__ import annotations
 

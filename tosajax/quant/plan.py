@@ -30,7 +30,7 @@ class Scaled:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """What `prepare` and `lift` decide for a graph, by tensor name; all else follows from it.
+    """The decisions of `prepare` and `lift` for a graph, by tensor name; all else follows from them.
 
     Args:
       scaled: the tensors with a scale of their own, in the order of the graph.

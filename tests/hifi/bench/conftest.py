@@ -1,4 +1,4 @@
-"""What tests of HiFi's test benches share."""
+"""Fixtures for the tests of HiFi's test benches."""
 
 from __future__ import annotations
 
