@@ -30,7 +30,7 @@ class Scaled:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """The decisions of `prepare` and `lift` for a graph, by tensor name; all else follows from them.
+    """The decisions of `prepare` and `lift` for a graph, by tensor name; all else follows.
 
     Args:
       scaled: the tensors with a scale of their own, in the order of the graph.
