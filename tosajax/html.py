@@ -111,7 +111,7 @@ def note(value: str) -> str:
 
 def definitions(pairs: Iterable[tuple[str, str]]) -> str:
     """Terms, plain text, and the HTML of each."""
-    items = "".join(f"<dt>{text(term)}</dt><dd>{said}</dd>" for term, said in pairs)
+    items = "".join(f"<dt>{text(term)}</dt><dd>{facts}</dd>" for term, facts in pairs)
     return f"<dl>{items}</dl>"
 
 
@@ -149,7 +149,7 @@ def table(
 
 def box(
     title: str,
-    said: Iterable[tuple[str, str]] = (),
+    facts: Iterable[tuple[str, str]] = (),
     head: Sequence[str] | None = None,
     rows: Sequence[Sequence[object]] = (),
     *,
@@ -160,13 +160,13 @@ def box(
 
     Args:
       title: plain text.
-      said: terms, plain text, and the HTML of each.
+      facts: terms, plain text, and the HTML of each.
       head: of a table, if there is one.
       rows: of the table, of which at most `ROWS` are shown.
       noun: for a row.
       named_by: see `table`.
     """
-    pairs = list(said)
+    pairs = list(facts)
     parts = [f"<style>{_BOX_STYLE}</style>", f"<strong>{text(title)}</strong>"]
     if pairs:
         parts.append(definitions(pairs))

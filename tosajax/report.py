@@ -63,10 +63,10 @@ class Report:
 
     def _repr_html_(self) -> str:
         needs = "no target supports it" if self.needs is None else ", ".join(self.needs) or "none"
-        said = [("verdict", self.verdict.name), ("found", self._count()), ("needs", needs)]
+        facts = [("verdict", self.verdict.name), ("found", self._count()), ("needs", needs)]
         head = ("verdict", "rule", "where", "message") if self.findings else None
         rows = [[f.verdict.name, f.label, f.node, f.message] for f in self.findings]
-        pairs = [(term, html.text(text)) for term, text in said]
+        pairs = [(term, html.text(text)) for term, text in facts]
         return html.box("Validation", pairs, head, rows, noun="finding")
 
     def _count(self) -> str:

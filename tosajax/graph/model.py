@@ -319,19 +319,19 @@ class Graph:
         counts = [f"{count} {op}" for op, count in operators.most_common()]
         values = [t.values for part in self.walk() for t in part.tensors.values()]
         held = sum(v.nbytes for v in values if v is not None)
-        said = [
+        facts = [
             ("inputs", html.listed([f"{t.name}: {t}" for t in self.input_tensors])),
             ("outputs", html.listed([f"{t.name}: {t}" for t in self.output_tensors])),
             ("nodes", f"{sum(operators.values()):,}: {html.listed(counts, 12)}"),
             ("constants", html.counted(held, "byte")),
         ]
         if self.subgraphs:
-            said.append(("subgraphs", html.listed(list(self.subgraphs))))
+            facts.append(("subgraphs", html.listed(list(self.subgraphs))))
         source = self.source
         if source.producer or source.version:
             made = f"{source.format} {source.version} {source.producer}"
-            said.append(("made by", html.shortened(made, 120)))
-        return [(term, html.text(text)) for term, text in said]
+            facts.append(("made by", html.shortened(made, 120)))
+        return [(term, html.text(text)) for term, text in facts]
 
     def _types_of(self, node: Node) -> str:
         known = [self.tensors[name] for name in node.outputs if name in self.tensors]

@@ -279,9 +279,9 @@ def _end(returncode: int) -> str:
     return signal.Signals(-returncode).name if returncode < 0 else f"exit status {returncode}"
 
 
-def _message(said: bytes) -> str:
+def _message(output: bytes) -> str:
     """The first lines of a run's messages, without notes on file versions."""
     notes = ("serializer version", "SerLib")
-    lines = said.decode(errors="replace").splitlines()
-    told = [x for x in lines if x.strip() and not any(note in x for note in notes)]
-    return "\n".join(told[:_LINES])
+    lines = output.decode(errors="replace").splitlines()
+    kept = [x for x in lines if x.strip() and not any(note in x for note in notes)]
+    return "\n".join(kept[:_LINES])

@@ -64,7 +64,7 @@ class Cost(NamedTuple):
         )
 
     def _repr_html_(self) -> str:
-        said = [
+        facts = [
             ("multiply-accumulates", f"{self.macs:,}"),
             ("bytes", f"{self.bytes:,} read and written, at most {self.peak_bytes:,} at a time"),
             ("warnings", f"{len(self.warnings):,}"),
@@ -75,7 +75,7 @@ class Cost(NamedTuple):
             for n in self.nodes
             if n.macs
         ]
-        return html.box("Cost of a run", said, head, rows, noun="node", named_by=0)
+        return html.box("Cost of a run", facts, head, rows, noun="node", named_by=0)
 
     def __str__(self) -> str:
         """A table of the nodes that multiply, the totals, and the warnings."""

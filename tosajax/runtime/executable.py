@@ -189,17 +189,17 @@ class Executable:
         saved.write(path, program, batch, self._own_state(), platforms=platforms)
 
     def _repr_html_(self) -> str:
-        said = [
+        facts = [
             ("target", str(self.target)),
             ("examples in a call", str(self.examples or "as the inputs hold")),
         ]
         if self.micro_batch and self.micro_batch != self.examples:
-            said.append(("at a time", str(self.micro_batch)))
+            facts.append(("at a time", str(self.micro_batch)))
         if self.devices:
-            said.append(("devices", html.listed([str(d) for d in self.devices])))
+            facts.append(("devices", html.listed([str(d) for d in self.devices])))
         if self.state:
-            said.append(("variables", html.listed(list(self.state))))
-        pairs = [(term, html.text(text)) for term, text in said]
+            facts.append(("variables", html.listed(list(self.state))))
+        pairs = [(term, html.text(text)) for term, text in facts]
         return html.box("Executable", pairs) + self.graph._repr_html_()
 
     def __repr__(self) -> str:

@@ -99,25 +99,25 @@ def summary(comparison: Comparison) -> list[tuple[str, str]]:
     found = f"{differ} of {len(rows)} tensors differ" if differ else f"all {len(rows)} are equal"
     roles = ("a", "b, which a is judged by")
     named = zip(roles, comparison.names, strict=True)
-    said = [(role, f"<code>{html.text(name)}</code>") for role, name in named if name]
-    said += [("examples", f"{comparison.examples:,}"), ("tensors", html.text(found))]
+    facts = [(role, f"<code>{html.text(name)}</code>") for role, name in named if name]
+    facts += [("examples", f"{comparison.examples:,}"), ("tensors", html.text(found))]
     if (row := comparison.first_divergent) is not None:
         m = row.total
         found = f"{_percent(m.share)} % of its elements, by up to {_error(row, m.max_error)}"
-        said.append(("first that differs", f"{_title(row)}: {html.text(found)}"))
+        facts.append(("first that differs", f"{_title(row)}: {html.text(found)}"))
     if (row := comparison.worst) is not None:
         how = " by itself" if row.local else ""
         sqnr = _decibels((row.local or row.total).sqnr)
-        said.append((f"worst{how}", f"{_title(row)}: SQNR {sqnr}"))
+        facts.append((f"worst{how}", f"{_title(row)}: SQNR {sqnr}"))
     outputs = comparison.outputs
     for row in outputs[:_OUTPUTS]:
         m = row.total
         error = f"by up to {_error(row, m.max_error)}, SQNR {_decibels(m.sqnr)}"
         found = f"{_percent(m.share)} % differ, {error}" if m.mismatches else "equal"
-        said.append(("output", f"{_title(row)}: {found}"))
+        facts.append(("output", f"{_title(row)}: {found}"))
     if len(outputs) > _OUTPUTS:
-        said.append(("", f"and {html.counted(len(outputs) - _OUTPUTS, 'output')} more"))
-    return said
+        facts.append(("", f"and {html.counted(len(outputs) - _OUTPUTS, 'output')} more"))
+    return facts
 
 
 def _title(row: Row) -> str:

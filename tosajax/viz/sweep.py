@@ -135,7 +135,7 @@ def summary(results: Results) -> list[tuple[str, str]]:
     """The number of settings, and the best one by each metric: terms, and the HTML of each."""
     settings = _settings(results, None)
     failed = f", of which {len(results.errors)} failed" if results.errors else ""
-    said = [("settings", f"{len(results):,}{failed}")]
+    facts = [("settings", f"{len(results):,}{failed}")]
     for metric in results.metrics:
         known = _known(results, metric)
         if known:
@@ -143,8 +143,8 @@ def summary(results: Results) -> list[tuple[str, str]]:
             name = "lowest" if _is_error(metric) else "highest"
             value = f"{best[metric]:.6g}"
             setting = html.shortened(_named(best, settings), 200)
-            said.append((f"{name} {metric}", f"{value}: {html.text(setting)}"))
-    return said
+            facts.append((f"{name} {metric}", f"{value}: {html.text(setting)}"))
+    return facts
 
 
 def _named(row: Row, settings: Sequence[str]) -> str:
