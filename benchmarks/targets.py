@@ -115,7 +115,8 @@ def _compile_seconds(results: Results) -> float | None:
 
 
 def _compilations(results: Results) -> float | None:
-    return None if results["sweep"] is None else results["sweep"]["compilations_more"]
+    found = results["sweep"]
+    return found["compilations_more"] if found else None
 
 
 TARGETS = (

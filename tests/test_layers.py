@@ -46,7 +46,7 @@ LAYERS: dict[str, set[str]] = {
     "rewrite": {"dtypes", "graph", "report", "spec"},
     "viz": {"graph", "html"},
     "builder": {"arguments", "checks", "dtypes", "graph", "spec"},
-    "reference_model": {"dtypes", "graph", "io"},
+    "reference_model": {"arguments", "dtypes", "graph", "io"},
     "validation": {"arguments", "checks", "dtypes", "graph", "report", "spec"},
     "hifi": {"atomic", "dtypes", "fixedpoint", "ops"},
     "lowering": {"checks", "dtypes", "fixedpoint", "graph", "ops", "report", "spec", "validation"},

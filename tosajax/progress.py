@@ -13,9 +13,10 @@ class Progress:
       total: number of updates; None if unknown.
       is_shown: whether there is a bar.
       unit: of an update.
+      stays: whether the finished bar stays on the terminal.
     """
 
-    def __init__(self, total: int | None, is_shown: bool, *, unit: str = "it"):
+    def __init__(self, total: int | None, is_shown: bool, *, unit: str = "it", stays: bool = True):
         self._bar: Any = None
         self._text = ""
         if is_shown:
@@ -23,7 +24,7 @@ class Progress:
                 from tqdm import tqdm
             except ImportError:
                 return
-            self._bar = tqdm(total=total, unit=unit, disable=None, dynamic_ncols=True)
+            self._bar = tqdm(total=total, unit=unit, leave=stays, disable=None, dynamic_ncols=True)
 
     def step(self, text: str) -> None:
         """Names the work until the next update."""

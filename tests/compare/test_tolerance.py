@@ -77,6 +77,7 @@ def test_every_rule_has_a_budget():
     assert left == {"CONV3D", "FFT2D", "MUL", "RESIZE", "TRANSPOSE_CONV2D"}
     for op, tensor in made.items():
         assert 0 < found[tensor.name] < 0.01, op
+    assert found[real.name] == (4 * 4 + 1) * ULP
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(DType.FP32, 2.0**-11.5), (DType.BF16, 2.0**-3.5)])

@@ -312,7 +312,7 @@ def test_constants_are_those_of_the_tool(tool, capsys):
     exponential, reciprocal = tool.exponential(), tool.reciprocal()
     polynomials = tuple(exponential.integers), tuple(reciprocal.integers)
     assert (*tool.scales(), *polynomials) == FIXED
-    # By the definitions in code.
+    # The bounds in the comment at FIXED.
     assert exponential.integer_error < 2**-18.67
     assert reciprocal.integer_error < 1.0001 / 99
     tool.main()

@@ -10,6 +10,7 @@ import re
 import jax
 import numpy as np
 import pytest
+from hifi.prototypes import TYPES
 
 from tosajax.hifi import NNLibParamError, kernels
 from tosajax.hifi.kernels import Quant, SigmoidQuant, SoftmaxQuant, activations
@@ -103,17 +104,6 @@ LIBRARY = {
 }
 SECTIONS = {name: section for section, names in LIBRARY.items() for name in names.split()}
 SIZES = [name for name in SECTIONS if name.endswith("getsize")]
-TYPES = {
-    "8": np.int8,
-    "16": np.int16,
-    "32": np.int32,
-    "64": np.int64,
-    "f32": np.float32,
-    "asym8u": np.uint8,
-    "asym8s": np.int8,
-    "sym8s": np.int8,
-    "asym16s": np.int16,
-}
 QUANT = Quant(0, 0, 2**30, 0, 0)
 SCALE = {"out_zero_bias": 0, "out_shift": 0, "out_multiplier": 2**30}
 LIMITS = {"out_activation_min": -9, "out_activation_max": 9}
@@ -426,3 +416,10 @@ def test_sizes_know_their_formats(name, at):
     arguments[at] = 2
     with pytest.raises(NNLibParamError, match="data_format is 2"):
         getattr(kernels, name)(*arguments)
+
+
+def test_the_kind_of_a_name_is_in_it():
+    kinds = {name: row.fixed["kind"] for name, row in kernels.NAMES.items() if "kind" in row.fixed}
+    assert set(kinds.values()) >= {"relu", "relu1", "relu6"}
+    for name, kind in kinds.items():
+        assert kind == name.removeprefix("xa_nn_vec_").rsplit("_", 2)[0]

@@ -262,7 +262,7 @@ def test_inputs_of_other_kinds(model, params):
         for wrong, kind in ((None, "None"), ("a.npy", "'a.npy'"), ({}, "{}")):
             with pytest.raises(TypeError, match=f"input 'image' is {kind} .*, expected an array"):
                 run(wrong)
-    with pytest.raises(ValueError, match=r"2 inputs, expected 1 \(image\)"):
+    with pytest.raises(TypeError, match=r"2 inputs, expected 1 \(image\)"):
         model.apply(params, EXAMPLES, EXAMPLES)
 
 

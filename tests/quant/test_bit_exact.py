@@ -292,7 +292,7 @@ def test_graphs_that_the_reference_model_refuses(case, ship):
 
 
 def test_wrong_inputs(case):
-    with pytest.raises(ValueError, match="2 inputs, expected 1"):
+    with pytest.raises(TypeError, match="2 inputs, expected 1"):
         check_bit_exact(*case, case.x, against=("frozen",))
     with pytest.raises(ValueError, match=r"inputs of shapes .*, expected x INT8\[1,2,2,2\]"):
         check_bit_exact(case.model, case.params, case.x[..., :1], against=("frozen",))

@@ -439,7 +439,7 @@ def test_batches_of_different_sizes_are_refused(pair, shapes):
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_another_number_of_inputs_is_refused(apply, params, count):
-    with pytest.raises(ValueError, match=f"{count} inputs, expected 1"):
+    with pytest.raises(TypeError, match=f"{count} inputs, expected 1"):
         apply(params, *BATCHES[0][:count])
 
 

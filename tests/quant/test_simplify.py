@@ -1,4 +1,4 @@
-"""The same function in FP32, without constant nodes, scales of channels and idle nodes."""
+"""The same function in FP32: constants folded, scales of channels merged, idle nodes dropped."""
 
 from __future__ import annotations
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tosajax.dtypes import DType
 from tosajax.quant import QSpec, rule
 from tosajax.quant.spec import DEFAULT_ACT, DEFAULT_WEIGHT, act_spec, weight_spec
+from tosajax.quant.storages import Float8, Integers
 
 
 @pytest.mark.parametrize(
@@ -14,6 +16,9 @@ from tosajax.quant.spec import DEFAULT_ACT, DEFAULT_WEIGHT, act_spec, weight_spe
     [
         ({"dtype": "i7"}, "'i7'"),
         ({"dtype": DType.INT32}, "INT32"),
+        ({"dtype": Integers(DType.INT32)}, "INT32"),
+        ({"dtype": np.int8}, "int8"),
+        ({"dtype": None}, "None"),
         ({"bits": 1}, "1 bits of INT8, expected 2 to 8"),
         ({"dtype": "i4", "bits": 5}, "5 bits of INT4"),
         ({"dtype": "i16", "symmetric": False}, "no zero point for INT16"),
@@ -41,6 +46,13 @@ def test_rules_that_tosa_cannot_express(arguments, message):
 def test_a_broken_pattern_is_refused():
     with pytest.raises(Exception, match="unterminated"):
         rule("[", weight=QSpec())
+
+
+@pytest.mark.parametrize(
+    "storage", [*map(Integers, (DType.INT4, DType.INT8, DType.INT16)), Float8(DType.FP8E4M3)]
+)
+def test_our_own_storages_are_their_types(storage):
+    assert QSpec(storage) == QSpec(storage.dtype)
 
 
 def test_int4_is_narrow():

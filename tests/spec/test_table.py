@@ -279,7 +279,10 @@ def test_channel_axes(name, inputs, outputs):
 def test_what_is_told_of_an_operator():
     told = {
         what: {name for name, operator in spec.OPERATORS.items() if getattr(operator, what)}
-        for what in ("is_elementwise", "moves", "is_function", "is_singular")
+        for what in (
+            *("is_elementwise", "moves", "is_function", "is_singular"),
+            *("keeps_scale", "keeps_order", "is_homogeneous", "has_weights"),
+        )
     }
     assert told["is_singular"] == {"LOG", "POW", "RECIPROCAL", "RSQRT"}
     assert {"ADD", "TABLE", "SELECT", "EXP", "CAST", "RESCALE", "CLAMP"} <= told["is_elementwise"]
@@ -288,6 +291,26 @@ def test_what_is_told_of_an_operator():
         *("GATHER", "SCATTER"),
     }
     assert not told["moves"] & told["is_elementwise"]
+    data_layout = {"CONCAT", "PAD", "RESHAPE", "REVERSE", "SLICE", "TILE", "TRANSPOSE"}
+    selecting = {"CLAMP", "GATHER", "IDENTITY", "MAX_POOL2D", "REDUCE_MAX", "REDUCE_MIN"}
+    assert told["keeps_scale"] == data_layout | selecting
+    assert told["keeps_order"] == {"CONCAT", "IDENTITY", "PAD", "RESHAPE", "SLICE", "TILE"}
+    assert told["is_homogeneous"] == {"AVG_POOL2D", "MAX_POOL2D", "RESIZE"}
+    convolutions = {"CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D"}
+    assert told["has_weights"] == {"MATMUL", *convolutions}
+    of_weights = {(op, name) for op in convolutions for name in ("input_zp", "weight", "weight_zp")}
+    assert {
+        (operator.name, argument.name)
+        for operator in spec.OPERATORS.values()
+        for argument in operator.arguments
+        if argument.prepared
+    } == {
+        *of_weights,
+        *(("MATMUL", name) for name in ("a_zp", "b", "b_zp")),
+        *(("AVG_POOL2D", name) for name in ("input_zp", "output_zp")),
+        *(("RESCALE", name) for name in ("input_zp", "output_zp", "shift")),
+        *(("MUL", "shift"), ("NEGATE", "output_zp")),
+    }
     assert spec.OPERATORS.keys() - told["is_function"] == {
         *("COND_IF", "WHILE_LOOP", "CUSTOM", "VARIABLE", "VARIABLE_READ", "VARIABLE_WRITE"),
     }

@@ -17,11 +17,16 @@ from typing import Any
 import jax
 from jax._src import compiler  # pyright: ignore[reportMissingImports]
 
-_compile = compiler.backend_compile_and_load
+_compile: Any = getattr(compiler, "backend_compile_and_load", None)
 
 
 def keep_programs(folder: Path) -> None:
-    """Takes from the folder what was compiled before, and keeps there what is compiled."""
+    """Takes from the folder what was compiled before, and keeps there what is compiled.
+
+    It uses a private function of JAX; in a version without it, each process compiles for itself.
+    """
+    if _compile is None:
+        return
     # A program is the same wherever the lines stand that made it; names of scopes remain.
     jax.config.update("jax_traceback_in_locations_limit", 0)
 

@@ -331,3 +331,13 @@ def test_the_command_takes_nan(capsys: Any) -> None:
     arguments = ["--data", "nan.npy", "--labels", "y.npy", "--input-quant", "1,0", "--allow-nan"]
     assert main(["sweep", "model.tosa", *arguments, "--plan"]) == 0
     assert "1 setting: 0 finished" in capsys.readouterr().out
+
+
+def of_shape(*shape: int) -> Graph:
+    b = Builder("fixed")
+    return b.graph([b.op("ABS", b.input("x", DType.INT32, shape), name="y")])
+
+
+def test_a_graph_whose_inputs_cannot_carry_a_batch():
+    with pytest.raises(ValueError, match="no input has a first dimension of 1 or -1"):
+        sweep.of_graph(of_shape(3, 4))

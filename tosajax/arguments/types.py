@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Integral
 from types import UnionType
 
@@ -33,6 +34,12 @@ def count(name: str, value: object) -> int:
     if value < 1:
         raise ValueError(f"{name} is {value}, expected at least 1")
     return int(value)
+
+
+def check_count(names: Sequence[str], inputs: Sequence[object]) -> None:
+    """Raises TypeError where there are more inputs than names of inputs, or fewer."""
+    if len(inputs) != len(names):
+        raise TypeError(f"{len(inputs)} inputs, expected {len(names)} ({', '.join(names)})")
 
 
 def shown(value: object) -> str:

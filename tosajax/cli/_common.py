@@ -240,7 +240,7 @@ def bytes_in_words(count: int) -> str:
 
 def progress(steps: Iterable[_Step], total: int) -> Iterator[_Step]:
     """The steps, with a progress bar on a terminal where the `cli` extra is installed."""
-    with Progress(total, is_shown=True, unit="batch") as bar:
+    with Progress(total, is_shown=True, unit="batch", stays=False) as bar:
         for step in steps:
             yield step
             bar.update()

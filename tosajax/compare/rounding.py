@@ -78,7 +78,7 @@ def which_rounding(
       batch: how many examples run at a time.
       examples: how many random ones.
       seed: of random examples.
-      progress: wraps the batches, given their number.
+      progress: wraps the loop over batches, given their number; its items have no meaning.
 
     Raises:
       ValueError: as for `compare`; or the graph has no RESCALE.

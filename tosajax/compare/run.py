@@ -60,7 +60,7 @@ def compare(
       batch: how many examples run at a time.
       examples: how many random ones.
       seed: of random examples.
-      progress: wraps the batches, given their number.
+      progress: wraps the loop over batches, given their number; its items have no meaning.
 
     Raises:
       TosaError: a graph is illegal.

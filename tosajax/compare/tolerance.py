@@ -20,6 +20,7 @@ import math
 from collections.abc import Collection
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from tosajax import spec
@@ -32,10 +33,9 @@ from tosajax.graph import Graph, Node, arguments
 from tosajax.spec import Kind
 
 _STEPS = {"CEIL", "FLOOR"}  # a small error before them may become a whole one
-# The input at which a bound that grows with it is taken, else _LARGEST: beyond it, EXP is infinite
-# or 0, and functions of EXP have their limits.
+# The input at which a bound that grows with it is taken; for others, that at which EXP becomes
+# infinite: beyond it, functions of EXP have their limits.
 _INPUTS = {"COS": math.pi, "SIN": math.pi, "RESIZE": 1.0}
-_LARGEST = 89.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,8 @@ def _relative(node: Node, graph: Graph) -> float:
 
 def _by_input(op: str, dtype: DType) -> float:
     """The bound of a result of 1, at a large input."""
-    inputs = [np.float64(_INPUTS.get(op, _LARGEST))]
+    end_of_exp = math.ceil(math.log(float(jnp.finfo(dtype.storage).max)))
+    inputs = [np.float64(_INPUTS.get(op, end_of_exp))]
     if op == "POW":
         inputs.insert(0, np.float64(math.e))
     return float(getattr(bounds, op.lower())(dtype, np.ones(()), *inputs))

@@ -43,7 +43,8 @@ def pow(dtype: DType, reference: np.ndarray, input1: np.ndarray, input2: np.ndar
 
 
 def reduce_product(dtype: DType, reference: np.ndarray, terms: int) -> np.ndarray:
-    relative = math.expm1(terms * math.log1p(2.0 ** (-fraction_bits(dtype) - 1)))
+    with np.errstate(over="ignore"):  # infinite for very many terms of few bits
+        relative = np.expm1(terms * math.log1p(2.0 ** (-fraction_bits(dtype) - 1)))
     return np.maximum(np.abs(reference), normal_min(dtype)) * relative
 
 

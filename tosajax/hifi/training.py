@@ -247,7 +247,7 @@ def _integers(quantized: Any) -> Any:
 
 
 def _array(function: str, argument: str, x: Any) -> Any:
-    """An array of an array, a number or nested lists of numbers; QTensors as they are."""
+    """An array made of a number or nested lists; arrays and QTensors as they are."""
     if isinstance(x, QTensor):
         return x
     try:

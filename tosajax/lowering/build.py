@@ -52,10 +52,10 @@ def lower(
 
     Raises:
       TosaError: the graph is illegal.
-      UnsupportedError: a CUSTOM is not in custom_ops, or the value of a variable is undefined; when
-        fn runs, control flow is nested too deeply for Python's recursion limit.
+      UnsupportedError: a CUSTOM is not in custom_ops, or the value of a variable is undefined; or,
+        when fn runs, control flow nests too deeply for Python's recursion limit.
     """
-    validate(graph).raise_errors()  # also of a type that is not a Graph
+    validate(graph).raise_errors()  # also refuses an argument that is not a Graph
     program, params = build(graph, custom_ops=custom_ops, report_unpredictable=report_unpredictable)
 
     def fn(params: Params, state: State, *inputs: jax.Array) -> tuple[Any, ...]:
@@ -94,8 +94,8 @@ def build(
 
     Returns:
       program: (params, state, *inputs, amend=None) -> (state, flags, outputs); `amend` is given
-        the name and the value of each input and of each output of a node, but those of subgraphs,
-        and returns what is read in its place.
+        the name and the value of each input and of each output of a node, except in subgraphs,
+        and returns the value to read in its place.
       params: as from `lower`.
     """
     variables = declared_variables(graph)

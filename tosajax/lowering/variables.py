@@ -13,7 +13,7 @@ from tosajax.graph import Graph, Tensor, declared_variables
 
 
 class Variable(NamedTuple):
-    """One variable: its value, and whether it has one; before, the value is zeros."""
+    """One variable: its value, zeros until it is written, and whether it has been written."""
 
     value: jax.Array
     written: jax.Array

@@ -35,6 +35,7 @@ from tosajax.quant.qparams import (
     quantize,
 )
 from tosajax.quant.spec import QSpec, Rule, rule
+from tosajax.quant.storages import OperandStorage, Storage
 from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.bits import allocate_bits, mean_bits, with_bits
 from tosajax.quant.tune.equalization import equalize
@@ -49,12 +50,14 @@ __all__ = [
     "Mode",
     "Observed",
     "Observer",
+    "OperandStorage",
     "QModel",
     "QParams",
     "QSpec",
     "QuantReport",
     "Row",
     "Rule",
+    "Storage",
     "allocate_bits",
     "bias_correct",
     "calibrate",

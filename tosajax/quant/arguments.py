@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from tosajax.arguments.nan import first_nan
-from tosajax.arguments.types import check_type, shown
+from tosajax.arguments.types import check_count, check_type, shown
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Tensor
@@ -47,18 +47,16 @@ def real_inputs(tensors: Sequence[Tensor], inputs: Sequence[Input]) -> list[jax.
     """The inputs of a float graph: float32, integers with a shadow, bool.
 
     Raises:
-      TypeError: an input is not an array, or of another kind than its tensor.
-      ValueError: there are more inputs or fewer.
+      TypeError: there are more inputs or fewer; or one is not an array, or of another kind than its
+        tensor.
     """
-    check_count(tensors, inputs)
+    check_inputs(tensors, inputs)
     return [_real(tensor, x) for tensor, x in zip(tensors, inputs, strict=True)]
 
 
-def check_count(tensors: Sequence[Tensor], inputs: Sequence[Input]) -> None:
-    """Raises ValueError where there are more inputs than tensors, or fewer."""
-    if len(inputs) != len(tensors):
-        names = ", ".join(t.name for t in tensors)
-        raise ValueError(f"{len(inputs)} inputs, expected {len(tensors)} ({names})")
+def check_inputs(tensors: Sequence[Tensor], inputs: Sequence[Input]) -> None:
+    """Raises TypeError where there are more inputs than tensors, or fewer."""
+    check_count([t.name for t in tensors], inputs)
 
 
 def _real(tensor: Tensor, x: Input) -> jax.Array | QTensor:
@@ -157,7 +155,7 @@ def check_finite(tensors: Sequence[Tensor], inputs: Sequence[Input], *, where: s
       inputs: examples; only floats are checked.
       where: the batch, for the message.
     """
-    check_count(tensors, inputs)
+    check_inputs(tensors, inputs)
     for tensor, x in zip(tensors, inputs, strict=True):
         if isinstance(x, QTensor | Tracer):
             continue

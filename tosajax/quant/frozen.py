@@ -123,7 +123,7 @@ def check_factors(made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe])
 def check_rescales(
     graph: Graph, made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe], params: Params
 ) -> None:
-    """Raises ValueError, with the scales it is made of, where no RESCALE expresses a scale."""
+    """Raises ValueError where a RESCALE cannot express its scale, with the scales it is made of."""
     for node in graph.nodes:
         if node.op != "RESCALE":
             continue

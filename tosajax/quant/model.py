@@ -211,7 +211,7 @@ class QModel:
     def input_integers(self, params: Params, *inputs: Input) -> tuple[jax.Array | QTensor, ...]:
         """The inputs of `apply` as the integer graph takes them: QTensors, bool as it is."""
         tensors = self.graph.input_tensors
-        arguments.check_count(tensors, inputs)
+        arguments.check_inputs(tensors, inputs)
         return tuple(self._input(params, t, x) for t, x in zip(tensors, inputs, strict=True))
 
     def local(self, params: Params, *inputs: Input) -> dict[str, jax.Array]:
@@ -314,7 +314,7 @@ class QModel:
 
     def given(self, inputs: Sequence[Input]) -> tuple[jax.Array | QTensor, ...]:
         """The inputs of `apply` as JAX arrays, to be passed to `jax.jit`."""
-        arguments.check_count(self.graph.input_tensors, inputs)
+        arguments.check_inputs(self.graph.input_tensors, inputs)
         return tuple(map(self._given, self.graph.input_tensors, inputs))
 
     def _given(self, tensor: Tensor, x: Input) -> jax.Array | QTensor:

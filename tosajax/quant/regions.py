@@ -81,7 +81,7 @@ def evaluate(function: Function, x: np.ndarray) -> np.ndarray:
       x: float32, of one axis; at least one point.
 
     Returns:
-      float32, the shape of x; infinite or NaN where the operators are.
+      float32, the shape of x; infinite or NaN where an operator gives that.
 
     Raises:
       ValueError: x has another number of axes, or no points.

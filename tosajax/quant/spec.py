@@ -12,7 +12,7 @@ from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph
 from tosajax.quant.observers import Observer, min_max
-from tosajax.quant.storages import Storage, storage_of
+from tosajax.quant.storages import Float8, Integers, Storage, storage_of
 
 _SHORT = {
     "i4": DType.INT4,
@@ -55,10 +55,10 @@ class QSpec:
     learned_bits: bool = False
 
     def __post_init__(self) -> None:
-        dtype = _SHORT.get(self.dtype, self.dtype) if isinstance(self.dtype, str) else self.dtype
-        if isinstance(dtype, DType | str) and dtype not in _SHORT.values():
-            raise ValueError(f"dtype {self.dtype!r}, expected one of {', '.join(_SHORT)}")
+        dtype = _element_type(self.dtype)
         object.__setattr__(self, "dtype", dtype)
+        if not self.storage.is_integer:
+            _check_without_integers(self)
         self.storage.check(self)
         if self.bits is None:
             object.__setattr__(self, "bits", self.storage.dtype.bits)
@@ -70,6 +70,41 @@ class QSpec:
         """How real values are stored."""
         assert not isinstance(self.dtype, str)
         return storage_of(self.dtype)
+
+
+def _element_type(given: object) -> DType | Storage:
+    """The element type of a short name or of one of our own storages; other storages as they are.
+
+    Raises:
+      ValueError: it is none of these.
+    """
+    found = _SHORT.get(given, given) if isinstance(given, str) else given
+    if isinstance(found, Integers | Float8):
+        found = found.dtype
+    if isinstance(found, DType) and found in _SHORT.values():
+        return found
+    if isinstance(found, Storage) and not isinstance(found, type | DType):
+        return found
+    raise ValueError(f"dtype {given!r}, expected one of {', '.join(_SHORT)}, or a Storage")
+
+
+def _check_without_integers(spec: QSpec) -> None:
+    """Raises ValueError where a specification asks for integers, and its storage has none."""
+    name = spec.storage.name
+    expected = {
+        "bits": (None, spec.storage.dtype.bits),
+        "symmetric": (True,),
+        "narrow_range": (False,),
+        "learned_bits": (False,),
+    }
+    for option, values in expected.items():
+        if (found := getattr(spec, option)) not in values:
+            raise ValueError(f"{option} {found!r} of {name}, expected {values[-1]!r}")
+    if spec.observer.weighs_integers:
+        raise ValueError(
+            f"{name}: an observer that searches for the best integers, expected min_max, "
+            "moving_average or percentile"
+        )
 
 
 # Defaults of rules.

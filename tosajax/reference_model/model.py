@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tosajax.arguments.types import check_count
 from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Tensor
 from tosajax.io import to_bytes
@@ -117,9 +118,7 @@ def _check_name(graph: Graph, name: str) -> None:
 
 def _examples(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], int | None]:
     """The inputs with an axis of examples, and the size of that axis, None if no input has it."""
-    if len(inputs) != len(graph.inputs):
-        names = ", ".join(graph.inputs)
-        raise TypeError(f"{len(inputs)} inputs, expected {len(graph.inputs)} ({names})")
+    check_count(graph.inputs, inputs)
     tensors = graph.input_tensors
     arrays = [_accepted(t, x) for t, x in zip(tensors, inputs, strict=True)]
     counts = {

@@ -95,7 +95,7 @@ def _set_cache(options: Mapping[str, Any]) -> None:
 
 
 def compiler_options(platform: str | None) -> dict[str, str] | None:
-    """Options for XLA. On CPU they keep the barriers of `lower` until XLA has removed twins.
+    """Options for XLA. On CPU barriers of `lower` last until XLA has merged equal computations.
 
     XLA:CPU compiles a small loop as one function, which cannot hold a barrier. By default it uses
     half of a register of 512 bits; integer loops gain from all of it.

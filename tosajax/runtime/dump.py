@@ -71,7 +71,7 @@ def dump(
       tensors: a regular expression that names contain; by default all tensors that depend on the
         inputs.
       batch: how many examples run at a time.
-      progress: wraps the batches, given their number.
+      progress: wraps the loop over batches, given their number; its items have no meaning.
 
     Returns:
       Arrays by name, in the order of computation, in `dtype.storage`; examples on the first axis,

@@ -16,8 +16,7 @@ from tosajax import html
 from tosajax.arguments.types import check_type, count, shown
 from tosajax.graph import Graph
 from tosajax.lowering.run import CustomOps, Params
-from tosajax.lowering.variables import State, Variable
-from tosajax.ops.routes.platform import ANY, Platform
+from tosajax.lowering.variables import State, Variable, initial_state
 from tosajax.passes.binding import bind_formed
 from tosajax.report import Report
 from tosajax.runtime import saved
@@ -40,7 +39,7 @@ from tosajax.spec.target import Target, target_of
 from tosajax.validation import check_form, validate_formed
 
 Shapes = tuple[tuple[int, ...] | None, ...]  # of inputs; None where the rank is not known
-P = ParamSpec("P")
+_P = ParamSpec("_P")
 
 
 class Executable:
@@ -86,13 +85,13 @@ class Executable:
         self._cache_dir = cache_dir
         # XLA cannot keep a program that calls oneDNN in a folder.
         self._platform = platform_of(self._batch, onednn=onednn and cache_dir is None)
-        self._programs: dict[tuple[Shapes, Platform], Program] = {}
+        self._programs: dict[Shapes, Program] = {}
         self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
         self._variables: tuple[str, ...] = ()
         self._wanted = self._batch.shapes(self.graph.input_tensors)
         self.report: Report | None = None
         if not self.graph.is_dynamic:
-            self._program(self._wanted, self._platform)
+            self._program(self._wanted)
 
     @property
     def micro_batch(self) -> int | None:
@@ -185,7 +184,7 @@ class Executable:
             else share(self.graph, self.examples, self.micro_batch)
         )
         check_known(self.graph.input_tensors, self._wanted)
-        program = self._program(self._wanted, ANY)
+        program = program_of(self.graph, custom_ops=self._custom_ops, reports=self._reports)
         saved.write(path, program, batch, self._own_state(), platforms=platforms)
 
     def _repr_html_(self) -> str:
@@ -228,7 +227,7 @@ class Executable:
         shapes = [x.shape for x in inputs]
         key = tuple(shapes), self._placed(inputs)
         if key not in self._compiled:
-            program = batched(self._program(shapes, self._platform), self._batch)
+            program = batched(self._program(shapes), self._batch)
             arguments = part_of(self._batch, self._own_state(), inputs)
             function, constants = trace(program.function, program.params, *arguments)
             constants = on_all(constants, self.devices) if self.devices else constants
@@ -248,9 +247,9 @@ class Executable:
         arrays = *inputs, *jax.tree.leaves(self._own_state())
         return tuple(getattr(x, "sharding", None) for x in arrays)
 
-    def _program(self, shapes: Sequence[tuple[int, ...] | None], platform: Platform) -> Program:
+    def _program(self, shapes: Sequence[tuple[int, ...] | None]) -> Program:
         """The program of the graph for these input shapes."""
-        key = tuple(shapes), platform
+        key = tuple(shapes)
         if key not in self._programs:
             graph = self.graph
             if graph.is_dynamic:
@@ -259,9 +258,12 @@ class Executable:
             self.report = validate_formed(graph, self.target)
             self.report.raise_errors()
             program = program_of(
-                graph, platform=platform, custom_ops=self._custom_ops, reports=self._reports
+                graph,
+                platform=self._platform,
+                custom_ops=self._custom_ops,
+                reports=self._reports,
             )
-            self._add_variables(program.variables)
+            self._add_variables(initial_state(graph))
             self._programs[key] = program
         return self._programs[key]
 
@@ -279,17 +281,25 @@ class Executable:
 
 
 def _with_arguments_of(
-    made: Callable[P, Executable],
-) -> Callable[[Callable[..., Executable]], Callable[P, Executable]]:
+    made: Callable[_P, Executable],
+) -> Callable[[Callable[..., Executable]], Callable[_P, Executable]]:
     """Shows the arguments of a class as those of a function that makes it.
 
-    Type checkers and `help` show them; they stand in the class alone.
+    Type checkers, `help` and errors show them; they stand in the class alone.
     """
+    signature = inspect.signature(made).replace(return_annotation="Executable")
 
-    def decorate(function: Callable[..., Executable]) -> Callable[P, Executable]:
-        signature = inspect.signature(made).replace(return_annotation="Executable")
-        function.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
-        return function
+    def decorate(function: Callable[..., Executable]) -> Callable[_P, Executable]:
+        @functools.wraps(function)
+        def checked(*args: _P.args, **options: _P.kwargs) -> Executable:
+            try:
+                signature.bind(*args, **options)
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}() {error}") from None
+            return function(*args, **options)
+
+        checked.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
+        return checked
 
     return decorate
 

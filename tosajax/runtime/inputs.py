@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax.arguments.types import check_count
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Tensor, shape_fits
 from tosajax.lowering.build import to_device
 
-# Types that any bits are an element of.
+# Types in which every pattern of bits is a value.
 _WHOLE = frozenset(DType) - {DType.BOOL, DType.INT4, DType.INT48, DType.SHAPE}
 
 
@@ -34,18 +35,11 @@ def accept(
       TypeError: the number of inputs or an element type is wrong.
       ValueError: a shape is wrong, or an int4 or int48 value is out of range.
     """
-    check_count(tensors, inputs)
+    check_count([t.name for t in tensors], inputs)
     return [
         _accepted(tensor, shape, value, tensor.name in real)
         for tensor, shape, value in zip(tensors, shapes, inputs, strict=True)
     ]
-
-
-def check_count(tensors: Sequence[Tensor], inputs: Sequence[object]) -> None:
-    """Raises TypeError where there are more inputs than tensors, or fewer."""
-    if len(inputs) != len(tensors):
-        names = ", ".join(t.name for t in tensors)
-        raise TypeError(f"{len(inputs)} inputs, expected {len(tensors)} ({names})")
 
 
 def zeros(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None]) -> list[jax.Array]:

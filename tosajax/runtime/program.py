@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tosajax import ops
 from tosajax.graph import Graph, Tensor
 from tosajax.lowering.build import build
 from tosajax.lowering.run import CustomOps, GraphFunction, Params, Traced
-from tosajax.lowering.variables import Variable, initial_state
 from tosajax.ops.routes.platform import ANY, Platform
 from tosajax.passes.folding import fold
 
@@ -22,7 +20,6 @@ class Program(NamedTuple):
       params: the values of its constants.
       inputs: of the graph.
       outputs: of the graph.
-      variables: their values before the first run.
       reports: whether callers get the flags.
     """
 
@@ -30,7 +27,6 @@ class Program(NamedTuple):
     params: Params
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    variables: Mapping[str, Variable]
     reports: bool = False
 
 
@@ -63,4 +59,4 @@ def program_of(
         traced=traced,
     )
     ends = graph.input_tensors, graph.output_tensors
-    return Program(function, params, *ends, initial_state(graph), reports)
+    return Program(function, params, *ends, reports)

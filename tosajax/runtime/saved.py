@@ -166,8 +166,8 @@ def load_executable(
     process. A check admits only operations that graphs consist of, which stay within their arrays:
     no operation on the host and no custom call, by which a file could call any function of this
     process with operands that it does not expect. A program may still take all time or memory, and
-    compute something else than its graph; and neither JAX's reader of programs nor XLA is made to
-    withstand an attack.
+    compute something other than its graph does; and neither JAX's reader of programs nor XLA is
+    made to withstand an attack.
 
     Args:
       path: of the file.

@@ -35,7 +35,7 @@ CLAMP = Operator(
         ("EXT-BF16", "bf16", "BF16"),
         ("EXT-INT16", "signed 16", "INT16"),
     ),
-    selects=True,
+    keeps_scale=True,
 )
 
 ERF = Operator("ERF", chapter="activation", section="2.4.2", arguments=_OF_ONE, types=_FLOATS)

@@ -33,6 +33,7 @@ CONCAT = Operator(
     "CONCAT",
     chapter="data_layout",
     section="2.10.1",
+    keeps_scale=True,
     keeps_order=True,
     arguments=(
         tensors("input1", "in_out_t", "shapes1", Rank(1, MAX_RANK)),
@@ -57,6 +58,7 @@ PAD = Operator(
     "PAD",
     chapter="data_layout",
     section="2.10.2",
+    keeps_scale=True,
     keeps_order=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
@@ -71,6 +73,7 @@ RESHAPE = Operator(
     "RESHAPE",
     chapter="data_layout",
     section="2.10.3",
+    keeps_scale=True,
     keeps_order=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
@@ -84,6 +87,7 @@ REVERSE = Operator(
     "REVERSE",
     chapter="data_layout",
     section="2.10.4",
+    keeps_scale=True,
     arguments=(
         tensor("input1", "in_out_t", "shape", Rank(1, MAX_RANK)),
         scalar("axis", int),
@@ -96,6 +100,7 @@ SLICE = Operator(
     "SLICE",
     chapter="data_layout",
     section="2.10.5",
+    keeps_scale=True,
     keeps_order=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
@@ -110,6 +115,7 @@ TILE = Operator(
     "TILE",
     chapter="data_layout",
     section="2.10.6",
+    keeps_scale=True,
     keeps_order=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
@@ -123,6 +129,7 @@ TRANSPOSE = Operator(
     "TRANSPOSE",
     chapter="data_layout",
     section="2.10.7",
+    keeps_scale=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
         integers("perms", "rank(shape1)"),

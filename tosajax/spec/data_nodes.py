@@ -51,7 +51,7 @@ IDENTITY = Operator(
         ("EXT-INT16", "48-bit", "INT48"),
         ("EXT-INT4", "4-bit", "INT4"),
     ),
-    selects=True,
+    keeps_scale=True,
 )
 
 OPERATORS = (

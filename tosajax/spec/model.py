@@ -126,7 +126,7 @@ class Operator:
     section: str  # number of its section in the specification
     arguments: tuple[Argument, ...]
     types: tuple[TypeRow, ...]
-    selects: bool = False  # each element of the result is one of the input, or a bound
+    keeps_scale: bool = False  # integers of the result stand for the numbers of the first input's
     keeps_order: bool = False  # a result of the shape of the first input is equal to it
     is_singular: bool = False  # the derivative is infinite or NaN at some operands
 
@@ -155,11 +155,6 @@ class Operator:
     def moves(self) -> bool:
         """Whether the elements of the result are elements of the inputs, elsewhere."""
         return self.chapter in ("data_layout", "scatter_gather")
-
-    @property
-    def keeps_scale(self) -> bool:
-        """Whether integers of the result stand for the same numbers as those of the first input."""
-        return self.selects or self.chapter == "data_layout"
 
     @property
     def is_homogeneous(self) -> bool:

@@ -54,7 +54,7 @@ MAX_POOL2D = Operator(
         ("EXT-FP8E5M2", "fp8e5m2", "FP8E5M2"),
         ("EXT-INT16", "signed 16", "INT16"),
     ),
-    selects=True,
+    keeps_scale=True,
 )
 
 OPERATORS = (

@@ -44,7 +44,7 @@ REDUCE_MAX = Operator(
     section="2.9.3",
     arguments=_ALONG_AXIS_WITH_NAN,
     types=_NUMBERS,
-    selects=True,
+    keeps_scale=True,
 )
 
 REDUCE_MIN = Operator(
@@ -53,7 +53,7 @@ REDUCE_MIN = Operator(
     section="2.9.4",
     arguments=_ALONG_AXIS_WITH_NAN,
     types=_NUMBERS,
-    selects=True,
+    keeps_scale=True,
 )
 
 REDUCE_PRODUCT = Operator(

@@ -20,6 +20,7 @@ GATHER = Operator(
     "GATHER",
     chapter="scatter_gather",
     section="2.11.1",
+    keeps_scale=True,
     arguments=(
         tensor("values", "in_out_t", "[N, K, C]"),
         tensor("indices", "index_t", "[N, W]"),

@@ -102,7 +102,7 @@ class Data:
 
     @property
     def count(self) -> int | None:
-        """How many examples there are; None before batches are read."""
+        """How many examples there are; None where the source is batches."""
         return None if self._arrays is None else self._arrays.count
 
     @property

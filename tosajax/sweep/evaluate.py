@@ -74,7 +74,9 @@ class Evaluator:
     mesh: Mesh | None = None
     compiling: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
     # Programs by the shapes of inputs and examples.
-    _steps: dict[str, Callable[..., Any]] = dataclasses.field(default_factory=dict, init=False)
+    _steps: dict[str, Callable[..., Any]] = dataclasses.field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def run(
         self, settings: Sequence[Arrays], data: Data, stored: Sequence[np.ndarray] = ()
@@ -245,7 +247,7 @@ def _read(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def mesh_of(devices: Sequence[Any], settings: int) -> Mesh:
-    """Devices as a mesh of settings and data: rather of settings, as these need no sums."""
+    """Devices as a mesh of settings and data: as many as fit go to settings, which need no sums."""
     count = len(devices)
     rows = max(n for n in range(1, count + 1) if count % n == 0 and n <= max(settings, 1))
     return Mesh(np.asarray(devices).reshape(rows, count // rows), ("settings", "data"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -83,12 +83,11 @@ def strategy_of(name: str, devices: Devices, are_given: bool) -> Strategy:
         if len(devices) > 1 and devices[0].platform != "cpu":
             return "sharded"
         return "loop" if devices[0].platform == "cpu" else "vmap"
-    known: dict[str, Strategy] = {strategy: strategy for strategy in STRATEGIES}
-    if name not in known:
+    if name not in STRATEGIES:
         raise ValueError(f"strategy {name!r}, expected 'auto' or one of {', '.join(STRATEGIES)}")
     if name != "sharded" and jax.process_count() > 1:
         raise ValueError(f"strategy {name!r} of several processes, expected 'sharded'")
-    return known[name]
+    return cast(Strategy, name)
 
 
 class Reference(NamedTuple):

@@ -73,8 +73,8 @@ class GraphSubject:
     quantization: _Quantization
     rewrites: Mapping[str, Rewrite]
     # Names of structures by outline, and a graph of each.
-    _outlines: dict[Any, str] = dataclasses.field(default_factory=dict, init=False)
-    _structures: dict[str, Graph] = dataclasses.field(default_factory=dict, init=False)
+    _outlines: dict[Any, str] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    _structures: dict[str, Graph] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return made_anew(self)

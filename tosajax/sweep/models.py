@@ -148,8 +148,7 @@ class ModelSubject:
         return graph_program(self.model.graph, self.model.plan.bound_keys, fixed, batch)
 
     def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
-        quantized = {n: None for n in self.model.graph.inputs if n in self.model.owners}
-        return accepted(self.model.graph, quantized, inputs, batch)
+        return accepted(self.model.graph, self.model.owners, inputs, batch)
 
     def bytes_per_example(self) -> int:
         return peak_bytes(with_batch(self.model.graph, Target.everything(), 1)[0])

@@ -14,13 +14,14 @@ import numpy as np
 from jax import lax
 
 from tosajax import ops
+from tosajax.arguments.types import check_count
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.lowering.run import Traced
 from tosajax.quant import QParams, dequantize, quantize
 from tosajax.runtime.batching import batched, carries_batch, platform_of, share, with_batch
-from tosajax.runtime.inputs import accept, check_count
+from tosajax.runtime.inputs import accept
 from tosajax.runtime.program import program_of
 from tosajax.spec import RoundingMode
 from tosajax.spec.target import Target
@@ -141,7 +142,7 @@ def accepted(
       ValueError: a shape is wrong, or an input of the graph cannot hold examples.
     """
     tensors = graph.input_tensors
-    check_count(tensors, inputs)
+    check_count(graph.inputs, inputs)
     shapes = [_of_batch(tensor, batch) for tensor in tensors]
     arrays = [
         x.reshape(shape) if x.shape == (batch, 1, *shape[1:]) else x

@@ -19,7 +19,7 @@ class Results(Sequence[Row]):
 
     Args:
       rows: dictionaries of the same keys; None where a row has no value. Values are those of JSON,
-        NaN and infinities.
+        or NaN or infinite.
       metrics: the columns that are metrics.
     """
 
@@ -69,7 +69,7 @@ class Results(Sequence[Row]):
         return (min if least else max)(known, key=lambda row: row[name])
 
     def pareto(self, cost: str, gain: str | None = None) -> Results:
-        """The rows that no other beats, with a lower cost and no lower gain or the reverse.
+        """The rows that no other beats, by a lower cost, or a higher gain, and nothing worse.
 
         Rows come in the order of their cost, at equal cost in the order of the settings. Rows
         without one of the values, or with NaN, are left out.

@@ -195,7 +195,7 @@ class Sweep:
         return row
 
     def objective(self, trial: Trial) -> float | tuple[float, ...]:
-        """The objective for Optuna: evaluates a value from each axis of `configs`.
+        """The objective for Optuna: evaluates the setting that a trial chooses in `configs`.
 
             study.optimize(sweep.objective, n_trials=100)
 

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hifi.bench_cases import TYPES, compiled, values
+from hifi.bench_cases import compiled, values
+from hifi.prototypes import TYPES
 
 from tosajax.hifi import layers
 from tosajax.hifi.layers import GRUConfig, GRUWeights, LSTMConfig, LSTMWeights

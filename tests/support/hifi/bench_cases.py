@@ -9,21 +9,12 @@ import jax
 import numpy as np
 import pytest
 
+from hifi.prototypes import TYPES
 from tosajax.fixedpoint import _x64
 from tosajax.hifi import kernels
 from tosajax.hifi.kernels import Quant, SigmoidQuant, SoftmaxQuant, activations, conv, pool
 
 CODES = {"8": 8, "16": 16, "32": 32, "64": 64, "f32": -1, "asym8u": -3, "asym8s": -4, "sym8s": -5}
-TYPES = {
-    "8": np.int8,
-    "16": np.int16,
-    "32": np.int32,
-    "64": np.int64,
-    "f32": np.float32,
-    "asym8u": np.uint8,
-    "asym8s": np.int8,
-    "sym8s": np.int8,
-}
 
 
 def raw(*arrays):

@@ -15,9 +15,8 @@ from oracle import hifi_oracle
 from oracle.hifi_oracle import draw, draw_quant, integers
 
 from hifi.memory import check_out, memory, out_memory, view
-from hifi.prototypes import EXPECTED
+from hifi.prototypes import EXPECTED, TYPES
 from tosajax.hifi import capi, kernels
-from tosajax.hifi.capi._types import TYPES
 from tosajax.hifi.kernels import Quant, SigmoidQuant, SoftmaxQuant
 from tosajax.hifi.kernels._precision import PRECISIONS
 

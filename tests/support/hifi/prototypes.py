@@ -9,6 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+# Element types by their words in names.
+TYPES = {
+    "8": np.int8,
+    "16": np.int16,
+    "32": np.int32,
+    "64": np.int64,
+    "f32": np.float32,
+    "asym8u": np.uint8,
+    "asym8s": np.int8,
+    "sym8s": np.int8,
+    "asym16s": np.int16,
+}
+
 
 class Declared(NamedTuple):
     """A function in the guide."""

@@ -9,7 +9,7 @@ from tosajax.fixedpoint import _x64
 
 
 def to_device(x: np.ndarray) -> jax.Array:
-    """As `jnp.asarray`, which compiles a program for each shape; int64 stays int64."""
+    """As `jnp.asarray`, but compiles no program for each shape; int64 stays int64."""
     return _x64.from_numpy(x) if x.dtype == np.int64 else jax.device_put(x)
 
 

@@ -27,7 +27,7 @@ def _windows(shape, kernel, stride, pad):
 
 
 def divide(total, count):
-    """`value` times the reciprocal of `count`, in Python integers."""
+    """`total` times the reciprocal of `count`, in Python integers."""
     k = (count - 1).bit_length()
     multiplier = (((1 << 30) + 1) << k) // count
     shift = 30 + k

@@ -40,7 +40,7 @@ def has_lost_bits(wrapped: jax.Array, estimate: jax.Array) -> jax.Array:
     """Where an exact result did not fit int32.
 
     A result that fits is within 2**30 of its estimate. One that does not is a multiple of 2**32
-    away from its low 32 bits, and its estimate makes up a sixth of that at most.
+    away from its low 32 bits, and the error of its estimate is at most a sixth of that.
 
     Args:
       wrapped: int32, the low 32 bits of the exact results.

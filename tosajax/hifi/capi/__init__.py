@@ -51,10 +51,13 @@ def plan(name: str, **arguments: Any) -> Plan:
       arguments: all those of C.
 
     Raises:
-      NNLibParamError: an argument that the library rejects.
+      KeyError: a name that the library does not have.
+      NNLibParamError: an argument that is rejected before operands and ranges are checked.
+      ValueError: a function that returns a size.
     """
     found = _PLANS[name](**arguments)
-    assert isinstance(found, Plan)
+    if not isinstance(found, Plan):
+        raise ValueError(f"{name} returns a size, expected a function that computes arrays")
     return found
 
 

@@ -36,6 +36,7 @@ _BIASES = "input_zero_bias kernel_zero_bias"
 
 
 def _conv2d_std(a: Arguments, precision: str) -> Plan:
+    check_pointer("p_scratch", a.p_scratch, _SCRATCH_ALIGNMENT)
     types, depth = PRECISIONS[precision], a.input_channels
     is_byte = types.input().itemsize == 1
     stored = depth if is_byte else padded(depth, is_float=types.is_float)
@@ -48,6 +49,7 @@ def _conv2d_std(a: Arguments, precision: str) -> Plan:
 
 
 def _conv1d_std(a: Arguments, precision: str) -> Plan:
+    check_pointer("p_scratch", a.p_scratch, _SCRATCH_ALIGNMENT)
     types = PRECISIONS[precision]
     row = padded(a.input_width * a.input_channels, is_float=types.is_float)
     kernel = a.kernel_height, a.input_width, a.input_channels
@@ -72,7 +74,6 @@ def _standard(
     static: Mapping[str, Any],
 ) -> Plan:
     """A convolution by kernels that are padded in memory, to the end of the last one."""
-    check_pointer("p_scratch", a.p_scratch, _SCRATCH_ALIGNMENT)
     alignment, channels = _alignment(types), a.out_channels
     more = {"strides": strides, "count": channels * strides[0], "alignment": alignment}
     ker = operand(a, "p_ker", types.weight, (channels, *kernel), **more)

@@ -118,10 +118,13 @@ def finish(
     quant: Quant | None,
 ) -> jax.Array:
     """Sums [..., N] as the output of a precision; see `finish_fixed` and `finish_quantized`."""
-    if bias is not None and not (precision.is_quantized or precision.is_float):
-        return finish_fixed(acc, bias, acc_shift, bias_shift, precision.out)
-    total = add_bias(acc, bias)
-    return total if quant is None else finish_quantized(total, quant, precision.out)
+    if quant is not None:
+        return finish_quantized(add_bias(acc, bias), quant, precision.out)
+    if precision.is_float:
+        return add_bias(acc, bias)
+    if bias is None:
+        raise TypeError("sums in fixed point without a bias")
+    return finish_fixed(acc, bias, acc_shift, bias_shift, precision.out)
 
 
 def _zero_point(x: Array, zero_bias: Integers) -> Array:

@@ -13,10 +13,12 @@ differ in the order of their sums.
 | floats | `float_convolution`, small ones `float_patches` | `float_patches` |
 | floats, more than `loop.MAX_TAPS` taps | `float_convolution` | `float_taps` |
 | depthwise, integers and floats | `depthwise` | `depthwise` |
-| int8 dots, which all of the integers above become | `onednn`, `int8_dot` | `bfloat16_dot` |
+| int8 dots: of `patches`, `loop` and MATMUL | `onednn`, `int8_dot` | `bfloat16_dot` |
 | int16 dots | `int16_dot`, by int8 dots | `int16_dot`, by int8 dots |
 | float dots | `float_dot` | `float_dot` |
 
-A program for a platform that is not known yet holds both columns until it is lowered
-(`platform.on_cpu`). `definition.py` holds what all routes of integers must equal.
+A program for a platform that is not known yet holds both columns, without oneDNN, until it is
+lowered (`platform.on_cpu`). `definition.py` holds the definitions that routes of integers must
+equal. `explain` shows names by what is computed: both `patches` and blocks of `loop` show as
+"patches".
 """

@@ -1,4 +1,4 @@
-"""The definitions that all routes of integers must equal; slow, for tests."""
+"""Definitions that the routes of integers must equal, but depthwise and int16 dots; for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tosajax.ops.routes.operands import Convolution
 def dot(
     a: jax.Array, b: jax.Array, a_zp: jax.Array, b_zp: jax.Array, *, b_axis: int = -2
 ) -> jax.Array:
-    """Sums (a - a_zp) * (b - b_zp) over the last axis of `a` and `b_axis` of `b`, in int32."""
+    """Sums (a - a_zp) * (b - b_zp) over the last axis of `a` and `b_axis` of `b`: int32.
+
+    For operands of 8 bits, whose sums int32 holds where the result is defined.
+    """
     wide_a = a.astype(jnp.int32) - a_zp.astype(jnp.int32).reshape((1,) * a.ndim)
     wide_b = b.astype(jnp.int32) - b_zp.astype(jnp.int32).reshape((1,) * b.ndim)
     return lax.dot_general(wide_a, wide_b, dimensions(a, b, b_axis))

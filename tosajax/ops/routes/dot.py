@@ -1,8 +1,8 @@
 """int8 dots: the kernel of the platform, and zero points folded algebraically.
 
-XLA multiplies int8 matrices fast, and int16 and int32 ones in a plain loop. So all products of
-integers become `dot`. Additions in int32 wrap, which is harmless: a sum is right modulo 2**32 in
-any order, and results that are defined fit.
+XLA multiplies int8 matrices fast, and int16 and int32 ones in a plain loop. So MATMUL, patches and
+blocks of integers become `dot`. Additions in int32 wrap, which is harmless: a sum is right modulo
+2**32 in any order, and results that are defined fit.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def convolves(weight: np.ndarray) -> bool:
 
 
 def pads(lengths: Sequence[int], shape: Window) -> bool:
-    """Whether its padding is right: an input as large as a window, and part of each."""
+    """Whether its padding is right: no window is larger than the input; each reaches into it."""
     return all(
         (taps - 1) * dilation < length and max(pad) <= (taps - 1) * dilation
         for taps, dilation, pad, length in zip(

@@ -2,8 +2,8 @@
 
 The platform is a context and not an argument because nothing could pass it: operators have the
 signatures of the specification, users call them without one, and gradient rules, loops and
-transformations of JAX stand between `tosajax.lowering`, which has it, and the operators. Three
-places read it, while a program is traced: `choose`, `dot.by_onednn` and `on_cpu`.
+transformations of JAX stand between `tosajax.lowering`, which has it, and the operators. Code
+reads it while a program is traced: `choose`, `dot.by_onednn`, `on_cpu` and `ops/_skip.py`.
 
 JAX does not tell traces for different platforms apart: a function that is jitted inside an operator
 takes `current()` as a static argument.

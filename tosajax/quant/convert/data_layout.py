@@ -1,4 +1,7 @@
-"""Data layout: operands in one unit; all others keep their scale, see `Operator.keeps_scale`."""
+"""CONCAT and PAD: operands in one unit.
+
+The other operators of data layout keep their scale and need no conversion: `Operator.keeps_scale`.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
-"""GATHER and SCATTER: integers move as they are."""
+"""SCATTER: operands in one unit."""
 
 from __future__ import annotations
 
 from tosajax.graph import Node
 from tosajax.quant.convert.converter import Converter
-
-
-def gather(c: Converter, node: Node) -> None:
-    c.move(node, node.inputs[0])
 
 
 def scatter(c: Converter, node: Node) -> None:

@@ -24,6 +24,7 @@ class Grid(NamedTuple):
     qmax: jax.Array
 
 
+@runtime_checkable
 class Storage(Protocol):
     """Rounds real values to those of one type. Hashable, as traced programs hold it as static data.
 
@@ -47,7 +48,7 @@ class Storage(Protocol):
     def is_integer(self) -> bool: ...
 
     def check(self, spec: QSpec) -> None:
-        """Raises ValueError where a specification contradicts the type."""
+        """Raises ValueError where a specification contradicts the type; `QSpec` checks the rest."""
         ...
 
     def grid(self, bits: jax.Array, *, narrow_range: bool) -> Grid:

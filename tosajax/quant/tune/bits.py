@@ -31,8 +31,8 @@ def with_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Arra
 
     Raises:
       TypeError: the bits are not by tensor name.
-      ValueError: a tensor has no scale of its own, or not as many bits; or the parameters are of
-        another model.
+      ValueError: a tensor has no scale of its own, no bits to choose, or not as many bits; or the
+        parameters are of another model.
     """
     check_type("model", model, QModel, "a QModel, from `prepare`")
     check_type("bits", bits, Mapping, "a dictionary of bits by tensor name")
