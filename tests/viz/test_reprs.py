@@ -105,7 +105,7 @@ SHOWN: dict[str, Any] = {
 GIVEN = {
     *("Builder", "DType", "Verdict", "FormatError", "TosaError", "UnsupportedError", "Variable"),
     *("Data", "Examples", "Greatest", "Grid", "Metric", "Observer", "Rule", "Sweep", "Tolerance"),
-    *("Total", "integers", "uniform"),
+    *("OperandStorage", "Storage", "Total", "integers", "uniform"),
 }
 RICH = {
     *("tosajax.Executable", "tosajax.Graph", "tosajax.Report", "tosajax.compare.Comparison"),

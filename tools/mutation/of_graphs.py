@@ -95,7 +95,6 @@ MUTANTS = [
         "runtime/inputs.py",
         "runtime/test_executable.py",
         {
-            "check_count": [condition("False")],
             "check_known": [left("or")],
             "_accepted": [
                 condition("False", 1),
@@ -106,5 +105,10 @@ MUTANTS = [
             "_hint": [left("and", 0), condition("False", 1)],
             "_check_range": [change("<", "<="), left("or"), change(">", ">=")],
         },
+    ),
+    *mutants(
+        "arguments/types.py",
+        "runtime/test_executable.py",
+        {"check_count": [condition("False")]},
     ),
 ]
