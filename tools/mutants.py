@@ -126,8 +126,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = sample(chosen, options.sample, options.seed)
     runs = [Run(mutant.tests, {mutant.file: mutant.text}, mutant) for mutant in chosen]
     _import_once()
-    _expect_to_pass(chosen, options.jobs)
-    return _report(runs, options.jobs)
+    # A mutant compiles only what it changes: the programs of others are kept here (conftest.py).
+    with tempfile.TemporaryDirectory() as programs:
+        os.environ["TOSAJAX_TEST_PROGRAMS"] = programs
+        _expect_to_pass(chosen, options.jobs)
+        return _report(runs, options.jobs)
 
 
 def _expect_to_pass(mutants: Sequence[Mutant], jobs: int) -> None:
