@@ -8,7 +8,7 @@ from mutation.listing import mutants
 MUTANTS = [
     *mutants(
         "hifi/kernels/_q15.py",
-        "hifi/test_basic.py hifi/layers/test_gru.py",
+        "hifi/test_basic.py hifi/layers/test_gru.py hifi/layers/test_recurrent.py",
         {"multiply_floor": [change("15", "14"), unwrap("jnp.minimum")]},
     ),
     *mutants(
@@ -89,7 +89,7 @@ MUTANTS = [
     ),
     *mutants(
         "hifi/layers/_recurrent.py",
-        "hifi/layers/test_gru.py hifi/layers/test_lstm.py",
+        "hifi/layers/test_recurrent.py",
         {
             "RecurrentConfig.acc_shift": [change("+", "-")],
             "RecurrentConfig.bias_shift": [left("-")],
@@ -103,7 +103,7 @@ MUTANTS = [
     ),
     *mutants(
         "hifi/layers/gru.py",
-        "hifi/layers/test_gru.py",
+        "hifi/layers/test_gru.py hifi/layers/test_recurrent.py",
         {
             "mixed": [change("==", "!=")],
             "_step": [left("-"), change("reset", "h"), change(">>", "<<")],
