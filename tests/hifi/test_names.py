@@ -10,100 +10,11 @@ import re
 import jax
 import numpy as np
 import pytest
-from hifi.prototypes import TYPES
+from hifi.prototypes import EXPECTED, NAMES, SIZE_ARGUMENTS, TYPES
 
 from tosajax.hifi import NNLibParamError, kernels
 from tosajax.hifi.kernels import Quant, SigmoidQuant, SoftmaxQuant, activations
 
-# Written down from the guide's lists of variants, section by section.
-LIBRARY = {
-    "3.1.1": """
-        xa_nn_matXvec_16x16_16 xa_nn_matXvec_16x16_32 xa_nn_matXvec_16x16_64
-        xa_nn_matXvec_8x16_16 xa_nn_matXvec_8x16_32 xa_nn_matXvec_8x16_64
-        xa_nn_matXvec_8x8_8 xa_nn_matXvec_8x8_16 xa_nn_matXvec_8x8_32
-        xa_nn_matXvec_f32xf32_f32
-        xa_nn_matXvec_asym8uxasym8u_asym8u xa_nn_matXvec_sym8sxasym8s_asym8s
-    """,
-    "3.1.2": """
-        xa_nn_matXvec_16x16_16_tanh xa_nn_matXvec_16x16_16_sigmoid
-        xa_nn_matXvec_8x16_16_tanh xa_nn_matXvec_8x16_16_sigmoid
-        xa_nn_matXvec_8x8_8_tanh xa_nn_matXvec_8x8_8_sigmoid
-        xa_nn_matXvec_f32xf32_f32_tanh xa_nn_matXvec_f32xf32_f32_sigmoid
-    """,
-    "3.1.3": """
-        xa_nn_matXvec_batch_16x16_64 xa_nn_matXvec_batch_8x16_64
-        xa_nn_matXvec_batch_8x8_32 xa_nn_matXvec_batch_f32xf32_f32
-    """,
-    "3.1.4": """
-        xa_nn_matmul_8x8_8 xa_nn_matmul_asym8uxasym8u_asym8u
-        xa_nn_matmul_per_chan_sym8sxasym8s_asym8s
-    """,
-    "3.1.5": "xa_nn_matXvec_out_stride_sym8sxasym8s_16",
-    "3.2.1": """
-        xa_nn_conv2d_std_getsize
-        xa_nn_conv2d_std_16x16 xa_nn_conv2d_std_8x16 xa_nn_conv2d_std_8x8 xa_nn_conv2d_std_f32
-        xa_nn_conv2d_std_asym8uxasym8u xa_nn_conv2d_std_per_chan_sym8sxasym8s
-    """,
-    "3.2.2": """
-        xa_nn_conv1d_std_getsize
-        xa_nn_conv1d_std_16x16 xa_nn_conv1d_std_8x16 xa_nn_conv1d_std_8x8 xa_nn_conv1d_std_f32
-    """,
-    "3.2.3.1": """
-        xa_nn_conv2d_depthwise_getsize
-        xa_nn_conv2d_depthwise_16x16 xa_nn_conv2d_depthwise_8x16 xa_nn_conv2d_depthwise_8x8
-        xa_nn_conv2d_depthwise_f32
-        xa_nn_conv2d_depthwise_asym8uxasym8u xa_nn_conv2d_depthwise_per_chan_sym8sxasym8s
-    """,
-    "3.2.3.2": """
-        xa_nn_conv2d_pointwise_16x16 xa_nn_conv2d_pointwise_8x16 xa_nn_conv2d_pointwise_8x8
-        xa_nn_conv2d_pointwise_f32
-        xa_nn_conv2d_pointwise_asym8uxasym8u xa_nn_conv2d_pointwise_per_chan_sym8sxasym8s
-    """,
-    "3.3.1": """
-        xa_nn_vec_sigmoid_32_32 xa_nn_vec_sigmoid_32_16 xa_nn_vec_sigmoid_32_8
-        xa_nn_vec_sigmoid_f32_f32 xa_nn_vec_sigmoid_asym8u_asym8u
-    """,
-    "3.3.2": """
-        xa_nn_vec_tanh_32_32 xa_nn_vec_tanh_32_16 xa_nn_vec_tanh_32_8 xa_nn_vec_tanh_f32_f32
-    """,
-    "3.3.3": """
-        xa_nn_vec_relu_32_32 xa_nn_vec_relu_f32_f32 xa_nn_vec_relu_16_16 xa_nn_vec_relu_8_8
-        xa_nn_vec_relu1_32_32 xa_nn_vec_relu1_f32_f32
-        xa_nn_vec_relu6_32_32 xa_nn_vec_relu6_f32_f32
-        xa_nn_vec_relu_std_32_32 xa_nn_vec_relu_std_f32_f32
-        xa_nn_vec_relu_std_16_16 xa_nn_vec_relu_std_8_8
-    """,
-    "3.3.4": """
-        xa_nn_vec_softmax_32_32 xa_nn_vec_softmax_f32_f32 xa_nn_vec_softmax_asym8u_asym8u
-        xa_nn_vec_softmax_asym8s_asym8s xa_nn_vec_softmax_asym8s_16
-    """,
-    "3.3.5": """
-        xa_nn_vec_activation_min_max_f32_f32 xa_nn_vec_activation_min_max_asym8u_asym8u
-        xa_nn_vec_activation_min_max_16_16 xa_nn_vec_activation_min_max_8_8
-    """,
-    "3.4.1": """
-        xa_nn_avgpool_getsize
-        xa_nn_avgpool_8 xa_nn_avgpool_16 xa_nn_avgpool_f32 xa_nn_avgpool_asym8u
-    """,
-    "3.4.2": """
-        xa_nn_maxpool_getsize
-        xa_nn_maxpool_8 xa_nn_maxpool_16 xa_nn_maxpool_f32 xa_nn_maxpool_asym8u
-    """,
-    "3.5.1": """
-        xa_nn_fully_connected_16x16_16 xa_nn_fully_connected_8x16_16
-        xa_nn_fully_connected_8x8_8 xa_nn_fully_connected_f32
-        xa_nn_fully_connected_asym8uxasym8u_asym8u xa_nn_fully_connected_sym8sxasym8s_asym8s
-    """,
-    "3.6.1": "xa_nn_vec_interpolation_q15",
-    "3.6.2": "xa_nn_dot_prod_f32xf32_f32 xa_nn_dot_prod_16x16_asym8s",
-    "3.6.3": "xa_nn_elm_quantize_asym16s_asym8s",
-    "3.6.4": """
-        xa_nn_elm_floor_f32_f32 xa_nn_elm_add_asym8sxasym8s_asym8s
-        xa_nn_elm_mul_asym8sxasym8s_asym8s
-    """,
-}
-SECTIONS = {name: section for section, names in LIBRARY.items() for name in names.split()}
-SIZES = [name for name in SECTIONS if name.endswith("getsize")]
 QUANT = Quant(0, 0, 2**30, 0, 0)
 SCALE = {"out_zero_bias": 0, "out_shift": 0, "out_multiplier": 2**30}
 LIMITS = {"out_activation_min": -9, "out_activation_max": 9}
@@ -186,13 +97,14 @@ def example(name):
 
 
 def test_the_inventory_is_complete():
-    assert len(SECTIONS) == 106
-    assert {row.name: row.section for row in kernels.NAMES.values()} == SECTIONS
+    assert len(EXPECTED) == 106
+    sections = {name: x.section for name, x in EXPECTED.items()}
+    assert {row.name: row.section for row in kernels.NAMES.values()} == sections
     assert all(row.name == name for name, row in kernels.NAMES.items())
-    assert set(SECTIONS) <= set(dir(kernels))
+    assert set(EXPECTED) <= set(dir(kernels))
 
 
-@pytest.mark.parametrize("name", sorted(SECTIONS.keys() - {*SIZES, "xa_nn_vec_interpolation_q15"}))
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"xa_nn_vec_interpolation_q15"}))
 def test_types(name):
     arguments, keywords = example(name)
     arrays = {i: x for i, x in enumerate(arguments) if isinstance(x, jax.ShapeDtypeStruct)}
@@ -235,7 +147,7 @@ def test_other_names_are_no_attributes():
 # A function as help, pickle and callers see it.
 
 
-@pytest.mark.parametrize("name", sorted(SECTIONS))
+@pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_functions_describe_themselves(name):
     function, row = getattr(kernels, name), kernels.NAMES[name]
     assert inspect.isfunction(function)
@@ -276,7 +188,7 @@ ARRAYS |= {"ifact"}
 
 def concrete(name):
     """All parameters of a function: those of `example`, arrays as zeros, and defaults."""
-    if name in SIZES:
+    if name in SIZE_ARGUMENTS:
         return inspect.signature(getattr(kernels, name)).bind(*SIZE_ARGUMENTS[name]).arguments
     vector = (of(np.int16, 4),) * 3
     arguments, keywords = (vector, {}) if "interpolation" in name else example(name)
@@ -302,7 +214,7 @@ def wrong_values(argument, value, takes_floats):
     return [1.5, "text", True, np.float32(2), np.zeros((), np.float32)]
 
 
-@pytest.mark.parametrize("name", sorted(SECTIONS))
+@pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_arguments_of_other_types(name):
     function, legal = getattr(kernels, name), concrete(name)
     limits = ("threshold", "activation_min", "activation_max")
@@ -380,18 +292,13 @@ def test_size_of_conv1d(arguments, size):
     assert kernels.xa_nn_conv1d_std_getsize(*arguments) == size
 
 
-SIZE_ARGUMENTS = {
-    "xa_nn_conv2d_std_getsize": (9, 8, 3, 4, 2, 1, 5, 16),
-    "xa_nn_conv2d_depthwise_getsize": (9, 8, 4, 3, 4, 2, 1, 2, 1, 1, 5, 6, 16, 0),
-    "xa_nn_avgpool_getsize": (8, 16, 16, 9, 8, 3, 4, 1, 2, 1, 1, 5, 6, 1, 1),
-    "xa_nn_maxpool_getsize": (8, 16, 16, 9, 8, 3, 4, 1, 2, 1, 1, 5, 6, 1, 1),
-    "xa_nn_conv1d_std_getsize": (3, 5, 3, 16),
+PRECISION_AT = {
+    name: 3 if "conv1d" in name else 7 if "_std" in name else 12 for name in SIZE_ARGUMENTS
 }
-PRECISION_AT = {name: 3 if "conv1d" in name else 7 if "_std" in name else 12 for name in SIZES}
 PRECISION_AT |= {"xa_nn_avgpool_getsize": 1, "xa_nn_maxpool_getsize": 1}
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", SIZE_ARGUMENTS)
 def test_sizes_grow_with_the_image_and_know_their_precisions(name):
     function, arguments = getattr(kernels, name), list(SIZE_ARGUMENTS[name])
     assert function(*arguments) > 0

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracle import hifi_recurrent as oracle
+from hifi.recurrent import EACH, GRU, LSTM, PRECISIONS, TYPES
 
 from tosajax.grad.qtensor import QTensor
 from tosajax.hifi.errors import NNLibConfigError, NNLibParamError
 from tosajax.hifi.kernels import fully_connected
 from tosajax.hifi.kernels.activations import FIXED
-from tosajax.hifi.layers import (
-    GRUConfig,
-    GRUState,
-    GRUWeights,
-    LSTMConfig,
-    LSTMState,
-    LSTMWeights,
-    Precision,
-    gru_init,
-    gru_scan,
-    gru_scan_float,
-    lstm_init,
-    lstm_scan,
-    lstm_scan_float,
-)
+from tosajax.hifi.layers import GRUConfig, LSTMConfig, Precision
 from tosajax.hifi.training import (
-    gru_scan_trainable,
     lstm_scan_trainable,
     quantize,
     quantize_weights,
@@ -40,8 +25,6 @@ from tosajax.hifi.training import (
     with_gradient_of,
 )
 
-PRECISIONS = {"16x16": Precision.P16bx16b, "8x16": Precision.P8bx16b}
-TYPES = {"16x16": np.int16, "8x16": np.int8}
 IN, OUT, STEPS = 8, 4, 4
 # float32 has none of the 128 integers below 2**31.
 LARGEST = {np.int8: 127, np.int16: 32767, np.int32: 2**31 - 128}
@@ -156,56 +139,10 @@ def test_a_kernel_with_gradients(rng):
 # Layers.
 
 
-class Layer(NamedTuple):
-    """A recurrent layer for the tests of both.
-
-    Args:
-      config: the class of its configurations.
-      weights: the class of its weights.
-      oracle: the names of its weights.
-      state: the class of its states.
-      start: the state of zeros.
-      trainable: what is tested.
-      exact: the integers that it has to have.
-      real: the float twin.
-    """
-
-    config: Any
-    weights: Any
-    oracle: Any
-    state: Any
-    start: Any
-    trainable: Any
-    exact: Any
-    real: Any
-
-    def formats(self, config):
-        """Fraction bits and type of each element of a state."""
-        h, c = (config.io_Qformat, np.int16), (25, np.int32)
-        return (h,) if self is GRU else (h, c)
-
-
-GRU = Layer(
-    config=GRUConfig,
-    weights=GRUWeights,
-    oracle=oracle.GRU,
-    state=GRUState,
-    start=gru_init,
-    trainable=gru_scan_trainable,
-    exact=gru_scan,
-    real=gru_scan_float,
-)
-LSTM = Layer(
-    config=LSTMConfig,
-    weights=LSTMWeights,
-    oracle=oracle.LSTM,
-    state=LSTMState,
-    start=lstm_init,
-    trainable=lstm_scan_trainable,
-    exact=lstm_scan,
-    real=lstm_scan_float,
-)
-LAYERS = {"GRU": GRU, "LSTM": LSTM}
+def formats_of(config):
+    """Fraction bits and type of each element of a state."""
+    h, c = (config.io_Qformat, np.int16), (25, np.int32)
+    return (h,) if isinstance(config, GRUConfig) else (h, c)
 
 
 def config_of(layer, precision, io=12, coeff=None):
@@ -223,7 +160,7 @@ def draw(rng, layer, size=0.9, steps=STEPS):
     """Real weights, a state and inputs."""
     weights = {
         name: rng.uniform(-size, size, shape).astype(np.float32)
-        for name, shape in oracle.shapes(layer.oracle, IN, OUT).items()
+        for name, shape in layer.shapes(IN, OUT).items()
     }
     state = layer.state(*rng.normal(0, 0.5, (len(layer.state._fields), OUT)).astype(np.float32))
     return layer.weights(**weights), state, rng.normal(0, 1, (steps, IN)).astype(np.float32)
@@ -240,7 +177,7 @@ def integer_operands(layer, config, weights, state, xs):
     }
     start = (
         integers_of(part, *form).astype(form[1])
-        for part, form in zip(state, layer.formats(config), strict=True)
+        for part, form in zip(state, formats_of(config), strict=True)
     )
     inputs = integers_of(xs, config.io_Qformat, np.int16).astype(np.int16)
     return layer.weights(**quantized), layer.state(*start), inputs
@@ -263,7 +200,7 @@ def test_values_are_those_of_the_integers(layer, precision, options, rng):
     cases[0][1].prev_h[:2] = -9, 9
     integers = [integer_operands(layer, config, *case) for case in cases]
     run = jax.jit(jax.vmap(functools.partial(layer.trainable, config, **options)))
-    exact = jax.jit(jax.vmap(functools.partial(layer.exact, config, **options)))
+    exact = jax.jit(jax.vmap(functools.partial(layer.scan, config, **options)))
     together = [jax.tree.map(lambda *x: np.stack(x), *given) for given in (cases, integers)]
     state, ys = run(*together[0])
     wanted_state, wanted = exact(*together[1])
@@ -282,10 +219,10 @@ def test_values_are_those_of_the_integers(layer, precision, options, rng):
         np.testing.assert_array_equal(found, integer, name)
 
 
-@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+@EACH
 def test_defaults_are_those_of_the_layers(layer):
     trainable, exact = (
-        inspect.signature(function).parameters for function in (layer.trainable, layer.exact)
+        inspect.signature(function).parameters for function in (layer.trainable, layer.scan)
     )
     assert {k: p.default for k, p in trainable.items()} == {k: p.default for k, p in exact.items()}
 
@@ -344,7 +281,7 @@ def straight_through(layer, config, operands, states, given, last, update="libra
     """
     weights, start, xs = operands
     io, coeff = 2.0**-config.io_Qformat, 2.0**-config.coeff_Qformat
-    units = [2.0**-fraction for fraction, _ in layer.formats(config)]
+    units = [2.0**-fraction for fraction, _ in formats_of(config)]
     w = {n: v * (2.0**-15 if n[:2] == "b_" else coeff) for n, v in weights._asdict().items()}
     before = [np.stack([s, *after[:-1]]) for s, after in zip(start, states, strict=True)]
     gradients = {name: np.zeros_like(value) for name, value in w.items()}
@@ -357,7 +294,7 @@ def straight_through(layer, config, operands, states, given, last, update="libra
         exact = tuple(part[step] * unit for part, unit in zip(states, units, strict=True))
         real_step = functools.partial(real_states, layer, exact=exact, update=update)
         here = real_step(now, now)
-        passes = [is_within(x, *form) for x, form in zip(here, layer.formats(config), strict=True)]
+        passes = [is_within(x, *form) for x, form in zip(here, formats_of(config), strict=True)]
         saturated += sum((~p).sum() for p in passes)
 
         def scalar(v, real_step=real_step, now=now, upstream=tuple(upstream), passes=passes):
@@ -382,7 +319,7 @@ def gradients_of(layer, config, options, given, last, parts):
             state, ys = scan(weights, state, x)
             total += jnp.sum(ys * factors)
             outputs.append(ys)
-        for part, factor, (fraction, _) in zip(state, last, layer.formats(config), strict=True):
+        for part, factor, (fraction, _) in zip(state, last, formats_of(config), strict=True):
             total += jnp.sum(real(part, fraction) * factor)
         return total, jnp.concatenate(outputs)
 
@@ -391,7 +328,7 @@ def gradients_of(layer, config, options, given, last, parts):
 
 def states_after(layer, config, integers, options):
     """The integers of each element of the state after each step."""
-    step = jax.jit(functools.partial(layer.exact, config, **options))
+    step = jax.jit(functools.partial(layer.scan, config, **options))
     weights, state, xs = integers
     found = []
     for x in xs:
@@ -446,7 +383,7 @@ def test_gradients_are_those_of_the_float_twin_at_the_integers(
     wanted, saturated = straight_through(layer, config, integers, after, given, last, update)
     found = slopes[0]._asdict() | slopes[1]._asdict() | {"xs": slopes[2]}
     fields = weights._asdict() | state._asdict() | {"xs": xs}
-    forms = dict(zip(state._fields, layer.formats(config), strict=True)) | {"xs": (io, np.int16)}
+    forms = dict(zip(state._fields, formats_of(config), strict=True)) | {"xs": (io, np.int16)}
     for name, slope in found.items():
         form = (15, np.int16) if name[:2] == "b_" else (config.coeff_Qformat, config.weight_type)
         passes = is_within(fields[name], *forms.get(name, form))
@@ -468,7 +405,7 @@ def test_gradients_come_closer_to_those_of_floats_by_the_bit(layer, rng):
         slopes = jax.tree.leaves(jax.jit(loss)(weights, xs))
         return np.concatenate([np.ravel(slope) for slope in slopes])
 
-    exact, errors = gradients(layer.real), []
+    exact, errors = gradients(layer.scan_float), []
     for bits in (6, 10):
         config = config_of(layer, "16x16", io=bits, coeff=bits)
         found = gradients(functools.partial(layer.trainable, config, activation="ideal"))
@@ -480,7 +417,7 @@ def test_gradients_come_closer_to_those_of_floats_by_the_bit(layer, rng):
 # States, and transforms.
 
 
-@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+@EACH
 def test_states_of_integers_have_no_gradient_but_a_value(layer, rng):
     config = config_of(layer, "16x16")
     weights, state, xs = draw(rng, layer)
@@ -489,7 +426,7 @@ def test_states_of_integers_have_no_gradient_but_a_value(layer, rng):
     _, from_real = run(weights, state, xs)
     _, from_integers = run(weights, start, xs)
     np.testing.assert_array_equal(from_integers, from_real)
-    _, from_nothing = run(weights, layer.start(config), xs)
+    _, from_nothing = run(weights, layer.init(config), xs)
     _, from_zeros = run(weights, jax.tree.map(np.zeros_like, state), xs)
     np.testing.assert_array_equal(from_nothing, from_zeros)
 
@@ -525,13 +462,12 @@ def test_transforms(layer, rng):
 # Errors.
 
 
-@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+@EACH
 def test_errors_are_those_of_the_layers(layer, rng):
     weights, state, xs = draw(rng, layer)
     config = config_of(layer, "16x16")
-    name = "GRU" if layer is GRU else "LSTM"
     for wrong in ({"in_feats": 6}, {"precision": Precision.P8bx8b}, {"io_Qformat": 16}):
-        with pytest.raises(NNLibConfigError, match=f"^{name}: {next(iter(wrong))} is"):
+        with pytest.raises(NNLibConfigError, match=f"^{layer.name}: {next(iter(wrong))} is"):
             layer.trainable(layer.config(**wrong), weights, state, xs)
     with pytest.raises(NNLibParamError, match="xs is of shape"):
         layer.trainable(config, weights, state, xs[:, :4])

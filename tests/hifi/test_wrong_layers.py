@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hifi.recurrent import EACH, GRU, LSTM
 
 from tosajax import DType
 from tosajax.builder import Builder
@@ -22,43 +25,36 @@ CNN = layers.conv2d_std_config(**TWO, precision=layers.Precision.P8bx8b)
 KERNELS = layers.CNNWeights(np.zeros((4, 2, 2, 4), np.int8), np.zeros(4, np.int8))
 
 
-def recurrent(name, dtype):
+def recurrent(layer, dtype):
     """A configuration, weights and a state of a layer, in integers or in floats."""
-    kind = {of: getattr(layers, f"{name}{of}") for of in ("Config", "Weights", "State")}
-    config = kind["Config"](**SIZE)
-    shapes = {"w": (8, 4), "u": (8, 8), "h": (8, 8), "b": (8,)}
-
-    def of(field):
-        letter = "h" if field.startswith("w_h") and name == "LSTM" else field[0]
-        return np.zeros(shapes[letter], dtype)
-
-    weights = kind["Weights"](*map(of, kind["Weights"]._fields))
-    integers = {"prev_h": np.int16, "prev_c": np.int32}
-    state = kind["State"](
-        *(np.zeros(8, integers[f] if dtype is np.int16 else dtype) for f in kind["State"]._fields)
-    )
-    return config, weights, state
+    config = layer.config(**SIZE)
+    weights = {name: np.zeros(x, dtype) for name, x in layer.shapes(*SIZE.values()).items()}
+    state = jax.tree.map(np.array, layer.init(config))
+    if dtype is np.float32:
+        state = layer.state(*(x.astype(dtype) for x in state))
+    return config, layer.weights(**weights), state
 
 
 def calls():
     """Functions with legal arguments."""
     found: list[tuple[Any, dict[str, Any]]] = []
-    for name in ("GRU", "LSTM"):
-        for dtype in (np.int16, np.float32):
-            config, weights, state = recurrent(name, dtype)
-            ending = "" if dtype is np.int16 else "_float"
-            first = {"config": config} if dtype is np.int16 else {}
-            for kind, x in (("step", {"x": (4,)}), ("scan", {"xs": (3, 4)})):
-                inputs = {argument: np.zeros(shape, dtype) for argument, shape in x.items()}
-                function = getattr(layers, f"{name.lower()}_{kind}{ending}")
-                found.append((function, {**first, "weights": weights, "state": state, **inputs}))
-        train = getattr(training, f"{name.lower()}_scan_trainable")
-        xs = np.zeros((3, 4), np.float32)
-        found.append((train, {"config": config, "weights": weights, "state": state, "xs": xs}))
-        found.append((getattr(layers, f"{name.lower()}_init"), {"config": config}))
-        pointers = getattr(layers, f"{name.lower()}_pointers")
-        found.append((pointers, {"config": config, "weights": weights}))
-        found.append((training.quantize_weights, {"config": config, "weights": weights}))
+    for layer in (GRU, LSTM):
+        x, xs = np.zeros(4, np.float32), np.zeros((3, 4), np.float32)
+        config, weights, state = recurrent(layer, np.float32)
+        real = {"weights": weights, "state": state}
+        found.append((layer.step_float, {**real, "x": x}))
+        found.append((layer.scan_float, {**real, "xs": xs}))
+        found.append((layer.trainable, {"config": config, **real, "xs": xs}))
+        config, weights, state = recurrent(layer, np.int16)
+        exact = {"config": config, "weights": weights, "state": state}
+        found.append((layer.step, {**exact, "x": x.astype(np.int16)}))
+        found.append((layer.scan, {**exact, "xs": xs.astype(np.int16)}))
+        found.append((layer.init, {"config": config}))
+        pointers = getattr(layers, f"{layer.name.lower()}_pointers")
+        found += [
+            (function, {"config": config, "weights": weights})
+            for function in (pointers, training.quantize_weights)
+        ]
     image = np.zeros((4, 4, 4), np.int8)
     found.append((layers.cnn_apply, {"config": CNN, "weights": KERNELS, "x": image}))
     found.append((layers.cnn_pointers, {"config": CNN, "weights": KERNELS}))
@@ -82,13 +78,12 @@ def test_arguments_of_other_types(function, legal):
                 function(**{**legal, argument: given})
 
 
-@pytest.mark.parametrize("name", ["GRU", "LSTM"])
+@EACH
 @pytest.mark.parametrize("dtype", [np.int16, np.float32])
-def test_arrays_within_weights_and_states(name, dtype):
-    config, weights, state = recurrent(name, dtype)
+def test_arrays_within_weights_and_states(layer, dtype):
+    config, weights, state = recurrent(layer, dtype)
     is_float = dtype is np.float32
-    step = getattr(layers, f"{name.lower()}_step{'_float' if is_float else ''}")
-    first = () if is_float else (config,)
+    step = layer.step_float if is_float else functools.partial(layer.step, config)
     x = np.zeros(4, dtype)
     for bundle, position in ((weights, 0), (state, 1)):
         for field in bundle._fields:
@@ -96,7 +91,7 @@ def test_arrays_within_weights_and_states(name, dtype):
                 operands = [weights, state]
                 operands[position] = bundle._replace(**{field: wrong})
                 with pytest.raises((TypeError, ValueError), match=rf"\b{field} is .*, expected "):
-                    step(*first, *operands, x)
+                    step(*operands, x)
 
 
 CONFIGS = [

@@ -8,7 +8,7 @@ from mutation.listing import mutants
 MUTANTS = [
     *mutants(
         "hifi/kernels/_q15.py",
-        "hifi/test_basic.py hifi/layers/test_gru.py",
+        "hifi/test_basic.py hifi/layers/test_gru.py hifi/layers/test_recurrent.py",
         {"multiply_floor": [change("15", "14"), unwrap("jnp.minimum")]},
     ),
     *mutants(
@@ -89,7 +89,7 @@ MUTANTS = [
     ),
     *mutants(
         "hifi/layers/_recurrent.py",
-        "hifi/layers/test_gru.py hifi/layers/test_lstm.py",
+        "hifi/layers/test_recurrent.py",
         {
             "RecurrentConfig.acc_shift": [change("+", "-")],
             "RecurrentConfig.bias_shift": [left("-")],
@@ -103,7 +103,7 @@ MUTANTS = [
     ),
     *mutants(
         "hifi/layers/gru.py",
-        "hifi/layers/test_gru.py",
+        "hifi/layers/test_gru.py hifi/layers/test_recurrent.py",
         {
             "mixed": [change("==", "!=")],
             "_step": [left("-"), change("reset", "h"), change(">>", "<<")],
@@ -111,7 +111,7 @@ MUTANTS = [
     ),
     *mutants(
         "hifi/layers/shape.py",
-        "hifi/layers/test_cnn.py hifi/capi/test_cnn.py hifi/capi/test_every_layer.py",
+        "hifi/layers/test_cnn.py hifi/layers/capi",
         {
             "cube_dwh": [left("*"), condition("not _", 0)],
             "cube_whd": [left("*"), condition("not _", 0)],
@@ -132,8 +132,8 @@ MUTANTS = [
         {"numbers_of": [change("a.acc_shift", "a.bias_shift")]},
     ),
     *mutants(
-        "hifi/capi/layers/_recurrent.py",
-        "hifi/capi/test_recurrent.py hifi/capi/test_every_layer.py",
+        "hifi/layers/capi/_recurrent.py",
+        "hifi/layers/capi/test_recurrent.py hifi/layers/capi/test_every_layer.py",
         {"_layout": [left("+")], "_scratch": [change("3", "2")], "_Layer._fits": [left("or")]},
     ),
     *mutants(

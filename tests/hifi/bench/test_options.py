@@ -14,41 +14,40 @@ from tosajax.hifi.bench.cli import BENCHES, main
 
 # The options and defaults of the guide's tables; NONE has no default there.
 NONE = "None"
+FILES = """
+    read_inp_file_name None read_ref_file_name None
+    write_inp_file_name None write_out_file_name None
+"""
+WINDOWS = """
+    input_height 16 input_width 16 input_channels 4 kernel_height 3 kernel_width 3
+    x_stride 2 y_stride 2 x_padding 2 y_padding 2 out_height 16 out_width 16
+"""
+CNN = f"""
+    {WINDOWS} out_channels 4 channels_multiplier 1 bias_shift 7 acc_shift -7 out_data_format 0
+    inp_precision 16 kernel_precision 8 out_precision 16 bias_precision 16
+    frames 2 kernel_name conv2d_std write_file 0 {FILES} verify 1
+"""
+GRU = """
+    in_feats 256 out_feats 256 membank_padding 1 mat_prec 16 vec_prec 16 verify 1
+    input_file None filter_path None output_file None prev_h_file None ref_file None
+"""
 GUIDE = {
-    "matXvec": """
+    "matXvec": f"""
         rows 32 cols1 32 cols2 32 row_stride1 32 row_stride2 32 vec_count 1
         acc_shift -7 bias_shift 7
         mat_precision 16 inp_precision 16 out_precision 16 bias_precision 16
-        membank_padding 1 frames 2 activation bypass write_file 0
-        read_inp_file_name None read_ref_file_name None
-        write_inp_file_name None write_out_file_name None
-        verify 1 batch 0 fc 0
+        membank_padding 1 frames 2 activation bypass write_file 0 {FILES} verify 1 batch 0 fc 0
     """,
-    "conv": """
-        input_height 16 input_width 16 input_channels 4 kernel_height 3 kernel_width 3
-        out_channels 4 channels_multiplier 1 x_stride 2 y_stride 2 x_padding 2 y_padding 2
-        out_height 16 out_width 16 bias_shift 7 acc_shift -7
-        inp_data_format 1 out_data_format 0
-        inp_precision 16 kernel_precision 8 out_precision 16 bias_precision 16
-        frames 2 kernel_name conv2d_std write_file 0
-        read_inp_file_name None read_ref_file_name None
-        write_inp_file_name None write_out_file_name None verify 1
-    """,
-    "activations": """
+    "conv": f"{CNN} inp_data_format 1",
+    "activations": f"""
         num_elements 32 relu_threshold 32768 inp_precision 32 out_precision 32 frames 2
-        activation sigmoid write_file 0
-        read_inp_file_name None read_ref_file_name None
-        write_inp_file_name None write_out_file_name None verify 1
+        activation sigmoid write_file 0 {FILES} verify 1
         diffmin -15 input_left_shift 27 input_multiplier 2060158080
         activation_max 0 activation_min 0 input_range_radius 128 zero_point 0
     """,
-    "pool": """
-        input_height 16 input_width 16 input_channels 4 kernel_height 3 kernel_width 3
-        x_stride 2 y_stride 2 x_padding 2 y_padding 2 out_height 16 out_width 16
-        acc_shift -7 inp_data_format 1 out_data_format 1 inp_precision 16 out_precision 16
-        frames 2 kernel_name avgpool write_file 0
-        read_inp_file_name None read_ref_file_name None
-        write_inp_file_name None write_out_file_name None verify 1
+    "pool": f"""
+        {WINDOWS} acc_shift -7 inp_data_format 1 out_data_format 1
+        inp_precision 16 out_precision 16 frames 2 kernel_name avgpool write_file 0 {FILES} verify 1
     """,
     "basic": """
         io_length 1024 inp_precision -1 out_precision -1 vec_count 1 frames 2
@@ -60,24 +59,9 @@ GUIDE = {
         input1_zero_bias -127 input1_left_shift 0 input1_multiplier 32767
         input2_zero_bias -127 input2_left_shift 0 input2_multiplier 32767 left_shift 0
     """,
-    "gru": """
-        in_feats 256 out_feats 256 membank_padding 1 mat_prec 16 vec_prec 16 verify 1
-        input_file None filter_path None output_file None prev_h_file None ref_file None
-    """,
-    "lstm": """
-        in_feats 256 out_feats 256 membank_padding 1 mat_prec 16 vec_prec 16 verify 1
-        input_file None filter_path None output_file None output_cell_file None
-        prev_h_file None prev_c_file None ref_file None ref_cell_file None
-    """,
-    "cnn": """
-        input_height 16 input_width 16 input_channels 4 kernel_height 3 kernel_width 3
-        out_channels 4 channels_multiplier 1 x_stride 2 y_stride 2 x_padding 2 y_padding 2
-        out_height 16 out_width 16 bias_shift 7 acc_shift -7 out_data_format 0
-        inp_precision 16 kernel_precision 8 out_precision 16 bias_precision 16
-        frames 2 kernel_name conv2d_std write_file 0
-        read_inp_file_name None read_ref_file_name None
-        write_inp_file_name None write_out_file_name None verify 1
-    """,
+    "gru": GRU,
+    "lstm": f"{GRU} output_cell_file None prev_c_file None ref_cell_file None",
+    "cnn": CNN,
 }
 # Options beyond the guide, whose benches cannot set these arguments.
 EXTRA = {

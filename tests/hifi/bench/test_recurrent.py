@@ -2,56 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 import pytest
 from hifi.bench_cases import compiled, values
-from hifi.prototypes import TYPES
+from hifi.recurrent import GRU, LSTM
 
 from tosajax.hifi import layers
-from tosajax.hifi.layers import GRUConfig, GRUWeights, LSTMConfig, LSTMWeights
 
-
-class Recurrent(NamedTuple):
-    config: Any
-    weights: Any
-    inputs: tuple[str, ...]
-    run: Any
-
-
-RECURRENT = {
-    "gru": Recurrent(GRUConfig, GRUWeights, ("w_z", "w_r", "w_h"), layers.gru_scan),
-    "lstm": Recurrent(
-        LSTMConfig, LSTMWeights, ("w_xf", "w_xi", "w_xc", "w_xo"), layers.lstm_states
-    ),
-}
+RECURRENT = {"gru": GRU, "lstm": LSTM}
 
 
 def recurrent_files(bench, rng, name, precision, frames):
     """Random files; their options, and by the pure functions the outputs and the last cell."""
     layer, size = RECURRENT[name], {"in_feats": 8, "out_feats": 12}
-    dtype = TYPES[precision]
     weights = {}
-    for field in layer.weights._fields:
-        columns = 8 if field in layer.inputs else 12
-        shape = (12,) if field.startswith("b_") else (12, columns)
-        weights[field] = values(rng, np.int16 if len(shape) == 1 else dtype, *shape)
+    for field, shape in layer.shapes(**size).items():
+        dtype = np.int8 if len(shape) == 2 and precision == "8" else np.int16
+        weights[field] = values(rng, dtype, *shape)
         bench.write(f"{field}.bin", weights[field])
     xs, h = values(rng, np.int16, frames, 8), values(rng, np.int16, 12) >> 2
     c = values(rng, np.int32, 12)
     options = {**size, "mat_prec": precision, "filter_path": str(bench.folder)}
     options |= {"input_file": bench.write("x", xs), "prev_h_file": bench.write("h", h)}
-    states = [h]
     if name == "lstm":
         options["prev_c_file"] = bench.write("c", c)
-        states.append(c)
     tags = {"16": (100, 15), "8": (101, 7)}[precision]
     config = layer.config(**size, precision=tags[0], coeff_Qformat=tags[1])
-    state = (layers.GRUState if name == "gru" else layers.LSTMState)(*states)
-    last, found = compiled(layer.run, config)(layer.weights(**weights), state, xs)
-    outputs = found if name == "gru" else found.prev_h
-    return options, np.array(outputs), np.array(getattr(last, "prev_c", c))
+    state = layer.state(*(h, c)[: len(layer.state._fields)])
+    last, found = compiled(layer.states, config)(layer.weights(**weights), state, xs)
+    return options, np.array(found.prev_h), np.array(getattr(last, "prev_c", c))
 
 
 @pytest.mark.parametrize("padding", [0, 1])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hifi.capi_cases import arguments_of, call, case_of, check_call, drawn_case, parts
 from hifi.memory import at, check_out
-from hifi.prototypes import EXPECTED, NAMES
+from hifi.prototypes import EXPECTED, NAMES, SIZE_ARGUMENTS
 
 from tosajax.hifi import NNLibParamError, capi, kernels
 from tosajax.hifi.capi import _plan
@@ -207,18 +207,9 @@ def test_strict_names_the_argument():
         capi.strict(name)(*arguments)
 
 
-SIZES_OF = {
-    "xa_nn_conv2d_std_getsize": (9, 8, 3, 4, 2, 1, 5, 16),
-    "xa_nn_conv2d_depthwise_getsize": (9, 8, 4, 3, 4, 2, 1, 2, 1, 1, 5, 6, 16, 0),
-    "xa_nn_avgpool_getsize": (8, 16, 16, 9, 8, 3, 4, 1, 2, 1, 1, 5, 6, 1, 1),
-    "xa_nn_maxpool_getsize": (8, 16, 16, 9, 8, 3, 4, 1, 2, 1, 1, 5, 6, 1, 1),
-    "xa_nn_conv1d_std_getsize": (3, 5, 3, 16),
-}
-
-
-@pytest.mark.parametrize("name", SIZES_OF)
+@pytest.mark.parametrize("name", SIZE_ARGUMENTS)
 def test_sizes(name):
-    arguments, function = SIZES_OF[name], getattr(capi, name)
+    arguments, function = SIZE_ARGUMENTS[name], getattr(capi, name)
     assert function(*arguments) == getattr(kernels, name)(*arguments) > 0
     named = dict(zip(EXPECTED[name].arguments, arguments, strict=True))
     assert function(**named) == function(*arguments)

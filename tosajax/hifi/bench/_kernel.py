@@ -14,7 +14,7 @@ import numpy as np
 
 from tosajax.hifi import capi, kernels
 from tosajax.hifi.bench._files import Array, File, Frame
-from tosajax.hifi.bench._job import Job
+from tosajax.hifi.bench._job import Inputs, Job, Outputs
 from tosajax.hifi.bench._library import refusals
 from tosajax.hifi.bench._options import Option, check, path
 from tosajax.hifi.bench.definitions import functions
@@ -27,10 +27,12 @@ _CODES: dict[type, int] = {np.int8: 8, np.int16: 16, np.int32: 32, np.int64: 64,
 _BIAS_LIMIT = 2**15
 # Memory that a function does not read or write.
 _ANYWHERE = np.zeros(1, np.int64)
+# Computes a result from arrays by name.
+Compute = Callable[[Frame], np.ndarray]
 
 
 class Step(NamedTuple):
-    """A function of the library.
+    """A function of the library, or two of them.
 
     Args:
       name: of the function.
@@ -38,16 +40,14 @@ class Step(NamedTuple):
       out: its result.
       run: computes the result from the inputs by name.
       expected: computes it by the definitions.
-      carried: the input that is the result of the step before, by name.
       room: elements of memory with gaps.
     """
 
     name: str
     inputs: Sequence[Array]
     out: Array
-    run: Callable[[Frame], np.ndarray]
-    expected: Callable[[Frame], np.ndarray]
-    carried: str = ""
+    run: Compute
+    expected: Compute
     room: int = 0
 
     @property
@@ -60,7 +60,6 @@ def library_step(
     name: str,
     arguments: Mapping[str, Any],
     *,
-    carried: str = "",
     null: Collection[str] = (),
     **renamed: str,
 ) -> Step:
@@ -69,7 +68,6 @@ def library_step(
     Args:
       name: of the function.
       arguments: numbers by the names of arguments, and others, which are left out.
-      carried: as in `Step`.
       null: the pointers that are NULL.
       renamed: the options that have other names than the arguments, by the latter.
 
@@ -111,68 +109,67 @@ def library_step(
         array("out", out),
         run,
         expected,
-        carried,
         room=sum(_size(x) for x in plan.arrays.values() if x.strides is not None),
+    )
+
+
+def then(first: Step, second: Step, carried: str) -> Step:
+    """A step after another, whose result is its input `carried`; its other inputs get a 2."""
+    labels = {x.name: f"{x.name}2" for x in second.inputs if x.name != carried}
+
+    def chain(before: Compute, after: Compute) -> Compute:
+        def both(arrays: Frame) -> np.ndarray:
+            own = {name: arrays[label] for name, label in labels.items()}
+            return after({carried: before(arrays), **own})
+
+        return both
+
+    others = [x._replace(name=labels[x.name]) for x in second.inputs if x.name != carried]
+    return Step(
+        f"{first.name}, {second.name}",
+        [*first.inputs, *others],
+        second.out,
+        chain(first.run, second.run),
+        chain(first.expected, second.expected),
+        first.room + second.room + first.out.size,
     )
 
 
 def kernel_job(
     options: SimpleNamespace,
-    steps: Sequence[Step],
+    step: Step,
     *,
     terms: int = 1,
     room: int = 0,
     files: Sequence[str] = ("inp",),
-    layer: tuple[str, Callable[[Frame], np.ndarray]] | None = None,
 ) -> Job:
-    """The job of steps, one after the other.
+    """The job of a step.
 
     Args:
       options: those of `file_options`, frames and write_file among them.
-      steps: the functions that run.
+      step: what runs for each frame.
       terms: as in `Job`.
-      room: elements of arrays besides those of the steps.
+      room: elements of arrays besides those of the step.
       files: one of all inputs, or one of each.
-      layer: a function that runs instead, and its name; the steps define its result.
     """
-    labels = [
-        {array.name: f"{array.name}{i + 1 if i else ''}" for array in step.inputs}
-        for i, step in enumerate(steps)
-    ]
-    arrays = [
-        array._replace(name=names[array.name])
-        for step, names in zip(steps, labels, strict=True)
-        for array in step.inputs
-        if array.name != step.carried
-    ]
-
-    def chain(functions: Sequence[Callable[[Frame], np.ndarray]], frame: Frame) -> np.ndarray:
-        result = np.zeros(0)
-        for step, names, function in zip(steps, labels, functions, strict=True):
-            frame = frame | {names.get(step.carried, ""): result}
-            result = function({name: frame[label] for name, label in names.items()})
-        return result
-
-    def run(frame: Frame) -> np.ndarray:
-        return layer[1](frame) if layer else chain([step.run for step in steps], frame)
-
-    def expected(frame: Frame) -> np.ndarray:
-        return chain([step.expected for step in steps], frame)
-
-    parts = [[array] for array in arrays] if len(files) > 1 else [arrays]
     _check_write_file(options, [*files, "out"])
+
+    def over_frames(compute: Compute) -> Callable[[Inputs], Outputs]:
+        return lambda inputs: [[compute(frame) for frame in _merged(inputs)]]
+
     frames, given = options.frames, vars(options)
+    parts = [[array] for array in step.inputs] if len(files) > 1 else [step.inputs]
     return Job(
-        layer[0] if layer else ", ".join(step.name for step in steps),
+        step.name,
         [
             File(found, frames, given[f"read_{x}_file_name"], given[f"write_{x}_file_name"])
             for x, found in zip(files, parts, strict=True)
         ],
-        [File([steps[-1].out], frames, options.read_ref_file_name, options.write_out_file_name)],
-        lambda inputs: [[run(frame) for frame in _merged(inputs)]],
-        lambda inputs: [[expected(frame) for frame in _merged(inputs)]],
+        [File([step.out], frames, options.read_ref_file_name, options.write_out_file_name)],
+        over_frames(step.run),
+        over_frames(step.expected),
         terms,
-        room + sum(step.room for step in steps) + sum(step.out.size for step in steps[:-1]),
+        room + step.room,
     )
 
 
@@ -223,7 +220,7 @@ def _in_memory(x: Operand, values: Any = 0) -> Operand:
     return stored
 
 
-def _merged(inputs: Sequence[Sequence[Frame]]) -> list[Frame]:
+def _merged(inputs: Inputs) -> list[Frame]:
     """Frames with the arrays of all files."""
     return [
         {k: x for part in parts for k, x in part.items()} for parts in zip(*inputs, strict=True)

@@ -6,9 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from tosajax.hifi import layers
 from tosajax.hifi.bench._options import BenchError, check
 from tosajax.hifi.errors import NNLibConfigError, NNLibParamError
+from tosajax.hifi.layers import Handle
 
 
 @contextlib.contextmanager
@@ -27,12 +30,21 @@ def refusals(function: str, **renamed: str) -> Iterator[None]:
         raise BenchError(f"-{option}{message} ({function})") from None
 
 
-def ask(name: str, *arguments: Any) -> int:
-    """Calls a C function of a layer; returns a number of bytes, or 0.
+def ask(layer: str, function: str, *arguments: Any) -> int:
+    """Calls a C function of a layer, by the end of its name; returns a number of bytes, or 0.
 
     Raises:
       BenchError: a call that the library rejects.
     """
+    name = f"xa_nnlib_{layer}_{function}"
     found = getattr(layers, name)(*arguments)
     check(found >= 0, f"{name} returns {found!r}")
     return found
+
+
+def set_up(layer: str, config: Any) -> tuple[Handle, np.ndarray]:
+    """A layer that is initialized, and its scratch memory."""
+    handle = Handle(np.zeros(ask(layer, "get_persistent_fast", config), np.uint8))
+    scratch = np.zeros(ask(layer, "get_scratch_fast", config), np.uint8)
+    ask(layer, "init", handle, config)
+    return handle, scratch

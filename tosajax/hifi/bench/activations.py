@@ -73,7 +73,7 @@ def _job(options: SimpleNamespace) -> Job:
         for option in limits:
             _check_limit(option, getattr(options, option), inp)
     step = library_step(name, arguments, threshold="relu_threshold")
-    return kernel_job(options, [step], terms=options.num_elements)
+    return kernel_job(options, step, terms=options.num_elements)
 
 
 def _check_limit(option: str, value: float, precision: str) -> None:

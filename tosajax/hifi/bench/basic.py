@@ -97,7 +97,7 @@ def _job(options: SimpleNamespace) -> Job:
         step = library_step(name, arguments, null=("bias_ptr",), **_RENAMED)
     files = ("inp1",) if options.kernel_name == "elm_floor" else ("inp1", "inp2")
     terms = length if options.kernel_name == "dot_prod" else 1
-    return kernel_job(options, [step], terms=terms, files=files)
+    return kernel_job(options, step, terms=terms, files=files)
 
 
 def _name_of(options: SimpleNamespace) -> str:

@@ -13,10 +13,9 @@ from tosajax.hifi import layers
 from tosajax.hifi.bench import conv
 from tosajax.hifi.bench._files import Frame
 from tosajax.hifi.bench._job import Bench, Job
-from tosajax.hifi.bench._kernel import kernel_job
-from tosajax.hifi.bench._library import ask, refusals
+from tosajax.hifi.bench._library import ask, refusals, set_up
 from tosajax.hifi.bench._options import Option, check, flag
-from tosajax.hifi.layers import CNNConfig, CNNParam, CNNWeights, Handle, Pointer, Precision
+from tosajax.hifi.layers import CNNConfig, CNNParam, CNNWeights, Pointer, Precision
 
 _NAME = "xa_nnlib_cnn_process"
 # By the precisions of kernel and input.
@@ -60,10 +59,9 @@ def _job(options: SimpleNamespace) -> Job:
     is_depth = options.kernel_name == "conv2d_depth"
     formats = {"inp_data_format": int(is_depth)} | ({"out_data_format": 1} if is_depth else {})
     options = SimpleNamespace(**{**vars(options), **formats})
-    steps = conv.steps_of(options)
     run = functools.partial(_run, _config(options, _PRECISIONS[kernel, inp]))
-    room = conv.room_of(options)
-    return kernel_job(options, steps, terms=conv.terms_of(steps), room=room, layer=(_NAME, run))
+    # The kernels define the result.
+    return conv.job_of(options, conv.step_of(options)._replace(name=_NAME, run=run))
 
 
 def _config(options: SimpleNamespace, precision: int) -> CNNConfig:
@@ -102,14 +100,12 @@ def _run(config: CNNConfig, frame: Frame) -> np.ndarray:
     with refusals(_NAME, **_RENAMED):
         # The functions below return no more than a code.
         out = jax.eval_shape(functools.partial(layers.cnn_apply, config), weights, x)
-    handle = Handle(np.zeros(ask("xa_nnlib_cnn_get_persistent_fast", config), np.uint8))
-    scratch = np.zeros(ask("xa_nnlib_cnn_get_scratch_fast", config), np.uint8)
-    ask("xa_nnlib_cnn_init", handle, config)
+    handle, scratch = set_up("cnn", config)
     kernels, biases = layers.cnn_pointers(config, weights)
-    ask("xa_nnlib_cnn_set_config", handle, CNNParam.KERNEL, kernels)
-    ask("xa_nnlib_cnn_set_config", handle, CNNParam.BIAS, biases)
+    ask("cnn", "set_config", handle, CNNParam.KERNEL, kernels)
+    ask("cnn", "set_config", handle, CNNParam.BIAS, biases)
     result = np.zeros(out.shape, out.dtype)
-    ask(_NAME, handle, scratch, x, result, config.input_shape, Pointer())
+    ask("cnn", "process", handle, scratch, x, result, config.input_shape, Pointer())
     return result
 
 

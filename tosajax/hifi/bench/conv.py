@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from types import SimpleNamespace
 
-from tosajax.hifi.bench import _images
 from tosajax.hifi.bench._job import Bench, Job
 from tosajax.hifi.bench._kernel import (
     NAMES,
@@ -16,8 +14,10 @@ from tosajax.hifi.bench._kernel import (
     file_options,
     kernel_job,
     library_step,
+    then,
 )
 from tosajax.hifi.bench._options import FRAMES, VERIFY, WRITE_FILE, Option, flag, size, word
+from tosajax.hifi.kernels.scratch import extent
 
 # The option that has another name than the argument of C.
 _RENAMED = {"weight_zero_bias": "kernel_zero_bias"}
@@ -33,9 +33,23 @@ widths, and none of x. With conv2d_depth the output is that of the pointwise fun
 channels first, whatever out_data_format is, but for 8 bits. Quantized functions take the options
 from input_zero_bias on, which the guide does not have."""
 
+# Of windows over an image, here and in pools.
+WINDOWS = (
+    size("input_height", 16, "elements"),
+    size("input_width", 16, "elements"),
+    size("input_channels", 4, "elements"),
+    size("kernel_height", 3, "elements"),
+    size("kernel_width", 3, "elements"),
+    size("x_stride", 2, "elements"),
+    size("y_stride", 2, "elements"),
+    size("x_padding", 2, "elements on the left", least=0),
+    size("y_padding", 2, "elements at the top", least=0),
+    size("out_height", 16, "elements"),
+    size("out_width", 16, "elements"),
+)
 # Those of a test bench of convolutions, by kernels or by the CNN layer.
 SIZES = (
-    *_images.OPTIONS,
+    *WINDOWS,
     size("out_channels", 4, "elements"),
     size("channels_multiplier", 1, "kernels for each channel, with conv2d_depth"),
     Option("bias_shift", 7, "bits to the left, of the bias"),
@@ -67,11 +81,17 @@ _OPTIONS = (
 
 
 def _job(options: SimpleNamespace) -> Job:
-    steps = steps_of(options)
-    return kernel_job(options, steps, terms=terms_of(steps), room=room_of(options))
+    return job_of(options, step_of(options))
 
 
-def steps_of(options: SimpleNamespace) -> list[Step]:
+def job_of(options: SimpleNamespace, step: Step) -> Job:
+    """The job of a convolution."""
+    weights = [array for array in step.inputs if array.name != "inp"]
+    terms = sum(math.prod(array.shape[1:]) for array in weights)
+    return kernel_job(options, step, terms=terms, room=room_of(options))
+
+
+def step_of(options: SimpleNamespace) -> Step:
     """A convolution, or the depthwise one and then the pointwise one."""
     o = options
     check_precision(o, "out_precision", o.inp_precision)
@@ -87,7 +107,7 @@ def steps_of(options: SimpleNamespace) -> list[Step]:
     first = library_step(names[0], numbers, **_RENAMED)
     check_precision(o, "bias_precision", first.bias_precision)
     if not is_depth:
-        return [first]
+        return first
     is_first = 1 if inp in ("16", "f32") else o.out_data_format
     between = {
         "input_height": o.out_height,
@@ -95,26 +115,21 @@ def steps_of(options: SimpleNamespace) -> list[Step]:
         "input_channels": o.input_channels * o.channels_multiplier,
         "out_data_format": is_first,
     }
-    return [first, library_step(names[1], vars(o) | between, carried="inp", **_RENAMED)]
-
-
-def terms_of(steps: Sequence[Step]) -> int:
-    """How many products a sum has."""
-    arrays = [array for step in steps for array in step.inputs if array.name != "inp"]
-    return sum(math.prod(array.shape[1:]) for array in arrays)
+    return then(first, library_step(names[1], vars(o) | between, **_RENAMED), "inp")
 
 
 def room_of(options: SimpleNamespace) -> int:
     """Elements of an image with its padding and of all its windows."""
-    room = SimpleNamespace(**vars(options))
-    channels = options.input_channels
-    if options.kernel_name == "conv1d_std":
+    o = options
+    height = extent(o.input_height, o.kernel_height, o.y_stride, o.y_padding, o.out_height)
+    rows = o.kernel_height * o.out_height
+    if o.kernel_name == "conv1d_std":
         # A row is one element.
-        room.input_width = room.kernel_width = room.x_stride = room.out_width = 1
-        room.x_padding, channels = 0, channels * options.input_width
-    if options.kernel_name == "conv2d_depth":
-        channels *= options.channels_multiplier
-    return _images.room_of(room) * channels
+        return (height + rows) * o.input_width * o.input_channels
+    width = extent(o.input_width, o.kernel_width, o.x_stride, o.x_padding, o.out_width)
+    multiplier = o.channels_multiplier if o.kernel_name == "conv2d_depth" else 1
+    windows = rows * o.kernel_width * o.out_width
+    return (height * width + windows) * o.input_channels * multiplier
 
 
 BENCH = Bench(_ABOUT, _OPTIONS, _job)

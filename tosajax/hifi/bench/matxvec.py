@@ -13,6 +13,7 @@ from tosajax.hifi.bench._kernel import (
     file_options,
     kernel_job,
     library_step,
+    then,
 )
 from tosajax.hifi.bench._options import (
     FRAMES,
@@ -76,15 +77,15 @@ _OPTIONS = (
 
 
 def _job(options: SimpleNamespace) -> Job:
-    steps = [_product(options)]
+    step = _product(options)
     activation, out = options.activation, NAMES[options.out_precision]
     if activation in ("relu", "softmax"):
         holds = activation == "relu" or out in ("32", "f32")
         check(holds, f"-out_precision is {options.out_precision}, expected 32 or -1 for softmax")
         name = f"xa_nn_vec_{activation.replace('relu', 'relu_std')}_{out}_{out}"
         check_name(name, "-activation and -out_precision")
-        steps.append(library_step(name, {"vec_length": options.rows}, carried="x"))
-    return kernel_job(options, steps, terms=options.cols1 + options.cols2)
+        step = then(step, library_step(name, {"vec_length": options.rows}), "x")
+    return kernel_job(options, step, terms=options.cols1 + options.cols2)
 
 
 def _product(options: SimpleNamespace) -> Step:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tosajax.hifi.bench import _images
+from tosajax.hifi.bench import conv
 from tosajax.hifi.bench._job import Bench, Job
 from tosajax.hifi.bench._kernel import (
     NAMES,
@@ -21,7 +21,7 @@ A file of inputs holds an image for each frame. The formats of input and output 
 acc_shift has no effect."""
 
 _OPTIONS = (
-    *_images.OPTIONS,
+    *conv.WINDOWS,
     Option("acc_shift", -7, "without effect"),
     flag("inp_data_format", 1, "of the input: 1 for channels first"),
     flag("out_data_format", 1, "of the output: 1 for channels first"),
@@ -42,9 +42,9 @@ def _job(options: SimpleNamespace) -> Job:
     name = f"xa_nn_{options.kernel_name}_{NAMES[options.inp_precision]}"
     return kernel_job(
         options,
-        [library_step(name, vars(options))],
+        library_step(name, vars(options)),
         terms=options.kernel_height * options.kernel_width,
-        room=_images.room_of(options) * options.input_channels,
+        room=conv.room_of(options),
     )
 
 

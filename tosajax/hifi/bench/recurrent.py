@@ -12,22 +12,20 @@ import numpy as np
 
 from tosajax.hifi.bench._files import Array, File, Frame, size_of
 from tosajax.hifi.bench._job import Bench, Inputs, Job
-from tosajax.hifi.bench._library import ask, refusals
+from tosajax.hifi.bench._library import ask, refusals, set_up
 from tosajax.hifi.bench._options import VERIFY, Option, check, flag, path, size
 from tosajax.hifi.bench.definitions import recurrent
-from tosajax.hifi.capi.layers import gru, lstm
-from tosajax.hifi.capi.layers._recurrent import Recurrent
 from tosajax.hifi.errors import check_config
-from tosajax.hifi.layers import Handle, Pointer, Precision, vector
+from tosajax.hifi.layers import Pointer, Precision, vector
 from tosajax.hifi.layers._recurrent import RecurrentConfig
+from tosajax.hifi.layers.capi import gru, lstm
+from tosajax.hifi.layers.capi._recurrent import Recurrent
 
 # How often a layer runs on random inputs.
 _FRAMES = 5
 _IO_FRACTION = 12
 _PRECISIONS = {16: Precision.P16bx16b, 8: Precision.P8bx16b}
 _COEFF_FRACTION = {16: 15, 8: 7}
-# The state that is an output after the last frame, and its name in options.
-_KEPT = {"prev_c": "cell"}
 
 _FILES_ABOUT = f"""The input file holds in_feats numbers of 16 bits for each frame, the output
 file out_feats; the layer keeps its state from frame to frame. Without an input file there are
@@ -89,10 +87,10 @@ def _job(layer: Recurrent, options: SimpleNamespace) -> Job:
     states = {
         key: Array(key, x.dtype.type, x.shape) for key, x in layer.init(config)._asdict().items()
     }
-    kept = []
-    for key in states.keys() & _KEPT:
-        x = states[key]._replace(name=_KEPT[key])
-        kept.append(File([x], 1, given[f"ref_{x.name}_file"], given[f"output_{x.name}_file"]))
+    results = [File([outputs], frames, options.ref_file, options.output_file)]
+    if layer is lstm.LSTM:
+        cell = states["prev_c"]._replace(name="cell")
+        results.append(File([cell], 1, options.ref_cell_file, options.output_cell_file))
     return Job(
         name,
         [
@@ -104,7 +102,7 @@ def _job(layer: Recurrent, options: SimpleNamespace) -> Job:
                 if given[f"{key}_file"] is not None
             ),
         ],
-        [File([outputs], frames, options.ref_file, options.output_file), *kept],
+        results,
         lambda found: _run(layer, config, *_parts(found)),
         lambda found: _expected(layer, config, *_parts(found)),
     )
@@ -126,26 +124,23 @@ def _run(
     layer: Recurrent, config: RecurrentConfig, xs: Sequence[np.ndarray], given: Frame
 ) -> list[list[np.ndarray]]:
     """Runs a layer from its set-up on, as a program in C does."""
-    function = f"xa_nnlib_{layer.name.lower()}_{{}}".format
-    handle = Handle(np.zeros(ask(function("get_persistent_fast"), config), np.uint8))
-    scratch = np.zeros(ask(function("get_scratch_fast"), config), np.uint8)
-    ask(function("init"), handle, config)
-    weights = layer.weights(*(given[name] for name in layer.weights._fields))
+    name = layer.name.lower()
+    handle, scratch = set_up(name, config)
+    weights = layer.weights(*(given[field] for field in layer.weights._fields))
     for param, pointers in zip(layer.structures, layer.pointers(config, weights), strict=True):
-        ask(function("set_config"), handle, param, pointers)
-    for param, name in layer.contexts.items():
-        if name in given:
-            ask(function("set_config"), handle, param, given[name])
+        ask(name, "set_config", handle, param, pointers)
+    for param, field in layer.contexts.items():
+        if field in given:
+            ask(name, "set_config", handle, param, given[field])
     outputs = [np.zeros(config.out_feats, np.int16) for _ in xs]
     for x, out in zip(xs, outputs, strict=True):
         shapes = Pointer(vector(x.size)), Pointer(vector(out.size))
-        ask(function("process"), handle, scratch, x, out, *shapes)
-    kept = []
-    for param, name in layer.contexts.items():
-        if name in _KEPT:
-            kept.append(np.zeros_like(getattr(layer.init(config), name)))
-            ask(function("get_config"), handle, param, kept[-1])
-    return [outputs, *([found] for found in kept)]
+        ask(name, "process", handle, scratch, x, out, *shapes)
+    if layer is gru.GRU:
+        return [outputs]
+    cell = np.zeros(config.out_feats, np.int32)
+    ask(name, "get_config", handle, lstm.LSTMParam.RESTORE_CONTEXT_CELL, cell)
+    return [outputs, [cell]]
 
 
 def _expected(

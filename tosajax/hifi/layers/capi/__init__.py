@@ -1,0 +1,1 @@
+"""The C functions of the layers; `tosajax.hifi.layers` exports them."""
