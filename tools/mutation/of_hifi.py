@@ -111,7 +111,7 @@ MUTANTS = [
     ),
     *mutants(
         "hifi/layers/shape.py",
-        "hifi/layers/test_cnn.py hifi/layers/capi",
+        "hifi/layers/test_cnn.py hifi/capi/test_cnn.py hifi/capi/test_every_layer.py",
         {
             "cube_dwh": [left("*"), condition("not _", 0)],
             "cube_whd": [left("*"), condition("not _", 0)],
@@ -132,8 +132,8 @@ MUTANTS = [
         {"numbers_of": [change("a.acc_shift", "a.bias_shift")]},
     ),
     *mutants(
-        "hifi/layers/capi/_recurrent.py",
-        "hifi/layers/capi/test_recurrent.py hifi/layers/capi/test_every_layer.py",
+        "hifi/capi/layers/_recurrent.py",
+        "hifi/capi/test_recurrent.py hifi/capi/test_every_layer.py",
         {"_layout": [left("+")], "_scratch": [change("3", "2")], "_Layer._fits": [left("or")]},
     ),
     *mutants(

@@ -15,11 +15,11 @@ from tosajax.hifi.bench._job import Bench, Inputs, Job
 from tosajax.hifi.bench._library import ask, refusals, set_up
 from tosajax.hifi.bench._options import VERIFY, Option, check, flag, path, size
 from tosajax.hifi.bench.definitions import recurrent
+from tosajax.hifi.capi.layers import gru, lstm
+from tosajax.hifi.capi.layers._recurrent import Recurrent
 from tosajax.hifi.errors import check_config
 from tosajax.hifi.layers import Pointer, Precision, vector
 from tosajax.hifi.layers._recurrent import RecurrentConfig
-from tosajax.hifi.layers.capi import gru, lstm
-from tosajax.hifi.layers.capi._recurrent import Recurrent
 
 # How often a layer runs on random inputs.
 _FRAMES = 5

@@ -5,22 +5,14 @@ integers, for one sequence or one image; `jax.vmap` makes batches. By default si
 coefficients of our own, so that GRU and LSTM may differ from the library; see docs/hifi.md. The
 functions named *_float compute the same equations in floats. `tosajax.hifi.training` has layers
 with the integers of the former and the gradients of the latter. The functions named xa_nnlib_* are
-those of C, from `tosajax.hifi.layers.capi`; they return codes.
+those of C, from `tosajax.hifi.capi.layers`; they return codes.
 """
 
 from __future__ import annotations
 
-from tosajax.hifi.capi.memory import Pointer
-from tosajax.hifi.layers._float import (
-    gru_scan_float,
-    gru_step_float,
-    lstm_scan_float,
-    lstm_step_float,
-)
-from tosajax.hifi.layers._precision import Precision
-from tosajax.hifi.layers.capi._functions import Handle
-from tosajax.hifi.layers.capi._recurrent import Coefficients
-from tosajax.hifi.layers.capi.cnn import (
+from tosajax.hifi.capi.layers._functions import Handle
+from tosajax.hifi.capi.layers._recurrent import Coefficients
+from tosajax.hifi.capi.layers.cnn import (
     CNNParam,
     cnn_pointers,
     xa_nnlib_cnn_get_config,
@@ -30,7 +22,7 @@ from tosajax.hifi.layers.capi.cnn import (
     xa_nnlib_cnn_process,
     xa_nnlib_cnn_set_config,
 )
-from tosajax.hifi.layers.capi.gru import (
+from tosajax.hifi.capi.layers.gru import (
     GRUBiasPointers,
     GRUMatrixPointers,
     GRUParam,
@@ -42,7 +34,7 @@ from tosajax.hifi.layers.capi.gru import (
     xa_nnlib_gru_process,
     xa_nnlib_gru_set_config,
 )
-from tosajax.hifi.layers.capi.lstm import (
+from tosajax.hifi.capi.layers.lstm import (
     LSTMBiasPointers,
     LSTMMatrixPointers,
     LSTMParam,
@@ -54,11 +46,19 @@ from tosajax.hifi.layers.capi.lstm import (
     xa_nnlib_lstm_process,
     xa_nnlib_lstm_set_config,
 )
-from tosajax.hifi.layers.capi.version import (
+from tosajax.hifi.capi.layers.version import (
     xa_nnlib_get_lib_api_version_string,
     xa_nnlib_get_lib_name_string,
     xa_nnlib_get_lib_version_string,
 )
+from tosajax.hifi.capi.memory import Pointer
+from tosajax.hifi.layers._float import (
+    gru_scan_float,
+    gru_step_float,
+    lstm_scan_float,
+    lstm_step_float,
+)
+from tosajax.hifi.layers._precision import Precision
 from tosajax.hifi.layers.cnn import (
     Algo,
     CNNConfig,

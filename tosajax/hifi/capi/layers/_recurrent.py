@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from tosajax.hifi.capi.layers._functions import Activation, Declaration, Params, functions
 from tosajax.hifi.capi.memory import (
     BUFFER,
     Layout,
@@ -24,7 +25,6 @@ from tosajax.hifi.errors import ErrorCode
 from tosajax.hifi.kernels._check import check_type
 from tosajax.hifi.kernels._padding import round_up
 from tosajax.hifi.layers._recurrent import RecurrentConfig
-from tosajax.hifi.layers.capi._functions import Activation, Declaration, Params, functions
 from tosajax.hifi.layers.shape import UNKNOWN, Shape, ShapeType, Vector, matrix, vector
 
 # Version 1.3 adds these elements, not bytes, to each row in memory if pad is 1.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from tosajax.hifi.capi.layers._recurrent import NULL, Coefficients, Recurrent
 from tosajax.hifi.layers import gru
-from tosajax.hifi.layers.capi._recurrent import NULL, Coefficients, Recurrent
 from tosajax.hifi.layers.gru import GRUConfig, GRUWeights
 
 

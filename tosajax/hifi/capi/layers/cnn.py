@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tosajax.hifi.capi.layers._functions import Activation, Declaration, Params, functions
 from tosajax.hifi.capi.memory import (
     BUFFER,
     Layout,
@@ -34,7 +35,6 @@ from tosajax.hifi.kernels import (
 )
 from tosajax.hifi.kernels._check import check_type
 from tosajax.hifi.layers import cnn
-from tosajax.hifi.layers.capi._functions import Activation, Declaration, Params, functions
 from tosajax.hifi.layers.cnn import STAGES, Algo, CNNConfig, CNNWeights
 from tosajax.hifi.layers.shape import Shape
 

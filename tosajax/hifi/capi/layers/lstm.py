@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from tosajax.hifi.capi.layers._recurrent import NULL, Coefficients, Recurrent
 from tosajax.hifi.layers import lstm
-from tosajax.hifi.layers.capi._recurrent import NULL, Coefficients, Recurrent
 from tosajax.hifi.layers.lstm import LSTMConfig, LSTMWeights
 
 

@@ -1,1 +1,0 @@
-"""The C functions of the layers; `tosajax.hifi.layers` exports them."""
