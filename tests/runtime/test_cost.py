@@ -36,6 +36,16 @@ def test_peak_bytes():
     y = b.op("ABS", b.op("ABS", x))
     assert peak_bytes(b.graph([y])) == 80
     assert peak_bytes(b.graph([b.op("ADD", x, y)])) == 120  # x stays alive
+    b = Builder()
+    x = b.input("x", DType.INT8, (10,))
+    first = b.op("ABS", b.op("CAST", x, dtype=DType.INT32))
+    rest = b.op("ABS", b.op("ABS", first))
+    assert peak_bytes(b.graph([first, rest])) == 120  # an output stays alive
+
+
+def test_shapes_are_not_counted():
+    tile, *_ = tosajax.compile(chain()).cost().nodes
+    assert (tile.title.split(" ")[0], tile.bytes) == ("TILE", 16 + 64)
 
 
 def test_cost_of_a_network(data):

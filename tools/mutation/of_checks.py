@@ -228,7 +228,6 @@ MUTANTS = [
                 change("any", "all"),
             ],
             "while_loop_levels": [forget("while_loop_levels")],
-            "_nesting_errors": [change(">=", ">"), change("found", "found + 1", 0)],
             "_list_errors": [
                 condition("[t.shape for t in found] != [t.shape for t in wanted]"),
                 condition("[t.dtype for t in found] != [t.dtype for t in wanted]"),
@@ -238,6 +237,11 @@ MUTANTS = [
             ],
             "_shapes": [condition("False")],
         },
+    ),
+    *mutants(
+        "checks/control_flow.py",
+        "lowering/test_control_flow.py",
+        {"_nesting_errors": [change(">=", ">"), change("found", "found + 1", 0)]},
     ),
     *mutants(
         "checks/conv.py",

@@ -155,7 +155,7 @@ MUTANTS = [
                 change("np.iinfo(np.int32).min", "np.iinfo(np.int32).max"),
                 change("np.iinfo(np.int32).min", "np.iinfo(np.int32).min + 1"),
             ],
-            "abs_require": [change("==", "!=", 1), change("==", "!=", 0), change("==", "<=", 0)],
+            "abs_require": [change("==", "!=", 1), change("==", "!=", 0), change("==", ">=", 0)],
             "negate_require": [
                 change("!=", "=="),
                 change("-", "+"),
