@@ -74,7 +74,7 @@ def chain(blocks: int) -> tosajax.Graph:
     def rescale(x: tosajax.Tensor, dtype: DType, shift: int) -> tosajax.Tensor:
         zero_points = (b.const([0], t) for t in (x.dtype, dtype))
         scale = b.const([1 << 30], DType.INT32), b.const([shift], DType.INT8)
-        return b.op("RESCALE", x, *scale, *zero_points, dtype=dtype, **options, **signed)
+        return b.op("RESCALE", x, *scale, *zero_points, dtype=dtype, **options)
 
     for _ in range(blocks):
         weight = b.const(rng.integers(-9, 9, (8, 1, 1, 8)), DType.INT8)
