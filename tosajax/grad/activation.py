@@ -9,6 +9,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from tosajax import ops
+from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, Value, follow, payload, shadow, tie
 from tosajax.spec.enums import NanMode
 
@@ -30,7 +31,7 @@ def clamp(
         jnp.asarray(tie(bound)).astype(x.dtype).reshape(()) for bound in (min_val, max_val)
     )
     # NaN fails every comparison and becomes min_val, which is right for IGNORE.
-    source = jnp.where(x > high, high, jnp.where(x >= low, x, low))
+    source = jnp.where(once(x > high), high, jnp.where(once(x >= low), x, low))
     if isinstance(input, QTensor):
         return QTensor(result, source)
     if nan_mode is NanMode.PROPAGATE:

@@ -1,33 +1,117 @@
-"""Gradients of convolutions: those of the convolution of real numbers."""
+"""Gradients of convolutions: those of the convolution of real numbers.
+
+Only the integers must have the same bits in every program, so that the surrogates are XLA's own
+convolutions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from tosajax import ops
-from tosajax.dtypes import DType
 from tosajax.grad._exact import exact
 from tosajax.grad.qtensor import QTensor, tie, tie_scalar
+from tosajax.ops._window import tap, window
+from tosajax.ops.routes.loop import MAX_TAPS
+
+# Layouts of input, weight and output.
+_LAYOUTS = {2: ("NHWC", "OHWI", "NHWC"), 3: ("NDHWC", "ODHWI", "NDHWC")}
 
 
-def _convolution(kernel: Callable[..., jax.Array]) -> Callable[..., Any]:
-    @exact(kernel)
-    def surrogate(*operands: QTensor, **attributes: Any) -> jax.Array:
-        """Linear in input, weight and bias less their zero points."""
-        x, weight, bias = (tie(operand) for operand in operands[:3])
-        x_zp, weight_zp = (tie_scalar(operand) for operand in operands[3:])
-        zero = jnp.zeros(1, jnp.float32)
-        attributes["acc_type"] = DType.FP32
-        return kernel(x - x_zp, weight - weight_zp, bias, zero, zero, **attributes)
+def _convolution(
+    kernel: Callable[..., jax.Array],
+) -> Callable[[Callable[..., jax.Array]], Callable[..., Any]]:
+    """Decorates a function of input and weight less their zero points, and attributes."""
 
-    return surrogate
+    def decorate(sums: Callable[..., jax.Array]) -> Callable[..., Any]:
+        @exact(kernel)
+        def surrogate(*operands: QTensor, **attributes: Any) -> jax.Array:
+            """Linear in input, weight and bias less their zero points."""
+            x, weight, bias = (tie(operand) for operand in operands[:3])
+            x_zp, weight_zp = (tie_scalar(operand) for operand in operands[3:])
+            total = sums(x - x_zp, weight - weight_zp, **attributes)
+            return total + bias.reshape((1,) * (total.ndim - 1) + (-1,))
+
+        return surrogate
+
+    return decorate
 
 
-conv2d = _convolution(ops.conv2d)
-conv3d = _convolution(ops.conv3d)
-depthwise_conv2d = _convolution(ops.depthwise_conv2d)
-transpose_conv2d = _convolution(ops.transpose_conv2d)
+def _linear(
+    x: jax.Array,
+    weight: jax.Array,
+    *,
+    pad: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    **_: Any,
+) -> jax.Array:
+    return lax.conv_general_dilated(
+        x,
+        weight,
+        stride,
+        window(weight.shape[1:-1], stride, dilation, pad).pad,
+        rhs_dilation=dilation,
+        dimension_numbers=_LAYOUTS[len(stride)],
+    )
+
+
+def _depthwise(
+    x: jax.Array,
+    weight: jax.Array,
+    *,
+    pad: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    **_: Any,
+) -> jax.Array:
+    *kernel, channels, many = weight.shape
+    x = jnp.repeat(x, many, axis=-1) if many > 1 else x
+    weight = weight.reshape(*kernel, channels * many)
+    shape = window(kernel, stride, dilation, pad)
+    if math.prod(kernel) > MAX_TAPS:
+        return lax.conv_general_dilated(
+            x,
+            weight[:, :, None],
+            stride,
+            shape.pad,
+            rhs_dilation=dilation,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=channels * many,
+        )
+    # XLA:CPU is several times slower with the gradients of its own.
+    padded, out = jnp.pad(x, ((0, 0), *shape.pad, (0, 0))), shape.out(x.shape)
+    taps = zip(shape.offsets(), weight.reshape(-1, 1, 1, 1, channels * many), strict=True)
+    terms = (tap(padded, at, out, stride) * scale for at, scale in taps)
+    return functools.reduce(jnp.add, terms)
+
+
+def _transposed(
+    x: jax.Array, weight: jax.Array, *, out_pad: Sequence[int], stride: Sequence[int], **_: Any
+) -> jax.Array:
+    sizes = weight.shape[1:3]
+    pads = [
+        (size - 1 + low, size - 1 + high)
+        for size, low, high in zip(sizes, out_pad[0::2], out_pad[1::2], strict=True)
+    ]
+    return lax.conv_general_dilated(
+        x,
+        lax.rev(weight, (1, 2)),
+        (1, 1),
+        pads,
+        lhs_dilation=stride,
+        dimension_numbers=_LAYOUTS[2],
+    )
+
+
+conv2d = _convolution(ops.conv2d)(_linear)
+conv3d = _convolution(ops.conv3d)(_linear)
+depthwise_conv2d = _convolution(ops.depthwise_conv2d)(_depthwise)
+transpose_conv2d = _convolution(ops.transpose_conv2d)(_transposed)

@@ -36,6 +36,11 @@ class QTensor:
         q = q if isinstance(q, jax.Array) else jnp.asarray(q)
         return cls(q, q.astype(jnp.float32))
 
+    @classmethod
+    def known(cls, q: np.ndarray) -> QTensor:
+        """Integers that kernels see to be constant: zero points of 0 cost nothing."""
+        return cls(q, q.astype(np.float32))  # type: ignore[arg-type]
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.q.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from tosajax.dtypes import DType
 from tosajax.grad._exact import exact
 from tosajax.grad._range import power_of_two, range_of
 from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.grad.once import gradient_once, once
 from tosajax.grad.qtensor import QTensor, Value, follow, payload, tie
 
 
@@ -36,7 +38,13 @@ def cast(input: Value, *, out_type: DType, estimate: Estimator = clipped_ste) ->
     return QTensor(result, follow(result.astype(jnp.float32), source))
 
 
-@exact(ops.rescale, estimates=True)
+@functools.wraps(ops.rescale)
+def _rescale(*operands: jax.Array, **attributes: Any) -> jax.Array:
+    result = ops.rescale(*operands, **attributes)
+    return once(result) if result.dtype.itemsize <= 2 else result
+
+
+@exact(_rescale, estimates=True)
 def rescale(
     input: QTensor,
     multiplier: QTensor,
@@ -57,7 +65,8 @@ def rescale(
     scale = scale.reshape((1,) * (len(input.shape) - 1) + (-1,) if per_channel else ())
     value = _read(input, input_unsigned) - _read(input_zp, input_unsigned).reshape(())
     value = value * scale + _read(output_zp, output_unsigned).reshape(())
-    return estimate(value, *range_of(output_zp.dtype, unsigned=output_unsigned))
+    value = estimate(value, *range_of(output_zp.dtype, unsigned=output_unsigned))
+    return gradient_once(value)
 
 
 def _read(x: QTensor, unsigned: bool) -> jax.Array:

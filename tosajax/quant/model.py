@@ -439,7 +439,9 @@ def on_batch(
 
 def _operand(x: jax.Array) -> jax.Array | QTensor:
     """A constant as kernels with gradients take it: integers with a shadow."""
-    return QTensor.of(x) if jnp.issubdtype(x.dtype, jnp.integer) else x
+    if not jnp.issubdtype(x.dtype, jnp.integer):
+        return x
+    return QTensor.known(np.asarray(x)) if x.size == 1 else QTensor.of(x)
 
 
 def _is_qtensor(x: Any) -> bool:

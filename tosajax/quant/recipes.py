@@ -18,6 +18,7 @@ from jax import lax
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, follow
 from tosajax.quant.division import divide, reciprocal
 from tosajax.quant.qparams import QParams, dequantize, multiplier_and_shift, quantize
@@ -198,7 +199,8 @@ class Multiplier:
     scale32: bool = True
 
     def __call__(self, params: Params) -> QTensor:
-        return multiplier_and_shift(self.scale(params), scale32=self.scale32)[0]
+        multiplier, _ = multiplier_and_shift(self.scale(params), scale32=self.scale32)
+        return QTensor(once(multiplier.q), multiplier.shadow)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +211,8 @@ class Shift:
     scale32: bool = True
 
     def __call__(self, params: Params) -> QTensor:
-        return QTensor.of(multiplier_and_shift(self.scale(params), scale32=self.scale32)[1])
+        _, shift = multiplier_and_shift(self.scale(params), scale32=self.scale32)
+        return QTensor.of(once(shift))
 
 
 @dataclasses.dataclass(frozen=True)

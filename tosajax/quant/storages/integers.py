@@ -75,7 +75,7 @@ def zero_point_integer(qparams: QParams) -> QTensor:
     """The zero point, rounded (ties to even) and within the range: a scalar in the storage."""
     storage = qparams.storage.dtype.storage
     if qparams.symmetric:
-        return QTensor.of(jnp.zeros((), storage))
+        return QTensor.known(np.zeros((), storage))
     grid = qparams.grid
     value = lax.round(lax.stop_gradient(qparams.zero_point), _HALF_EVEN)
     integer = jnp.clip(value, *lax.stop_gradient(grid)).astype(storage)

@@ -1,0 +1,111 @@
+"""Training programs compute each integer once: `once`, and how programs grow with a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import tosajax
+from tosajax import Builder, DType, spec
+from tosajax.grad import QTensor, tie
+from tosajax.grad.once import gradient_once, once
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+def test_small_integers_are_themselves(dtype):
+    info = np.iinfo(dtype)
+    every = np.arange(info.min, info.max + 1).astype(dtype)
+    found = jax.jit(once)(every)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, every)
+
+
+def test_int32_above_the_smallest_is_itself():
+    limit = 2**31 - 1
+    ends = np.array([0, 1, -1, 2**30, -(2**30), limit, -limit])
+    some = np.random.default_rng(0).integers(-limit, limit, 1000)
+    every = np.concatenate([ends, some]).astype(np.int32)
+    np.testing.assert_array_equal(jax.jit(once)(every), every)
+
+
+def test_bool_is_itself():
+    every = np.array([False, True])
+    np.testing.assert_array_equal(jax.jit(once)(every), every)
+
+
+def test_gradients_are_themselves():
+    """Also infinite ones, NaN and those below normal numbers."""
+    odd = [0.0, 1.5, -1.5, 1e-45, -1e-45, 3e38, -3e38, np.inf, -np.inf, np.nan]
+    x, slopes = np.ones(10, np.float32), np.array(odd, np.float32)
+    y, pull = jax.vjp(jax.jit(gradient_once), x)
+    np.testing.assert_array_equal(y, x)
+    np.testing.assert_array_equal(jax.jit(lambda g: pull(g)[0])(slopes), slopes)
+    _, tangent = jax.jvp(gradient_once, (x,), (slopes,))
+    np.testing.assert_array_equal(tangent, slopes)
+
+
+def test_gradients_under_transforms():
+    def cubes(x: jax.Array) -> jax.Array:
+        return (gradient_once(x) ** 3).sum()
+
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(jax.vmap(jax.grad(cubes))(x), 3 * x**2)
+    hessian = jax.jacfwd(jax.grad(cubes))(x[0])
+    np.testing.assert_array_equal(hessian, np.diag(6 * x[0]))
+    np.testing.assert_array_equal(jax.jacrev(jax.grad(cubes))(x[0]), hessian)
+
+
+def chain(blocks: int) -> tosajax.Graph:
+    """Residual sums, each of a convolution of the one before, all in INT8."""
+    b = Builder("chain")
+    x = b.input("x", DType.INT8, (1, 4, 4, 8))
+    rng = np.random.default_rng(0)
+    no_zp = b.const([0], DType.INT8)
+    options: dict[str, Any] = {"scale32": True, "rounding_mode": spec.RoundingMode.SINGLE_ROUND}
+    signed: dict[str, Any] = {
+        "per_channel": False,
+        "input_unsigned": False,
+        "output_unsigned": False,
+    }
+
+    def rescale(x: tosajax.Tensor, dtype: DType, shift: int) -> tosajax.Tensor:
+        zero_points = (b.const([0], t) for t in (x.dtype, dtype))
+        scale = b.const([1 << 30], DType.INT32), b.const([shift], DType.INT8)
+        return b.op("RESCALE", x, *scale, *zero_points, dtype=dtype, **options)
+
+    for _ in range(blocks):
+        weight = b.const(rng.integers(-9, 9, (8, 1, 1, 8)), DType.INT8)
+        bias = b.const(np.zeros(8), DType.INT32)
+        window: dict[str, Any] = {"pad": (0,) * 4, "stride": (1, 1), "dilation": (1, 1)}
+        y = b.op("CONV2D", x, weight, bias, no_zp, no_zp, acc_type=DType.INT32, **window)
+        wide = (rescale(t, DType.INT32, 20) for t in (x, rescale(y, DType.INT8, 36)))
+        x = rescale(b.op("ADD", *wide), DType.INT8, 41)
+    return b.graph([x])
+
+
+def instructions(blocks: int) -> int:
+    """How many the compiled gradient by all constants has, those of fusions included."""
+    fn, params = tosajax.differentiable(chain(blocks))
+    shadows = {name: value.shadow for name, value in params.items()}
+
+    def loss(shadows: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        given = {name: QTensor(params[name].q, shadow) for name, shadow in shadows.items()}
+        return (tie(fn(given, x)[0]) ** 2).sum()
+
+    x = np.ones((1, 4, 4, 8), np.int8)
+    return count(jax.jit(jax.grad(loss)).lower(shadows, x).compile())
+
+
+def count(compiled: jax.stages.Compiled) -> int:
+    text = compiled.as_text()
+    assert text is not None
+    return text.count(" = ")
+
+
+def test_training_programs_grow_in_proportion_to_the_network():
+    two, four, eight = map(instructions, (2, 4, 8))
+    assert eight - four <= 2.2 * (four - two)
+    assert (eight - four) / 4 <= 800  # of a block, two RESCALEs to INT8 and two to INT32

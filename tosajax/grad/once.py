@@ -1,0 +1,59 @@
+"""Tensors that a training program computes once, however many of its steps read them.
+
+XLA:CPU copies a chain of cheap operations into each step that reads its result. In the reverse mode
+many steps read the results of each layer, and those of all layers after it, so that a deep network
+would be computed again and again: programs grew with the square of its depth. A remainder counts
+as expensive and is computed once, with all that lies before it. `lax.optimization_barrier` would
+not do: XLA:CPU takes it out first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+
+def once(x: jax.Array) -> jax.Array:
+    """x to the last bit.
+
+    Args:
+      x: bool, int8, int16, or int32 above the smallest.
+    """
+    if x.dtype == np.bool_:
+        return once(x.astype(np.int8)).astype(np.bool_)
+    wide = np.dtype(np.int16 if x.dtype.itemsize == 1 else np.int32)
+    return lax.rem(x.astype(wide), np.full((), np.iinfo(wide).min, wide)).astype(x.dtype)
+
+
+def gradient_once(x: jax.Array) -> jax.Array:
+    """float32 x itself, whose gradient in reverse mode is computed once; -0 becomes 0 there."""
+    return _passed.bind(x)
+
+
+def _float_once(x: jax.Array) -> jax.Array:
+    return lax.bitcast_convert_type(once(lax.bitcast_convert_type(x, jnp.int32)), x.dtype)
+
+
+# Both are linear, and differentiable any number of times. They are primitives because JAX has no
+# function whose transpose alone can be chosen.
+_fenced, _passed = Primitive("once"), Primitive("gradient_once")
+
+
+def _transposed(cotangent: jax.Array | ad.Zero, x: object) -> Sequence[jax.Array | ad.Zero]:
+    del x
+    return [cotangent if isinstance(cotangent, ad.Zero) else _fenced.bind(cotangent)]
+
+
+for _primitive in (_fenced, _passed):
+    _primitive.def_impl(lambda x: x)
+    _primitive.def_abstract_eval(lambda x: x)
+    ad.deflinear2(_primitive, _transposed)
+    batching.defvectorized(_primitive)
+mlir.register_lowering(_fenced, mlir.lower_fun(_float_once, multiple_results=False))
+mlir.register_lowering(_passed, lambda context, x: [x])
