@@ -12,6 +12,7 @@ import tosajax
 from tosajax import Builder, DType, spec
 from tosajax.grad import QTensor, tie
 from tosajax.grad.once import gradient_once, once
+from tosajax.grad.type_conversion import rescale
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16])
@@ -34,6 +35,16 @@ def test_int32_above_the_smallest_is_itself():
 def test_bool_is_itself():
     every = np.array([False, True])
     np.testing.assert_array_equal(jax.jit(once)(every), every)
+
+
+def test_the_smallest_int32_passes_a_rescale():
+    x = QTensor.of(np.array([-(2**31), 2**31 - 1, -1], np.int32))
+    zero = QTensor.of(np.zeros(1, np.int32))
+    scale = QTensor.of(np.array([1 << 30], np.int32)), QTensor.of(np.array([30], np.int8))
+    options: dict[str, Any] = {"scale32": True, "rounding_mode": spec.RoundingMode.SINGLE_ROUND}
+    signs = {"input_unsigned": False, "output_unsigned": False}
+    found = rescale(x, *scale, zero, zero, per_channel=False, **options, **signs)
+    np.testing.assert_array_equal(found.q, x.q)
 
 
 def test_gradients_are_themselves():
@@ -64,8 +75,9 @@ def chain(blocks: int) -> tosajax.Graph:
     x = b.input("x", DType.INT8, (1, 4, 4, 8))
     rng = np.random.default_rng(0)
     no_zp = b.const([0], DType.INT8)
-    options: dict[str, Any] = {"scale32": True, "rounding_mode": spec.RoundingMode.SINGLE_ROUND}
-    signed: dict[str, Any] = {
+    options: dict[str, Any] = {
+        "scale32": True,
+        "rounding_mode": spec.RoundingMode.SINGLE_ROUND,
         "per_channel": False,
         "input_unsigned": False,
         "output_unsigned": False,

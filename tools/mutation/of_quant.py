@@ -134,4 +134,35 @@ MUTANTS = [
             "allocate_bits": [change("min", "max"), change("<=", "<"), left("+", 0)],
         },
     ),
+    *mutants(
+        "grad/once.py",
+        "grad/test_once.py",
+        {
+            "once": [
+                change("np.iinfo(wide).min", "np.iinfo(wide).max"),
+                change("np.int16", "np.int8"),
+            ],
+            "_transposed": [unwrap("_fenced.bind")],
+        },
+    ),
+    *mutants(
+        "grad/type_conversion.py",
+        "grad/test_once.py grad/test_exact_rows.py",
+        {
+            "_rescale": [unwrap("once"), change("2", "4")],
+            "rescale": [unwrap("gradient_once")],
+        },
+    ),
+    *mutants(
+        "grad/conv.py",
+        "grad/test_conv.py",
+        {
+            "_linear": [change("stride", "dilation", 0), change("dilation", "stride", 1)],
+            "_depthwise": [
+                change("jnp.repeat", "jnp.tile"),
+                change("stride", "dilation", 2),
+            ],
+            "_transposed": [left("-", 0)],
+        },
+    ),
 ]

@@ -25,8 +25,6 @@ def once(x: jax.Array) -> jax.Array:
     Args:
       x: bool, int8, int16, or int32 above the smallest.
     """
-    if x.dtype == np.bool_:
-        return once(x.astype(np.int8)).astype(np.bool_)
     wide = np.dtype(np.int16 if x.dtype.itemsize == 1 else np.int32)
     return lax.rem(x.astype(wide), np.full((), np.iinfo(wide).min, wide)).astype(x.dtype)
 
