@@ -18,11 +18,17 @@ from tosajax import Builder, DType
 from tosajax.sweep.program import graph_program
 
 
+@pytest.fixture(scope="module")
+def whole(data) -> jax.Array:
+    """The scores of twelve digits, computed together."""
+    graph, images = digits(data)
+    return tosajax.compile(graph, batch=12, micro_batch=12)(images[:12])[0]
+
+
 @pytest.mark.parametrize("batch", [1, 2, 7, 12])
 @pytest.mark.parametrize("micro_batch", [1, 3, 7, 100])
-def test_micro_batches(data, batch, micro_batch):
+def test_micro_batches(data, whole, batch, micro_batch):
     graph, images = digits(data)
-    whole = tosajax.compile(graph, batch=12, micro_batch=12)(images[:12])[0]
     run = tosajax.compile(graph, batch=batch, micro_batch=micro_batch)
     assert run.micro_batch == min(batch, micro_batch)
     np.testing.assert_array_equal(run(images[:batch])[0], whole[:batch])

@@ -204,12 +204,12 @@ def failures(cases: Sequence[Any], composition: Callable[[Function, Any], Any]) 
 
 
 def chosen(cases: Sequence[Any], at: int, options: argparse.Namespace) -> list[Any]:
-    """A share of the cases, another one for each composition and setting.
+    """A share of the cases, another one for each composition.
 
     With x64 off all cases of int48 stay: a single composition may narrow them.
     """
     share = min(options.share, len(cases))
-    first = (at + (options.x64 == "on")) % share
+    first = at % share
 
     def is_wide(case: Any) -> bool:
         return any(x.dtype == np.int64 for x in (*case.inputs, case.expected))
