@@ -41,14 +41,6 @@ MUTANTS = [
             "cosine": [change("min()", "size"), change("math.copysign()", "min(size, 1.0)")],
             "mean_lsb": [change("1", "0", 0), change("max()", "count")],
             "named": [left("<"), left("or")],
-            "check_classes": [
-                change("<", "<="),
-                change(">=", ">", 0),
-                left("|"),
-                left("and"),
-                change("start", "0"),
-            ],
-            "check_kind_of_labels": [left("and", 0), left("and", 1)],
             "join": [change("jnp.maximum", "jnp.minimum")],
             "_take_in": [change("mask", "True"), change("jnp.maximum", "jnp.minimum")],
             "_is_among": [
@@ -63,6 +55,20 @@ MUTANTS = [
             "_difference": [change("jnp.abs()", "ours"), change("jnp.minimum", "jnp.maximum")],
             "_fits": [change(">=", "<="), left("and")],
             "_mean_of": [left("/")],
+        },
+    ),
+    *mutants(
+        "sweep/metrics.py",
+        "sweep/test_checks.py",
+        {
+            "check_classes": [
+                change("<", "<="),
+                change(">=", ">", 0),
+                left("|"),
+                left("and"),
+                change("start", "0"),
+            ],
+            "check_kind_of_labels": [left("and", 0), left("and", 1)],
         },
     ),
     *mutants(
