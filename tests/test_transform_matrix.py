@@ -1,7 +1,8 @@
 """Families of integer operators x compositions of transforms, with the user's x64 off and on.
 
-`transform_worker.py` computes the cells, in a process for each setting. These tests run a third of
-the cases of each and, with x64 off, all of int48; the worker alone runs all of them.
+`transform_worker.py` computes the cells, in a process for each setting. These tests run an eighth
+of the cases of each and all of int48 with x64 off, and one case of each with it on; the worker
+alone runs all of them.
 """
 
 from __future__ import annotations

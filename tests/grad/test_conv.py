@@ -32,7 +32,7 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     (
         "depthwise_conv2d",
         [(1, 11, 20, 2), (9, 8, 2, 3), (1,)],
-        {"pad": (3, 2, 1, 0), "stride": (1, 2), "dilation": (1, 2)},
+        {"pad": (3, 2, 1, 0), "stride": (1, 3), "dilation": (1, 2)},
     ),
     (
         "transpose_conv2d",

@@ -157,11 +157,13 @@ MUTANTS = [
         "grad/conv.py",
         "grad/test_conv.py",
         {
-            "_linear": [change("stride", "dilation", 0), change("dilation", "stride", 1)],
+            "_linear": [change("shape.stride", "shape.dilation")],
             "_depthwise": [
                 change("jnp.repeat", "jnp.tile"),
-                change("stride", "dilation", 2),
+                change("shape.stride", "shape.dilation", 0),
+                change("shape.stride", "shape.dilation", 1),
             ],
+            "_window": [change("'pad'", "'dilation'"), change("'dilation'", "'stride'")],
             "_transposed": [left("-", 0)],
         },
     ),

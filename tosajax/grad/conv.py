@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from jax import lax
 from tosajax import ops
 from tosajax.grad._exact import exact
 from tosajax.grad.qtensor import QTensor, tie, tie_scalar
-from tosajax.ops._window import tap, window
+from tosajax.ops._window import Window, tap, window
 from tosajax.ops.routes.loop import MAX_TAPS
 
 # Layouts of input, weight and output.
@@ -44,53 +44,44 @@ def _convolution(
     return decorate
 
 
-def _linear(
-    x: jax.Array,
-    weight: jax.Array,
-    *,
-    pad: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    **_: Any,
-) -> jax.Array:
+def _linear(x: jax.Array, weight: jax.Array, **attributes: Any) -> jax.Array:
+    shape = _window(weight.shape[1:-1], attributes)
     return lax.conv_general_dilated(
         x,
         weight,
-        stride,
-        window(weight.shape[1:-1], stride, dilation, pad).pad,
-        rhs_dilation=dilation,
-        dimension_numbers=_LAYOUTS[len(stride)],
+        shape.stride,
+        shape.pad,
+        rhs_dilation=shape.dilation,
+        dimension_numbers=_LAYOUTS[len(shape.size)],
+        precision=lax.Precision.HIGHEST,
     )
 
 
-def _depthwise(
-    x: jax.Array,
-    weight: jax.Array,
-    *,
-    pad: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    **_: Any,
-) -> jax.Array:
+def _depthwise(x: jax.Array, weight: jax.Array, **attributes: Any) -> jax.Array:
     *kernel, channels, many = weight.shape
     x = jnp.repeat(x, many, axis=-1) if many > 1 else x
     weight = weight.reshape(*kernel, channels * many)
-    shape = window(kernel, stride, dilation, pad)
+    shape = _window(kernel, attributes)
     if math.prod(kernel) > MAX_TAPS:
         return lax.conv_general_dilated(
             x,
             weight[:, :, None],
-            stride,
+            shape.stride,
             shape.pad,
-            rhs_dilation=dilation,
+            rhs_dilation=shape.dilation,
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
             feature_group_count=channels * many,
+            precision=lax.Precision.HIGHEST,
         )
     # XLA:CPU is several times slower with the gradients of its own.
     padded, out = jnp.pad(x, ((0, 0), *shape.pad, (0, 0))), shape.out(x.shape)
     taps = zip(shape.offsets(), weight.reshape(-1, 1, 1, 1, channels * many), strict=True)
-    terms = (tap(padded, at, out, stride) * scale for at, scale in taps)
+    terms = (tap(padded, at, out, shape.stride) * scale for at, scale in taps)
     return functools.reduce(jnp.add, terms)
+
+
+def _window(size: Sequence[int], attributes: Mapping[str, Any]) -> Window:
+    return window(size, *(attributes[name] for name in ("stride", "dilation", "pad")))
 
 
 def _transposed(
@@ -108,6 +99,7 @@ def _transposed(
         pads,
         lhs_dilation=stride,
         dimension_numbers=_LAYOUTS[2],
+        precision=lax.Precision.HIGHEST,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from tosajax import ops
 from tosajax.dtypes import DType
@@ -15,4 +16,5 @@ from tosajax.grad.qtensor import QTensor, tie, tie_scalar
 def matmul(a: QTensor, b: QTensor, a_zp: QTensor, b_zp: QTensor, *, out_type: DType) -> jax.Array:
     """Linear in both operands less their zero points."""
     del out_type
-    return jnp.matmul(tie(a) - tie_scalar(a_zp), tie(b) - tie_scalar(b_zp))
+    a_wide, b_wide = tie(a) - tie_scalar(a_zp), tie(b) - tie_scalar(b_zp)
+    return jnp.matmul(a_wide, b_wide, precision=lax.Precision.HIGHEST)

@@ -441,7 +441,9 @@ def _operand(x: jax.Array) -> jax.Array | QTensor:
     """A constant as kernels with gradients take it: integers with a shadow."""
     if not jnp.issubdtype(x.dtype, jnp.integer):
         return x
-    return QTensor.known(np.asarray(x)) if x.size == 1 else QTensor.of(x)
+    # Zero points above all. NumPy's int64 would be narrowed outside the 64-bit scope.
+    is_known = x.size == 1 and x.dtype.itemsize < 8
+    return QTensor.known(np.asarray(x)) if is_known else QTensor.of(x)
 
 
 def _is_qtensor(x: Any) -> bool:
