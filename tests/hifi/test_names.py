@@ -292,6 +292,16 @@ def test_size_of_conv1d(arguments, size):
     assert kernels.xa_nn_conv1d_std_getsize(*arguments) == size
 
 
+@pytest.mark.parametrize(
+    ("length", "kernel", "stride", "padding", "out", "extent"),
+    [(10, 3, 2, 1, 4, 11), (5, 3, 2, 1, 4, 9), (4, 3, 1, 2, 6, 8)],
+)
+def test_bounds_hold_all_that_windows_reach(length, kernel, stride, padding, out, extent):
+    """The image with its padding, or as far as the last window reaches; a column of 6 channels."""
+    size = kernels.xa_nn_conv2d_std_getsize(length, 6, kernel, 5, stride, padding, out, 8)
+    assert size == 4 * (extent * 5 * 8) + 16
+
+
 PRECISION_AT = {
     name: 3 if "conv1d" in name else 7 if "_std" in name else 12 for name in SIZE_ARGUMENTS
 }

@@ -526,6 +526,12 @@ def test_percentile_counts_values_within_a_bin():
     np.testing.assert_allclose(float(scale) * 127, 0.75, rtol=1e-3)
 
 
+def test_values_of_a_bin_are_in_the_middles_of_its_equal_parts():
+    x = np.append(np.arange(10) / 10 + 0.05, 1500.0).astype(np.float32)
+    scale, _ = _qparams(percentile(75), x, _grid(8), True)  # two of eleven are above
+    np.testing.assert_allclose(float(scale) * 127, 0.85 * (1 + MARGIN), rtol=1e-6)
+
+
 # Searches.
 
 FRACTIONS = 2.0 ** (-np.arange(64) / 8)

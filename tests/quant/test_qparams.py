@@ -115,6 +115,18 @@ def test_grid(bits, narrow):
     assert float(grid.qmin) == -(2 ** (bits - 1)) + narrow
 
 
+def test_bits_beyond_those_of_a_type_are_its_own():
+    """Bits that are trained may step out of the range; ties are rounded to even."""
+    for bits, whole in [(-1, 2), (1.2, 2), (2.5, 2), (3.5, 4), (8.6, 8)]:
+        assert float(qparams(1, bits=bits).grid.qmax) == 2 ** (whole - 1) - 1
+
+
+def test_a_zero_point_is_an_integer_of_the_range():
+    values = [-99.0, -8.6, -0.5, 0.5, 1.5, 2.5, 6.5, 7.6, 99.0]
+    found = [int(zero_point_integer(qparams(1, value, 4)).q) for value in values]
+    assert found == [-8, -8, 0, 0, 2, 2, 6, 7, 7]
+
+
 def test_bits_are_data():
     def levels(bits):
         return quantize(jnp.linspace(-9, 9, 19, dtype=jnp.float32), qparams(1.0, bits=bits)).q

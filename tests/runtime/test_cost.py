@@ -129,6 +129,19 @@ def test_graphs_in_graphs():
     assert [n.title.split(" ")[0] for n in cost.nodes] == ["WHILE_LOOP", "GREATER", "ADD", "ADD"]
 
 
+def test_a_route_is_that_of_the_innermost_node():
+    b = Builder("squared")
+    i, x = b.input("i", DType.INT32, (1,)), b.input("x", DType.FP32, (1, 8, 8))
+    zero = b.const([0], DType.FP32)
+    body = b.graph([b.op("ADD", i, b.const([1], DType.INT32)), b.op("MATMUL", x, x, zero, zero)])
+    b = Builder("few")
+    i, _ = b.input("i", DType.INT32, (1,)), b.input("x", DType.FP32, (1, 8, 8))
+    few = b.graph([b.op("GREATER", b.const([3], DType.INT32), i)])
+    nodes = tosajax.compile(loop(few, body)).cost().nodes
+    routes = {n.title.split(" ")[0]: n.route for n in nodes}
+    assert (routes["WHILE_LOOP"], routes["MATMUL"]) == ("", "float dot")
+
+
 def test_open_dimensions():
     b = Builder()
     run = tosajax.compile(b.graph([b.op("ABS", b.input("x", DType.INT32, (-1,)))]))

@@ -28,15 +28,17 @@ MANIFEST = Manifest((X,), (Tensor("y", DType.FP32, (2, 2)),), Batch((False,)), (
 SAFETY = jax.export.DisabledSafetyCheck
 
 
-def write(path, function, manifest=MANIFEST, *, shapes=((2, 2),), targets=()) -> None:
-    """A file of this function of one constant and `x`, whatever it does."""
+def write(
+    path, function, manifest=MANIFEST, *, shapes=((2, 2),), targets=(), state=(), after=list
+) -> None:
+    """A file of this function of the inputs, whatever it does, and of `after` of the state."""
 
     def program(constants, state, *inputs):
-        return state, [], [function(*inputs)]
+        return after(state), [], [function(*inputs)]
 
     inputs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
     checks = [SAFETY.custom_call(target) for target in targets]
-    exported = jax.export.export(jax.jit(program), disabled_checks=checks)([], [], *inputs)
+    exported = jax.export.export(jax.jit(program), disabled_checks=checks)([], list(state), *inputs)
     saved_file.write(path, manifest, bytes(exported.serialize()), [])
 
 
@@ -133,6 +135,19 @@ def test_custom_operators_are_allowed_by_name(tmp_path):
         x = np.array([[1, 2], [3, 5]], np.float32)
         found = tosajax.load_executable(tmp_path / "a.tjx", allow=allow)(x)[0]
         np.testing.assert_array_equal(found, run(x)[0])
+
+
+def test_variables_that_change_their_types(tmp_path):
+    state = [jax.ShapeDtypeStruct((3,), jnp.float32), jax.ShapeDtypeStruct((), jnp.bool_)]
+    write(
+        tmp_path / "a.tjx",
+        lambda x: x,
+        MANIFEST._replace(variables=("v",)),
+        state=state,
+        after=lambda state: [state[0].astype(jnp.int32), state[1]],
+    )
+    with pytest.raises(FormatError, match="its variables change their types"):
+        tosajax.load_executable(tmp_path / "a.tjx")
 
 
 @pytest.mark.parametrize(

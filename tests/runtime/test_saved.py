@@ -283,17 +283,9 @@ def test_truncated_and_changed_files(saved):
         ({"flags": [["ADD", "add.r1"]]}, FormatError),
         ({"variables": ["x", "x"]}, FormatError),
         ({"variables": [1]}, FormatError),
-        ({"parts": {"carries": [1], "examples": 4, "at_once": 4}}, FormatError),
-        ({"parts": {"carries": [True], "examples": True, "at_once": True}}, FormatError),
         ({"parts": [[True], 4, 4]}, FormatError),
         ({"variables": 5}, FormatError),
         ({"flags": None, "variables": ["x"] * 1000}, FormatError),
-        ({"parts": {"carries": [], "examples": 4, "at_once": 4}}, FormatError),
-        ({"parts": {"carries": [True], "examples": 5, "at_once": 4}}, FormatError),
-        ({"parts": {"carries": [True], "examples": 4, "at_once": 5}}, FormatError),
-        ({"parts": {"carries": [True], "examples": 4, "at_once": 0}}, FormatError),
-        ({"parts": {"carries": [True], "examples": 4, "at_once": 2.0}}, FormatError),
-        ({"parts": {"carries": [False], "examples": -1, "at_once": 4}}, FormatError),
         ({"parts": {"examples": 4}}, FormatError),
     ],
 )
@@ -303,6 +295,28 @@ def test_a_manifest_that_does_not_fit(saved, change, error):
         manifest = json.loads(archive.read("manifest.json"))
     changed(path, "manifest.json", json.dumps(manifest | change).encode())
     with pytest.raises(error):
+        tosajax.load_executable(path)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"carries": [1], "examples": 4, "at_once": 4},
+        {"carries": [True], "examples": True, "at_once": True},
+        {"carries": [], "examples": 4, "at_once": 4},
+        {"carries": [True], "examples": 5, "at_once": 4},
+        {"carries": [True], "examples": 4, "at_once": 5},
+        {"carries": [True], "examples": 4, "at_once": 0},
+        {"carries": [True], "examples": 4, "at_once": 2.0},
+        {"carries": [False], "examples": -1, "at_once": 4},
+    ],
+)
+def test_parts_that_do_not_fit(saved, parts):
+    path, _ = saved
+    with zipfile.ZipFile(path) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    changed(path, "manifest.json", json.dumps(manifest | {"parts": parts}).encode())
+    with pytest.raises(FormatError, match=r"digits.tjx is not .*: (parts are|carries|zip)"):
         tosajax.load_executable(path)
 
 

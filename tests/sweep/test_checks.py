@@ -114,6 +114,7 @@ def label(at: int, value: int, dtype: Any = np.int64) -> np.ndarray:
         (label(3, 255, np.uint8), "label 255 of example 3"),
         (label(3, 2**32 + 1), f"label {2**32 + 1} of example 3"),  # 1, in 32 bits
         (LABELS + 1, "label 4 of example 3: .* do labels count from 1"),
+        (label(3, 4), "label 4 of example 3: output 0 has 4 classes, expected 0 to 3$"),
     ],
 )
 def test_labels_that_are_no_class(labels: Any, message: str, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ MUTANTS = [
     ),
     *mutants(
         "runtime/inputs.py",
-        "runtime/test_executable.py",
+        "runtime/test_executable.py runtime/test_cost.py",
         {
             "check_known": [left("or")],
             "_accepted": [

@@ -288,9 +288,9 @@ def _fold(counts: jax.Array, octaves: jax.Array) -> jax.Array:
 
 
 def _exponent(magnitude: jax.Array) -> jax.Array:
-    """The least exponent whose power of two is above a magnitude, which is not negative."""
+    """The least exponent whose power of two is above a magnitude; -126 for 0 and subnormals."""
     bits = lax.bitcast_convert_type(magnitude, jnp.int32)
-    return jnp.maximum((bits >> 23) - 126, _SMALLEST_EXPONENT)
+    return (bits >> 23) - 126
 
 
 def _power_of_two(exponent: jax.Array) -> jax.Array:

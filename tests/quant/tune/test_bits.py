@@ -53,6 +53,15 @@ def test_with_bits_is_what_calibration_would_find(model, params):
     assert tq.check_bit_exact(model, narrow, IMAGES, against=("frozen",))
 
 
+def test_with_bits_keeps_a_range_that_is_not_even(model, params):
+    skewed = dataclasses.replace(params["qparams"]["conv0"], zero_point=jnp.float32(-90))
+    params = {**params, "qparams": {**params["qparams"], "conv0": skewed}}
+    less = tq.with_bits(model, params, {"conv0": 4})["qparams"]["conv0"]
+    ends, wanted = ([(end - q.zero_point) * q.scale for end in q.grid] for q in (less, skewed))
+    np.testing.assert_allclose(ends, wanted, atol=float(less.scale))
+    assert float(less.zero_point) == -6
+
+
 @pytest.mark.parametrize(
     ("bits", "message"),
     [
@@ -159,6 +168,10 @@ def test_the_choice_is_the_best_of_all(seed):
 def test_a_budget_that_is_too_small():
     with pytest.raises(ValueError, match=r"budget 1: the cheapest choice costs 2\.0"):
         tq.allocate_bits({"a": {2: 0.0}}, 1, lambda name, bits: float(bits))
+
+
+def test_what_costs_nothing_is_within_a_budget_of_0():
+    assert tq.allocate_bits({"a": {2: 1.0, 8: 0.5}}, 0, lambda name, bits: 0.0) == {"a": 8}
 
 
 def test_learned_bits_have_a_gradient(model):
