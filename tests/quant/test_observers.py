@@ -529,7 +529,7 @@ def test_percentile_counts_values_within_a_bin():
 def test_values_of_a_bin_are_in_the_middles_of_its_equal_parts():
     x = np.append(np.arange(10) / 10 + 0.05, 1500.0).astype(np.float32)
     scale, _ = _qparams(percentile(75), x, _grid(8), True)  # two of eleven are above
-    np.testing.assert_allclose(float(scale) * 127, 0.85 * (1 + MARGIN), rtol=1e-6)
+    np.testing.assert_allclose(float(scale) * 127, 0.85 * (1 + MARGIN), rtol=1e-4)
 
 
 # Searches.
