@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -36,6 +37,14 @@ def pytest_configure(config: pytest.Config):
 def pytest_collection_modifyitems(items: list[pytest.Item]):
     """Starts with what runs whole programs, so that workers end together."""
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Neighbours run in one process, which traces and compiles what they share once."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_collection_finish():
