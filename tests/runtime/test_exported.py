@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ SAFETY = jax.export.DisabledSafetyCheck
 
 
 def write(
-    path, function, manifest=MANIFEST, *, shapes=((2, 2),), targets=(), state=(), after=list
+    path, function, manifest=MANIFEST, *, shapes=((2, 2),), targets=(), state=(), after: Any = list
 ) -> None:
     """A file of this function of the inputs, whatever it does, and of `after` of the state."""
 
