@@ -67,8 +67,8 @@ def assert_follows(model: tq.QModel, params: Any) -> None:
     for name, value in zip(model.activations, found, strict=True):
         qparams = params["qparams"][name]
         step, zero_point = float(qparams.scale), float(zero_point_integer(qparams).q)
-        ends = ((float(end) - zero_point) * step for end in qparams.grid)
-        error = np.abs(np.asarray(value) - np.clip(np.asarray(wanted[name]), *ends)).max()
+        low, high = ((float(end) - zero_point) * step for end in qparams.grid)
+        error = np.abs(np.asarray(value) - np.clip(np.asarray(wanted[name]), low, high)).max()
         # A table of INT16 interpolates between entries, rounded as well.
         assert error <= step * (1 if qparams.dtype is DType.INT8 else 2), name
 
@@ -83,7 +83,7 @@ def params(model) -> Any:
     return tq.calibrate(model, [IMAGES])
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_whatever_is_changed(model, params, seed):
     other = changed(model, params, np.random.default_rng(seed))
     with pytest.raises(ValueError, match=r"table of .* was sampled where .* had .*sample_tables"):
