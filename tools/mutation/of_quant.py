@@ -125,6 +125,19 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "quant/calibration.py",
+        "quant/test_follow.py",
+        {
+            "sample_tables": [condition("not _", 0), condition("True", 1)],
+            "_samples": [change("128", "127"), unwrap("lax.stop_gradient"), left("+")],
+        },
+    ),
+    *mutants(
+        "quant/arguments.py",
+        "quant/test_follow.py",
+        {"check_sampled": [condition("False", 1), condition("not _", 0)]},
+    ),
+    *mutants(
         "quant/tune/bits.py",
         "quant/tune/test_bits.py",
         {

@@ -206,6 +206,32 @@ def check_params(params: Any, wanted: Mapping[str, Iterable[str]]) -> None:
             )
 
 
+def check_sampled(
+    qparams: Mapping[str, QParams], sampled: Mapping[str, QParams], tables: Mapping[str, str]
+) -> None:
+    """Raises ValueError where the samples of a function are of another scale than its input has.
+
+    Traced arrays have no value yet and are not looked at.
+
+    Args:
+      qparams: of all tensors.
+      sampled: those that the samples are of.
+      tables: for each of these, the output of a TABLE.
+    """
+    for name, table in tables.items():
+        for what in ("scale", "zero_point", "bits"):
+            pair = getattr(qparams[name], what), getattr(sampled[name], what)
+            if any(isinstance(value, Tracer) for value in pair):
+                continue
+            now, then = (np.asarray(value) for value in pair)
+            if (now != then).any():
+                raise ValueError(
+                    f"the table of {table!r} was sampled where {name!r} had {what} "
+                    f"{then.reshape(-1)[0]}, and it has {now.reshape(-1)[0]} now: expected "
+                    "`sample_tables(model, params)` after a change of it"
+                )
+
+
 def check_scales(qparams: Mapping[str, QParams], names: Iterable[str]) -> None:
     """Raises ValueError where scales or bits are not positive, or zero points not finite.
 

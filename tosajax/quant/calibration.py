@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.core import Tracer
 
 from tosajax.arguments.names import near
@@ -33,7 +34,7 @@ from tosajax.quant.model import QModel
 from tosajax.quant.observers import Histogram, check_percentile, percentile_qparams, tail
 from tosajax.quant.qparams import QParams, dequantize
 from tosajax.quant.recipes import Params
-from tosajax.quant.regions import evaluate
+from tosajax.quant.regions import Function, evaluate
 from tosajax.quant.spec import QSpec
 from tosajax.quant.storages import Grid
 
@@ -147,7 +148,7 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
         _check_histograms(model, observed)
     found = _settled(model, observed, share)
     qparams = {name: found[name] for name in model.specs}
-    return sample_tables(model, {"values": observed.values, "qparams": qparams, "tables": {}})
+    return sample_tables(model, {"values": observed.values, "qparams": qparams})
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -306,19 +307,34 @@ def _qparams(spec: QSpec, bits: jax.Array, scale: jax.Array, zero_point: jax.Arr
     )
 
 
-def sample_tables(model: QModel, params: Params) -> Params:
-    """The parameters with every function sampled again, after scales have changed.
+def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None = None) -> Params:
+    """The parameters with functions sampled again, after scales have changed.
 
     A function is sampled at the real values of all integers of its input (of every 128th of
     INT16), in float32. Where it is not finite, the samples are the ends of float32, or 0 for NaN.
+    Entries that were trained are made anew. Parameters may be traced, but samples have no gradient.
+
+    Args:
+      model: from `prepare`.
+      params: with their scales, zero points and bits.
+      sources: only the functions that read tensors with the scales of these; all by default.
+
+    Returns:
+      The parameters with new "tables", and with the scales that they are of as "sampled".
     """
-    tables = {}
+    chosen = set(model.sampled if sources is None else sources)
+    tables, sampled = dict(params.get("tables", {})), dict(params.get("sampled", {}))
     for name, function in model.tables.items():
         owner = model.owners[function.source]
-        dtype = params["qparams"][owner].storage.dtype
-        count = table_size(dtype)
-        step = 1 if dtype is DType.INT8 else 128
-        grid = jnp.arange(count, dtype=jnp.int32) * step + dtype.minimum
-        points = dequantize(QTensor.of(grid), params["qparams"][owner])
-        tables[name] = jnp.asarray(np.nan_to_num(evaluate(function, np.asarray(points))))
-    return {**params, "tables": tables}
+        if owner in chosen:
+            sampled[owner] = params["qparams"][owner]
+            tables[name] = _samples(function, sampled[owner])
+    return {**params, "tables": tables, "sampled": sampled}
+
+
+def _samples(function: Function, qparams: QParams) -> jax.Array:
+    dtype = qparams.storage.dtype
+    step = 1 if dtype is DType.INT8 else 128
+    grid = jnp.arange(table_size(dtype), dtype=jnp.int32) * step + dtype.minimum
+    points = lax.stop_gradient(dequantize(QTensor.of(grid), qparams))
+    return jnp.nan_to_num(evaluate(function, points))

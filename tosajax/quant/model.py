@@ -51,8 +51,9 @@ class QModel:
 
     Parameters are a dictionary of float32 arrays, from `calibrate`: "values" (constants of the
     float graph), "qparams" (a QParams of each tensor with a scale of its own), "tables" (samples
-    of functions), all by tensor name; and "corrections" of values, from `bias_correct` and
-    `learned_rounding`, which the integers follow and the float graph does not.
+    of functions), "sampled" (the QParams that their inputs had then), all by tensor name; and
+    "corrections" of values, from `bias_correct` and `learned_rounding`, which the integers follow
+    and the float graph does not.
 
     Args:
       graph: of integers, or of floats with FP8 operands; its constants with a recipe are
@@ -93,6 +94,11 @@ class QModel:
     def tables(self) -> Mapping[str, Function]:
         """For the output of each TABLE, the function."""
         return self.plan.functions
+
+    @property
+    def sampled(self) -> Mapping[str, str]:
+        """For each tensor in whose scale a function is sampled, the output of that TABLE."""
+        return self.plan.sampled
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -302,7 +308,8 @@ class QModel:
 
         Raises:
           TypeError: they are not dictionaries.
-          ValueError: a tensor is missing, or a scale or zero point is out of range.
+          ValueError: a tensor is missing; a scale or zero point is out of range; or a function was
+            sampled in another scale than its input has.
         """
         has_floats = self.float_graph is not None
         groups = self.plan.groups(has_floats=has_floats)
@@ -311,6 +318,8 @@ class QModel:
         arguments.check_params(params, groups)
         if mode != "float" and has_floats:
             arguments.check_scales(params["qparams"], self.specs)
+        if mode == "exact" and has_floats:
+            arguments.check_sampled(params["qparams"], params["sampled"], self.sampled)
 
     def given(self, inputs: Sequence[Input]) -> tuple[jax.Array | QTensor, ...]:
         """The inputs of `apply` as JAX arrays, to be passed to `jax.jit`."""
@@ -335,10 +344,9 @@ class QModel:
         """
         if "qparams" not in params:
             return params
-        sampled = {self.owners[function.source] for function in self.tables.values()}
         held = dict(params["qparams"])
         for name, qparams in held.items():
-            if name in sampled:
+            if name in self.sampled:
                 held[name] = jax.tree.map(lax.stop_gradient, qparams)
             elif not self.specs[name].learned_bits:
                 held[name] = dataclasses.replace(qparams, bits=lax.stop_gradient(qparams.bits))

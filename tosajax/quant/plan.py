@@ -61,6 +61,11 @@ class Plan:
         return {name: function for name, function in found.items() if function is not None}
 
     @functools.cached_property
+    def sampled(self) -> dict[str, str]:
+        """For each tensor in whose scale a function is sampled, the output of that TABLE."""
+        return {self.owners[f.source]: name for name, f in self.functions.items()}
+
+    @functools.cached_property
     def weights(self) -> tuple[str, ...]:
         """The constants that are quantized."""
         return tuple(r.tensor for r in self.recipes.values() if isinstance(r, Weight))
@@ -99,7 +104,8 @@ class Plan:
         """
         if has_floats:
             scaled, tables = tuple(self.scaled), tuple(self.functions)
-            return {"values": self.trained, "qparams": scaled, "tables": tables}
+            names = {"values": self.trained, "qparams": scaled, "tables": tables}
+            return {**names, "sampled": tuple(self.sampled)}
         found: dict[str, list[str]] = {}
         for recipe in self.recipes.values():
             if isinstance(recipe, Lifted):

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -73,8 +74,8 @@ def covered(graph: Graph, functions: Mapping[str, Function]) -> frozenset[str]:
     return computed - _needed(graph, graph.outputs, reads)
 
 
-def evaluate(function: Function, x: np.ndarray) -> np.ndarray:
-    """A function at some points.
+def evaluate(function: Function, x: jax.Array | np.ndarray) -> jax.Array:
+    """A function at some points, which may be traced.
 
     Args:
       function: any.
@@ -91,7 +92,7 @@ def evaluate(function: Function, x: np.ndarray) -> np.ndarray:
         raise ValueError(f"x has shape {points.shape}, expected one axis")
     run, params = lower(_of_length(function.graph, points.size))
     (y,) = run(params, points)
-    return np.asarray(y)
+    return y
 
 
 class _Origin(NamedTuple):

@@ -15,10 +15,10 @@ import numpy as np
 from tosajax import quant
 from tosajax.arguments.names import near
 from tosajax.grad.qtensor import QTensor, payload
-from tosajax.quant import Observed, QModel, mean_bits, sample_tables, with_bits
+from tosajax.quant import Observed, QModel, mean_bits, sample_tables
 from tosajax.quant.observers import check_percentile
 from tosajax.quant.recipes import Params
-from tosajax.quant.tune.bits import check_bits
+from tosajax.quant.tune.bits import check_bits, qparams_of_bits
 from tosajax.runtime.batching import with_batch
 from tosajax.runtime.cost import peak_bytes
 from tosajax.spec.target import Target
@@ -106,8 +106,9 @@ class ModelSubject:
         check_bits(self.model, params, bits)
         if not bits:
             return params
-        found = self._with_bits(params, {name: jnp.float32(count) for name, count in bits.items()})
-        return sample_tables(self.model, {**params, "qparams": {**params["qparams"], **found}})
+        widths = {name: jnp.float32(count) for name, count in bits.items()}
+        qparams = params["qparams"] | self._qparams_of_bits(params, widths)
+        return sample_tables(self.model, {**params, "qparams": qparams}, bits)
 
     def _bits(self, setting: Setting) -> dict[str, Any]:
         """The bits of tensors that a setting names."""
@@ -135,14 +136,9 @@ class ModelSubject:
         return jax.jit(lambda params: mean_bits(self.model, params))
 
     @functools.cached_property
-    def _with_bits(self) -> Callable[..., Any]:
+    def _qparams_of_bits(self) -> Callable[..., Any]:
         """The scales of tensors with other bits: one small program for the same tensors."""
-
-        def changed(params: Any, bits: Mapping[str, jax.Array]) -> dict[str, Any]:
-            found = with_bits(self.model, params, bits)["qparams"]
-            return {name: found[name] for name in bits}
-
-        return jax.jit(changed)
+        return jax.jit(functools.partial(qparams_of_bits, self.model))
 
     def program(self, variant: Variant, fixed: Arrays, batch: int) -> Callable[..., Any]:
         return graph_program(self.model.graph, self.model.plan.bound_keys, fixed, batch)

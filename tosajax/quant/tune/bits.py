@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
-from tosajax.quant.calibration import weight_qparams
+from tosajax.quant.calibration import sample_tables, weight_qparams
 from tosajax.quant.model import QModel
 from tosajax.quant.observers import scale_and_zero_point
 from tosajax.quant.qparams import QParams
@@ -20,9 +20,10 @@ from tosajax.quant.recipes import Params, corrected
 def with_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Array]) -> Params:
     """The parameters with other bits: scales of weights are found anew, others cover their range.
 
-    Types stay the same, and so do compiled programs. Bits and parameters may be traced: bits that
-    are trained through this function change the resolution of a tensor, at the price of
-    `mean_bits`; trained without it they move only the ends of its range.
+    Tables that read such a tensor are sampled again (`sample_tables`). Types stay the same, and so
+    do compiled programs. Bits and parameters may be traced: bits that are trained through this
+    function change the resolution of a tensor, at the price of `mean_bits`; trained without it they
+    move only the ends of its range.
 
     Args:
       model: from `prepare`.
@@ -38,15 +39,22 @@ def with_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Arra
     check_type("bits", bits, Mapping, "a dictionary of bits by tensor name")
     model.check(params)
     check_bits(model, params, bits)
-    qparams = dict(params["qparams"])
+    changed = {**params, "qparams": params["qparams"] | qparams_of_bits(model, params, bits)}
+    return sample_tables(model, changed, bits)
+
+
+def qparams_of_bits(
+    model: QModel, params: Params, bits: Mapping[str, float | jax.Array]
+) -> dict[str, QParams]:
+    """The QParams of these tensors with other bits; see `with_bits`."""
+    found = {}
     for name, count in bits.items():
-        known = qparams[name]
         width = jnp.asarray(count, jnp.float32)
         if name in model.weights:
-            qparams[name] = weight_qparams(model, name, corrected(params, name), width)
+            found[name] = weight_qparams(model, name, corrected(params, name), width)
         else:
-            qparams[name] = _of_same_range(known, width)
-    return {**params, "qparams": qparams}
+            found[name] = _of_same_range(params["qparams"][name], width)
+    return found
 
 
 def check_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Array]) -> None:
