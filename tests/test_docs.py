@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from paths import DATA, ROOT
+from quick_programs import quick_programs
 
 import tosajax
 from tosajax import DType
@@ -29,6 +30,7 @@ WITH_SNIPPETS = [page for page in PAGES if blocks(page, "python")]
 
 
 @pytest.mark.parametrize("page", WITH_SNIPPETS)
+@quick_programs()
 def test_snippets_run(page, tmp_path, monkeypatch, capsys):
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     monkeypatch.chdir(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import runpy
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import jax
 import pytest
 from paths import ROOT
+from quick_programs import quick_programs
 
 EXAMPLES = ROOT / "examples"
 SCRIPTS = [
@@ -19,6 +21,8 @@ SCRIPTS = [
     "gru_hifi.py",
     "find_the_bad_layer.py",
 ]
+# These compile for longer than they run.
+SHORT = ("ptq_cnn.py", "qat_cnn.py", "find_the_bad_layer.py")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -27,6 +31,7 @@ def test_quick(script, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.setattr(sys, "argv", [script, "--quick"])
     with (
+        quick_programs() if script in SHORT else contextlib.nullcontext(),
         jax.numpy_dtype_promotion("standard"),
         jax.numpy_rank_promotion("allow"),
         pytest.raises(SystemExit) as done,

@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from oracle import numpy_graph
 from quant import digit_networks
+from quick_programs import QUICKLY
 
 from tosajax import Graph
 from tosajax.grad.qtensor import payload
@@ -44,8 +45,6 @@ from tosajax.quant import (
 
 PROGRAMS = ("numpy", "frozen", "reference_model")
 _STEPS, _BATCH, _RATE = 8, 64, 5e-3
-# Compiling takes longer than all runs; check_bit_exact compiles the forward as users do.
-_QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class Setting(NamedTuple):
@@ -152,8 +151,9 @@ class Models:
         self.calibrated = calibrate(self.model, [self.images[:_BATCH, None]])
         self.optimizer = optax.adam(_RATE)
         self.with_bits = jax.jit(self._with_bits)
-        self.step = jax.jit(self._step, compiler_options=_QUICKLY)
-        self.forward = jax.jit(self._forward, compiler_options=_QUICKLY)
+        # Compiling takes longer than all runs; check_bit_exact compiles the forward as users do.
+        self.step = jax.jit(self._step, compiler_options=QUICKLY)
+        self.forward = jax.jit(self._forward, compiler_options=QUICKLY)
 
     def trained(self, weight_bits: int, act_bits: int) -> Any:
         """Parameters a few steps away from calibration, with no special values."""

@@ -144,15 +144,18 @@ def problem() -> Problem:
     @jax.jit
     def differences(params, images, labels, directions, dithers):
         """The derivative of the dithered loss along each of the directions."""
+        starts = jax.vmap(dithered, (None, 0))(params, dithers)
 
         def along(direction):
-            def moved(key, half):
+            def moved(start, half):
                 # To both sides with the same dithers, one whole step from side to side.
-                there = jax.tree.map(lambda p, d: p + half * d, dithered(params, key), direction)
+                there = jax.tree.map(lambda p, d: p + half * d, start, direction)
                 return loss(there, images, labels)
 
             sides = jnp.asarray([0.5, -0.5], jnp.float32)
-            ends = lax.map(lambda key: lax.map(partial(moved, key), sides), dithers)
+            both = jax.vmap(moved, (None, 0))
+            # Some at a time: all of them take three times as long, and so does one after another.
+            ends = lax.map(lambda start: both(start, sides), starts, batch_size=DITHERS // 2)
             return (ends[:, 0] - ends[:, 1]).mean()
 
         return lax.map(along, directions)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_programs import QUICKLY
 
 import tosajax
 from tosajax import Builder, DType, UnsupportedError
@@ -62,7 +63,7 @@ def test_other_types(data, network):
         given = [np.stack(column) for column in zip(*rows, strict=True)]
         graph = after(graph, ATTENTION)
     model, params = tq.lift(graph)
-    outputs = jax.jit(model.apply)(params, *given)
+    outputs = jax.jit(model.apply, compiler_options=QUICKLY)(params, *given)
     np.testing.assert_array_equal(np.asarray(outputs[0]).reshape(expected.shape), expected)
 
 
@@ -74,7 +75,7 @@ def test_training_changes_every_group_and_what_is_frozen_is_what_was_trained(exp
         (scores,) = model.apply(params, images)
         return jnp.square(scores - 20.0).mean()
 
-    gradients_of = jax.jit(jax.value_and_grad(loss))
+    gradients_of = jax.jit(jax.value_and_grad(loss), compiler_options=QUICKLY)
     before, gradients = gradients_of(params)
     for group in ("weights", "bias", "rescale"):
         assert all(np.isfinite(g).all() for g in gradients[group].values())

@@ -18,6 +18,7 @@ import numpy as np
 import optax
 from jax import lax
 from paths import ROOT
+from quick_programs import QUICKLY
 
 from tosajax.quant import (
     QModel,
@@ -162,7 +163,7 @@ def make_step(model: QModel, optimizer: optax.GradientTransformation):
     def exact(params, images):
         return model.apply(params, images)[0]
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=QUICKLY)
     def step(params, state, images, labels):
         found = jax.grad(partial(loss, exact))(params, images, labels)
         want = jax.grad(partial(loss, scores_by_hand))(params, images, labels)
