@@ -46,6 +46,12 @@ def changed(path, member: str, content: bytes, *, sealed: bool = True) -> None:
             archive.writestr(name, part)
 
 
+def change_manifest(path, change) -> None:
+    with zipfile.ZipFile(path) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    changed(path, "manifest.json", json.dumps(manifest | change).encode())
+
+
 @pytest.fixture(scope="module")
 def content(data, tmp_path_factory) -> bytes:
     path = tmp_path_factory.mktemp("saved") / "digits.tjx"
@@ -291,9 +297,7 @@ def test_truncated_and_changed_files(saved):
 )
 def test_a_manifest_that_does_not_fit(saved, change, error):
     path, _ = saved
-    with zipfile.ZipFile(path) as archive:
-        manifest = json.loads(archive.read("manifest.json"))
-    changed(path, "manifest.json", json.dumps(manifest | change).encode())
+    change_manifest(path, change)
     with pytest.raises(error):
         tosajax.load_executable(path)
 
@@ -313,9 +317,7 @@ def test_a_manifest_that_does_not_fit(saved, change, error):
 )
 def test_parts_that_do_not_fit(saved, parts):
     path, _ = saved
-    with zipfile.ZipFile(path) as archive:
-        manifest = json.loads(archive.read("manifest.json"))
-    changed(path, "manifest.json", json.dumps(manifest | {"parts": parts}).encode())
+    change_manifest(path, {"parts": parts})
     with pytest.raises(FormatError, match=r"digits.tjx is not .*: (parts are|carries|zip)"):
         tosajax.load_executable(path)
 

@@ -18,9 +18,10 @@ QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_pass
 @contextlib.contextmanager
 def quick_programs() -> Iterator[None]:
     """A context, or a decorator, in which JAX compiles all programs with these options."""
+    before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
     try:
         yield
     finally:
-        jax.config.update("jax_disable_most_optimizations", False)
+        jax.config.update("jax_disable_most_optimizations", before)
         jax.clear_caches()  # else later tests would run these programs

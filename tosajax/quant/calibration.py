@@ -327,7 +327,8 @@ def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None =
     for name, function in model.tables.items():
         owner = model.owners[function.source]
         if owner in chosen:
-            sampled[owner] = params["qparams"][owner]
+            # A copy: a step to which parameters are donated takes no array twice.
+            sampled[owner] = jax.tree.map(jnp.copy, params["qparams"][owner])
             tables[name] = _samples(function, sampled[owner])
     return {**params, "tables": tables, "sampled": sampled}
 

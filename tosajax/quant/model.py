@@ -97,7 +97,7 @@ class QModel:
 
     @property
     def sampled(self) -> Mapping[str, str]:
-        """For each tensor in whose scale a function is sampled, the output of that TABLE."""
+        """For each tensor in whose scale functions are sampled, the output of one such TABLE."""
         return self.plan.sampled
 
     @property

@@ -62,7 +62,7 @@ class Plan:
 
     @functools.cached_property
     def sampled(self) -> dict[str, str]:
-        """For each tensor in whose scale a function is sampled, the output of that TABLE."""
+        """For each tensor in whose scale functions are sampled, the output of one such TABLE."""
         return {self.owners[f.source]: name for name, f in self.functions.items()}
 
     @functools.cached_property
@@ -103,9 +103,8 @@ class Plan:
           has_floats: the plan is of `prepare`; else of `lift`.
         """
         if has_floats:
-            scaled, tables = tuple(self.scaled), tuple(self.functions)
-            names = {"values": self.trained, "qparams": scaled, "tables": tables}
-            return {**names, "sampled": tuple(self.sampled)}
+            named = {"qparams": self.scaled, "tables": self.functions, "sampled": self.sampled}
+            return {"values": self.trained, **{group: tuple(of) for group, of in named.items()}}
         found: dict[str, list[str]] = {}
         for recipe in self.recipes.values():
             if isinstance(recipe, Lifted):

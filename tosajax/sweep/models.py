@@ -107,7 +107,7 @@ class ModelSubject:
         if not bits:
             return params
         widths = {name: jnp.float32(count) for name, count in bits.items()}
-        qparams = params["qparams"] | self._qparams_of_bits(params, widths)
+        qparams = {**params["qparams"], **self._qparams_of_bits(params, widths)}
         return sample_tables(self.model, {**params, "qparams": qparams}, bits)
 
     def _bits(self, setting: Setting) -> dict[str, Any]:

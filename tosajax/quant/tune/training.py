@@ -13,12 +13,12 @@ from tosajax.quant.recipes import Params
 
 
 def relative_steps(updates: Params, params: Params) -> Params:
-    """An optimizer's updates as shares of scales and bits, and none of corrections.
+    """An optimizer's updates as shares of scales and bits, and none of what has no gradient.
 
     Scales differ by orders of magnitude, and a step that suits a weight would make them negative;
     relative ones stay positive as long as a step is below 1. Bits would hardly move. For optimizers
-    like Adam, whose updates do not depend on the size of gradients. Corrections have no gradient,
-    but weight decay would shrink them.
+    like Adam, whose updates do not depend on the size of gradients. Corrections and the scales that
+    tables were sampled in have no gradient, but weight decay would shrink them.
 
     Args:
       updates: of the structure of params, to be added to them.
@@ -30,10 +30,9 @@ def relative_steps(updates: Params, params: Params) -> Params:
         return dataclasses.replace(update, scale=scale, bits=bits)
 
     qparams = jax.tree.map(steps, updates["qparams"], params["qparams"], is_leaf=_is_qparams)
-    found = {**updates, "qparams": qparams}
-    if "corrections" in updates:
-        found["corrections"] = jax.tree.map(jnp.zeros_like, updates["corrections"])
-    return found
+    still = {group: updates[group] for group in ("corrections", "sampled") if group in updates}
+    still = jax.tree.map(jnp.zeros_like, still)
+    return {**updates, **still, "qparams": {**qparams, **still.get("sampled", {})}}
 
 
 def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
