@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,15 @@ def _strict_jax():
         jax.numpy_dtype_promotion("strict"),
         jax.numpy_rank_promotion("raise"),
     ):
+        yield
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[None]:
+    """For modules that `quick_programs` suits."""
+    from quick_programs import quick_programs
+
+    with quick_programs():
         yield
 
 

@@ -15,6 +15,8 @@ from tosajax import Builder, DType, grad, spec
 from tosajax.grad import QTensor, tie
 from tosajax.grad.qtensor import payload
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 NETWORKS = ["et_digits_cnn_a8w8", "et_digits_cnn_a16w8", "jax_gather"]
 
 

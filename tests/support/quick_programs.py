@@ -1,7 +1,7 @@
 """Programs that XLA compiles in half the time, for tests of what is around them.
 
 LLVM then optimizes nothing: programs run slower, and each product is rounded before it is added.
-Not for tests of kernels, or of programs whose floats must have the same bits.
+Not for tests of kernels, nor of programs whose floats must have the same bits.
 """
 
 from __future__ import annotations
