@@ -129,8 +129,14 @@ MUTANTS = [
         "quant/test_follow.py",
         {
             "sample_tables": [condition("not _", 0), condition("True", 1)],
-            "_samples": [change("128", "127"), unwrap("lax.stop_gradient"), left("+")],
+            "_samples": [change("128", "127"), unwrap("lax.stop_gradient"), left("+"), left("/")],
         },
+    ),
+    *mutants("quant/qparams.py", "quant/test_follow.py", {"spread": [left("+", 0), left("+", 1)]}),
+    *mutants(
+        "quant/frozen.py",
+        "quant/convert/test_activation.py",
+        {"_without_idle_spreads": [change("==", "!=", 1), condition("False"), change("[1:]", "[3:]")]},
     ),
     *mutants(
         "quant/arguments.py",

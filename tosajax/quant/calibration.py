@@ -32,7 +32,7 @@ from tosajax.quant.channels import along
 from tosajax.quant.convert.converter import table_size
 from tosajax.quant.model import QModel
 from tosajax.quant.observers import Histogram, check_percentile, percentile_qparams, tail
-from tosajax.quant.qparams import QParams, dequantize
+from tosajax.quant.qparams import QParams, dequantize, spread
 from tosajax.quant.recipes import Params
 from tosajax.quant.regions import Function, evaluate
 from tosajax.quant.spec import QSpec
@@ -310,9 +310,10 @@ def _qparams(spec: QSpec, bits: jax.Array, scale: jax.Array, zero_point: jax.Arr
 def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None = None) -> Params:
     """The parameters with functions sampled again, after scales have changed.
 
-    A function is sampled at the real values of all integers of its input (of every 128th of
-    INT16), in float32. Where it is not finite, the samples are the ends of float32, or 0 for NaN.
-    Entries that were trained are made anew. Parameters may be traced, but samples have no gradient.
+    A function is sampled at the real values of all integers of its input, of INT16 at 513 points
+    over its range, in float32. Where it is not finite, the samples are the ends of float32, or 0
+    for NaN. Entries that were trained are made anew. Parameters may be traced, but samples have no
+    gradient.
 
     Args:
       model: from `prepare`.
@@ -338,4 +339,6 @@ def _samples(function: Function, qparams: QParams) -> jax.Array:
     step = 1 if dtype is DType.INT8 else 128
     grid = jnp.arange(table_size(dtype), dtype=jnp.int32) * step + dtype.minimum
     points = lax.stop_gradient(dequantize(QTensor.of(grid), qparams))
+    if dtype is DType.INT16:
+        points = points / spread(qparams)
     return jnp.nan_to_num(evaluate(function, points))

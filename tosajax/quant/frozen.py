@@ -18,26 +18,27 @@ from tosajax.validation import validate
 _SMALLEST, _LARGEST = 2.0**-126, 2.0**126
 
 
-def with_constants(
-    graph: Graph, made: Mapping[str, np.ndarray], bound_keys: Mapping[str, Mapping[str, str]]
-) -> Graph:
-    """The graph with its constants and CLAMP bounds; CLAMPs that do nothing are left out.
+def with_constants(graph: Graph, made: Mapping[str, np.ndarray], plan: Plan) -> Graph:
+    """The graph with its constants and CLAMP bounds.
+
+    CLAMPs and spreads of bits that do nothing are left out.
 
     Args:
       graph: of integers.
       made: values of constants by name, and of bounds by key.
-      bound_keys: for the outputs of CLAMPs, their attributes that are in `made` and their keys.
+      plan: of the model.
 
     Raises:
       TosaError: the graph is illegal.
     """
+    graph = _without_idle_spreads(graph, made, plan.recipes)
     tensors = {
         name: dataclasses.replace(t, values=made[name].reshape(t.shape or ()))
         if name in made
         else t
         for name, t in graph.tensors.items()
     }
-    bounded = [_bounded(node, made, bound_keys) for node in graph.nodes]
+    bounded = [_bounded(node, made, plan.bound_keys) for node in graph.nodes]
     idle = {n.inputs[0]: n.outputs[0] for n in bounded if n.op == "CLAMP" and _is_idle(n, graph)}
     readers = [name for node in bounded for name in node.inputs] + list(graph.outputs)
     # The input of an idle CLAMP takes the name of its output, which users know.
@@ -98,6 +99,29 @@ def _bounded(
     keys = bound_keys.get(node.outputs[0], {}) if node.op == "CLAMP" else {}
     ends = {end: made[key][()] for end, key in keys.items()}
     return dataclasses.replace(node, attributes={**node.attributes, **ends}) if ends else node
+
+
+def _without_idle_spreads(
+    graph: Graph, made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe]
+) -> Graph:
+    """The graph whose TABLEs read an input that has all bits of its type as it is."""
+    idle = []
+    for node in graph.nodes:
+        recipe = recipes.get(node.inputs[1]) if node.op == "RESCALE" else None
+        if isinstance(recipe, Multiplier) and recipe.scale.spread is not None:
+            multiplier, shift = (int(made[name][0]) for name in node.inputs[1:3])
+            if multiplier == 1 << shift:
+                idle.append(node)
+    sources = {node.outputs[0]: node.inputs[0] for node in idle}
+    # Nothing else reads the constants of a spread.
+    gone = {name for node in idle for name in (*node.inputs[1:], *node.outputs)}
+    nodes = tuple(
+        dataclasses.replace(node, inputs=tuple(sources.get(name, name) for name in node.inputs))
+        for node in graph.nodes
+        if gone.isdisjoint(node.outputs)
+    )
+    tensors = {name: tensor for name, tensor in graph.tensors.items() if name not in gone}
+    return dataclasses.replace(graph, tensors=tensors, nodes=nodes)
 
 
 def _is_idle(node: Node, graph: Graph) -> bool:

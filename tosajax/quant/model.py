@@ -282,7 +282,7 @@ class QModel:
         check_factors(made, self.recipes)
         made = {name: np.asarray(value) for name, value in made.items()}
         check_rescales(self.graph, made, self.recipes, params)
-        frozen = with_constants(self.graph, made, self.plan.bound_keys)
+        frozen = with_constants(self.graph, made, self.plan)
         return dataclasses.replace(frozen, quantization=at_ends(frozen) | self.quantization(params))
 
     def quantization(self, params: Params) -> dict[str, Quantization]:

@@ -97,6 +97,11 @@ def fake_quant(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_st
     return dequantize(quantize(x, qparams, estimator), qparams)
 
 
+def spread(qparams: QParams) -> jax.Array:
+    """The power of 2 by which integers of fewer bits than their type has fill it."""
+    return lax.stop_gradient((qparams.storage.dtype.maximum + 1) / (qparams.grid.qmax + 1))
+
+
 def multiplier_and_shift(scale: jax.Array, *, scale32: bool = True) -> tuple[QTensor, jax.Array]:
     """A positive scale as multiplier / 2**shift, for RESCALE.
 

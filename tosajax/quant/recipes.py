@@ -21,7 +21,7 @@ from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, follow
 from tosajax.quant.division import divide, reciprocal
-from tosajax.quant.qparams import QParams, dequantize, multiplier_and_shift, quantize
+from tosajax.quant.qparams import QParams, dequantize, multiplier_and_shift, quantize, spread
 from tosajax.quant.storages import zero_point_integer
 
 # {"values": {tensor: float32}, "qparams": {tensor: QParams}, "tables": {tensor: float32}};
@@ -57,14 +57,22 @@ class Scale:
     """A product of scales and of a constant, over another scale; 1 value or one a channel.
 
     One product and one division, so that a compiler cannot choose another order.
+
+    Args:
+      over, under: the scales of these tensors.
+      factor: the constant.
+      spread: times the power of 2 by which the integers of this tensor fill their type.
     """
 
     over: tuple[Term, ...] = ()
     under: Term | None = None
     factor: float = 1.0
+    spread: str | None = None
 
     def __call__(self, params: Params) -> jax.Array:
         value = jnp.full((1,), self.factor, jnp.float32)
+        if self.spread is not None:
+            value = value * spread(params["qparams"][self.spread])
         for term in self.over:
             value = value * _scale_of(params, term)
         return value if self.under is None else divide(value, _scale_of(params, self.under))

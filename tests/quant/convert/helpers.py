@@ -279,7 +279,7 @@ def assert_looked_up(
         return
     # Lines between every 128th value, of entries that have 7 bits more than INT8, and saturate.
     entry = trial.step(name) * (1.0 if trial.dtype(name) is DType.INT16 else 2.0**-7)
-    points = np.arange(-(2**15), 2**15 + 1, 128) * trial.step(source)
+    points = np.linspace(trial.grid(source)[0], trial.grid(source)[1] + 1, 513) * trial.step(source)
     entries = np.clip(_numbers(function, points), -(2**15) * entry, (2**15 - 1) * entry)
     expected = np.interp(trial[source], points, entries)
     assert_rounded(trial, name, expected, extra=extra + 0.5 * entry)

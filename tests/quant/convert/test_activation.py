@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from oracle import elementwise_oracle
 from quant.convert.helpers import (
+    BOTH,
     VARIANTS,
     Trial,
     against,
@@ -22,7 +24,7 @@ from quant.convert.helpers import (
 )
 
 from tosajax import Builder, DType, Graph, UnsupportedError
-from tosajax.quant import QSpec, prepare, rule
+from tosajax.quant import QSpec, calibrate, prepare, rule, with_bits
 
 SHAPE = (4, 16)
 INFINITY = float("inf")
@@ -115,19 +117,23 @@ FUNCTIONS = {
     "sigmoid": ("SIGMOID", elementwise_oracle.sigmoid),
     "erf": ("ERF", elementwise_oracle.erf),
 }
-KINDS = {**VARIANTS, "i16-to-i8": (rule("x", act=QSpec("i16")),)}
+KINDS = {
+    **{kind: VARIANTS[kind] for kind in ("i8", "i8-symmetric", "i8-of-4-bits", "i16")},
+    "i16-to-i8": (rule("x", act=QSpec("i16")),),
+    "i16-of-9-bits": (rule(".*", act=QSpec("i16", bits=9)),),
+    "i16-of-2-bits-to-i8": (rule("x", act=QSpec("i16", bits=2)),),
+}
 
 
-@pytest.fixture(scope="module", params=["i8", "i8-symmetric", "i8-of-4-bits", "i16", "i16-to-i8"])
+@pytest.fixture(scope="module", params=KINDS)
 def looked_up(request) -> Trial:
     b = Builder()
     x = floats(b, "x", *SHAPE)
     outputs = [b.op(op, x, name=name) for name, (op, _) in FUNCTIONS.items()]
     outputs.append(clamp(b, outputs[0], 0, INFINITY, "tanh-relu"))
     graph = legal(b.graph(outputs))
-    return Trial(
-        graph, uniform(0, *SHAPE), rules=KINDS[request.param], against=against(request.param)
-    )
+    programs = BOTH if "bits" in request.param else against(request.param)
+    return Trial(graph, uniform(0, *SHAPE), rules=KINDS[request.param], against=programs)
 
 
 def test_tables_ship_as_they_train(looked_up):
@@ -144,11 +150,44 @@ def test_a_clamp_is_a_part_of_the_function_before_it(looked_up):
     assert_looked_up(looked_up, "tanh-relu", "x", lambda x: np.maximum(np.tanh(x), 0))
 
 
-def test_int8_takes_one_operator_and_int16_two():
+def test_int8_takes_one_operator_and_int16_two_or_three():
+    """Of INT16, an entry stands for 128 integers: fewer bits are spread over the type."""
     b = Builder()
     graph = b.graph([b.op("TANH", floats(b, "x", *SHAPE))])
-    assert operators(prepare(graph).graph) == ["TABLE", "CLAMP"]
-    assert operators(prepare(graph, VARIANTS["i16"]).graph) == ["TABLE", "RESCALE", "CLAMP"]
+
+    def frozen(spec: QSpec) -> list[str]:
+        return operators(Trial(graph, uniform(0, *SHAPE), rules=[rule(".*", act=spec)]).frozen)
+
+    assert frozen(QSpec("i8")) == ["TABLE"]
+    assert frozen(QSpec("i16")) == ["TABLE", "RESCALE"]
+    assert frozen(QSpec("i16", bits=15)) == ["RESCALE", "TABLE", "RESCALE", "CLAMP"]
+
+
+def test_two_tables_of_one_input_share_its_spread():
+    b = Builder()
+    x = floats(b, "x", *SHAPE)
+    graph = b.graph([b.op("TANH", x, name="y"), b.op("SIGMOID", x, name="z")])
+    trial = Trial(graph, uniform(0, *SHAPE), rules=VARIANTS["i16"])
+    assert operators(trial.frozen).count("RESCALE") == 2
+    assert not any("spread" in name for name in trial.frozen.tensors)
+    fewer = with_bits(trial.model, trial.params, {"x": 12})
+    assert operators(trial.model.freeze(fewer)).count("RESCALE") == 3
+
+
+@pytest.mark.parametrize("bits", [16, 10, 3])
+def test_a_spread_has_the_gradient_of_the_function(bits):
+    b = Builder()
+    graph = b.graph([b.op("TANH", floats(b, "x", *SHAPE), name="y")])
+    model = prepare(graph, [rule("x", act=QSpec("i16", bits=bits)), rule("y", act=QSpec("i16"))])
+    x = uniform(0, *SHAPE)
+    params = calibrate(model, [x])
+    values = model.with_outputs("x").apply(params, x)[0]
+    slopes = jax.jit(jax.grad(lambda x: model.apply(params, x)[0].sum()))(x)
+    step = float(params["qparams"]["x"].scale) * 2.0 ** (bits - 9)  # between two entries
+    wanted = (np.tanh(values + step) - np.tanh(values - step)) / (2 * step)
+    inside = np.abs(values) < np.abs(values).max()
+    assert inside.sum() > SHAPE[0]
+    np.testing.assert_allclose(slopes[inside], wanted[inside], atol=0.02 + step / 2)
 
 
 def test_a_table_from_int8_to_int16_is_refused():

@@ -75,6 +75,7 @@ class Converter:
         self.done: set[str] = set()  # outputs that an earlier conversion computes
         self._tensors: dict[str, Tensor] = {}
         self._zero_points: dict[str, Tensor] = {}
+        self._spreads: dict[str, Tensor] = {}
         self._sums: dict[str, Accumulator] = {}
         self._readers = _readers(graph)
 
@@ -299,7 +300,11 @@ class Converter:
         self._tensors[final] = self._in_range(final, rescaled, low, high)
 
     def look_up(self, function: Function) -> None:
-        """A TABLE for a function, in int16 where its input or its output is."""
+        """A TABLE for a function, in int16 where its input or its output is.
+
+        A TABLE of int16 has an entry for 128 integers, and an input of fewer bits would use few of
+        them: it is spread over the type first.
+        """
         name, source = function.output, function.source
         self._own(name, self.asked.act(name), function=function)
         x, wanted = self.get(source), self.dtype(name)
@@ -308,6 +313,8 @@ class Converter:
                 f"{name!r}: a table from INT8 {source!r} to INT16, expected one type: "
                 "give both the same by rules"
             )
+        if x.dtype is DType.INT16:
+            x = self._spread(source)
         entries = self.made(
             f"{name}/table", Entries(name, x.dtype), x.dtype, (table_size(x.dtype),)
         )
@@ -321,6 +328,15 @@ class Converter:
                 output_zp=self.zero_point(name, name),
             )
         self._tensors[name] = self._in_range(name, looked_up, None, None)
+
+    def _spread(self, name: str) -> Tensor:
+        """Integers that fill their type; `freeze` leaves out a RESCALE of what has all its bits."""
+        if name not in self._spreads:
+            scale = Scale(spread=self.owner(name))
+            self._spreads[name] = self.rescale(
+                f"{name}/spread", self.get(name), scale, self.dtype(name)
+            )
+        return self._spreads[name]
 
     def clamp(
         self, name: str, x: Tensor, low: float | None = None, high: float | None = None

@@ -20,11 +20,10 @@ from tosajax.quant.recipes import Params, corrected
 def with_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Array]) -> Params:
     """The parameters with other bits: scales of weights are found anew, others cover their range.
 
-    Tables that read such a tensor are sampled again (`sample_tables`); those of INT16 have an entry
-    for 128 integers, and so become coarse with fewer bits. Types stay the same, and so do compiled
-    programs. Bits and parameters may be traced: bits that are trained through this function change
-    the resolution of a tensor, at the price of `mean_bits`; trained without it they move only the
-    ends of its range.
+    Tables that read such a tensor are sampled again (`sample_tables`). Types stay the same, and so
+    do compiled programs. Bits and parameters may be traced: bits that are trained through this
+    function change the resolution of a tensor, at the price of `mean_bits`; trained without it they
+    move only the ends of its range.
 
     Args:
       model: from `prepare`.
