@@ -1,7 +1,7 @@
 """Scaling by multiplier / 2**shift with exact integers ("Scaling Helpers", TOSA 1.0.1).
 
-Products have up to 63 bits. By a shift that is traced they are scaled in two words of uint32, by a
-constant one in int64 or, where the low word only carries, in the high word; int48 values use int64.
+Products have up to 63 bits. They are scaled in int64 or, by a constant shift where the low word
+only carries, in the high word.
 """
 
 from __future__ import annotations
@@ -32,23 +32,12 @@ def apply_scale_32(
     Returns:
       int32, the broadcast shape.
     """
-    if isinstance(shift, np.ndarray):
-        # A scalar spares XLA the broadcast.
-        amount = shift.flat[0] if np.all(shift == shift.flat[0]) else shift
-        scale = _scale_wide if shift.min() <= 32 else _scale_high
-        return scale(value, multiplier, amount.astype(np.int64), double_round)
-    high, low = _multiply(value, multiplier)
-    amount = jnp.asarray(shift).astype(jnp.uint32)
-    high, low = _add(high, low, *_half(amount))
-    if double_round:
-        # 2**30 away from zero, where a second rounding at bit 31 takes place.
-        away = jnp.where(value < 0, jnp.uint32(0xC0000000), jnp.uint32(0x40000000))
-        sign = jnp.where(value < 0, jnp.uint32(0xFFFFFFFF), jnp.uint32(0))
-        twice = amount > 31
-        high, low = _add(
-            high, low, jnp.where(twice, sign, jnp.uint32(0)), jnp.where(twice, away, jnp.uint32(0))
-        )
-    return _shift_right(high, low, amount)
+    if not isinstance(shift, np.ndarray):
+        return _scale_wide(value, multiplier, shift, double_round)
+    # A scalar spares XLA the broadcast.
+    amount = shift.flat[0] if np.all(shift == shift.flat[0]) else shift
+    scale = _scale_wide if shift.min() <= 32 else _scale_high
+    return scale(value, multiplier, amount, double_round)
 
 
 def apply_scale_16(value: jax.Array, multiplier: jax.Array, shift: jax.Array) -> jax.Array:
@@ -65,10 +54,7 @@ def apply_scale_16(value: jax.Array, multiplier: jax.Array, shift: jax.Array) ->
     if value.dtype != np.int64:
         return apply_scale_32(value, multiplier.astype(jnp.int32), shift)
     with _x64.scope():
-        amount = _x64.widen(shift)
-        half = lax.shift_left(np.int64(1), amount - np.int64(1))
-        scaled = lax.shift_right_arithmetic(value * _x64.widen(multiplier) + half, amount)
-        return lax.convert_element_type(scaled, np.int32)
+        return _shift(value * _x64.widen(multiplier), _x64.widen(shift))
 
 
 def multiply_and_shift(value: jax.Array, other: jax.Array, shift: jax.Array) -> jax.Array:
@@ -82,10 +68,7 @@ def multiply_and_shift(value: jax.Array, other: jax.Array, shift: jax.Array) -> 
     Returns:
       int32, the broadcast shape: the low 32 bits of the shifted product.
     """
-    amount = shift.astype(jnp.uint32)
-    high, low = _multiply(value, other)
-    high, low = _add(high, low, *_half(amount))
-    return _shift_right(high, low, amount)
+    return _scale_wide(value, other, shift, double_round=False)
 
 
 def reciprocal_scale(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -103,12 +86,6 @@ def reciprocal_scale(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return multiplier.astype(np.int32), (30 + bits).astype(np.int8)
 
 
-def _multiply(value: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The 64-bit product of two int32, as two uint32 words."""
-    high, low = _x64.multiply_high(value, other), value * other
-    return lax.bitcast_convert_type(high, jnp.uint32), lax.bitcast_convert_type(low, jnp.uint32)
-
-
 def _scale_high(
     value: jax.Array, multiplier: jax.Array, amount: np.ndarray | np.integer, double_round: bool
 ) -> jax.Array:
@@ -123,44 +100,29 @@ def _scale_high(
         top = lax.bitcast_convert_type(low >> jnp.uint32(30), jnp.int32)
         away = (value >> jnp.int32(31)) | jnp.int32(1)
         total = total + ((top + away) >> jnp.int32(2))
-    rest = (amount - 32).astype(np.int32)
+    rest = amount.astype(np.int32) - np.int32(32)
     return (total + (np.int32(1) << (rest - np.int32(1)))) >> rest
 
 
 def _scale_wide(
-    value: jax.Array, multiplier: jax.Array, amount: np.ndarray | np.integer, double_round: bool
+    value: jax.Array,
+    multiplier: jax.Array,
+    amount: jax.Array | np.ndarray | np.integer,
+    double_round: bool,
 ) -> jax.Array:
-    """Rounds a product and shifts it right by a constant amount, in int64."""
+    """Rounds a product and shifts it right, in int64."""
     with _x64.scope():
-        half = np.int64(1) << (amount - 1)
-        total = _x64.widen(value) * _x64.widen(multiplier) + half
+        amount = _x64.widen(amount)
+        total = _x64.widen(value) * _x64.widen(multiplier)
         if double_round:
             # 2**30 away from zero, where a second rounding at bit 31 takes place.
-            away = np.where(amount > 31, np.int64(1 << 30), np.int64(0))
+            away = jnp.where(amount > 31, np.int64(1 << 30), np.int64(0))
             total = total + jnp.where(value < 0, -away, away)
-        return lax.convert_element_type(total >> amount, np.int32)
+        return _shift(total, amount)
 
 
-def _half(amount: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """2**(amount - 1) as two uint32 words; 0 where `amount` is 0."""
-    one, zero = jnp.uint32(1), jnp.uint32(0)
-    in_low = amount <= 32
-    low = jnp.where(in_low & (amount > 0), one << ((amount - one) & jnp.uint32(31)), zero)
-    high = jnp.where(in_low, zero, one << ((amount - jnp.uint32(33)) & jnp.uint32(31)))
-    return high, low
-
-
-def _add(high: jax.Array, low: jax.Array, more_high: jax.Array, more_low: jax.Array):
-    total = low + more_low
-    carry = (total < low).astype(jnp.uint32)
-    return high + more_high + carry, total
-
-
-def _shift_right(high: jax.Array, low: jax.Array, amount: jax.Array) -> jax.Array:
-    """The low 32 bits of a signed 64-bit value shifted right by `amount` in [0, 63]."""
-    within = amount & jnp.uint32(31)
-    # Two shifts, because a shift by 32 (within == 0) is not a shift.
-    from_high = (high << jnp.uint32(1)) << (jnp.uint32(31) - within)
-    narrow = lax.bitcast_convert_type(from_high | (low >> within), jnp.int32)
-    wide = lax.bitcast_convert_type(high, jnp.int32) >> within.astype(jnp.int32)
-    return jnp.where(amount < 32, narrow, wide)
+def _shift(total: jax.Array, amount: jax.Array) -> jax.Array:
+    """The low 32 bits of an int64 shifted right by `amount` in [0, 63], rounding half up."""
+    # Half a unit; 0 of 1. The bit that 63 moves to the sign stays positive.
+    half = lax.shift_right_logical(np.int64(1) << amount, np.int64(1))
+    return lax.convert_element_type((total + half) >> amount, np.int32)

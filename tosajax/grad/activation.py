@@ -31,7 +31,8 @@ def clamp(
         jnp.asarray(tie(bound)).astype(x.dtype).reshape(()) for bound in (min_val, max_val)
     )
     # NaN fails every comparison and becomes min_val, which is right for IGNORE.
-    source = jnp.where(once(x > high), high, jnp.where(once(x >= low), x, low))
+    side = once((x > high).astype(jnp.int8) - (~(x >= low)).astype(jnp.int8))
+    source = jnp.where(side > 0, high, jnp.where(side < 0, low, x))
     if isinstance(input, QTensor):
         return QTensor(result, source)
     if nan_mode is NanMode.PROPAGATE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from tosajax import ops
 from tosajax.grad._exact import exact, payloads, without_gradient
 from tosajax.grad._range import power_of_two, range_of
 from tosajax.grad.estimators import Estimator, zero
+from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, Value, follow, shadow, tie
 
 logical_and, logical_or, logical_xor, pow = (
@@ -26,13 +28,23 @@ logical_and, logical_or, logical_xor, pow = (
 _REACH = 4
 
 
-@exact(ops.add)
+def _sum_once(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """A kernel whose int32 results, which RESCALEs and their gradients read, are computed once."""
+
+    def call(*operands: jax.Array) -> jax.Array:
+        result = kernel(*operands)
+        return once(result) if result.dtype == np.int32 else result
+
+    return call
+
+
+@exact(_sum_once(ops.add))
 def add(input1: QTensor, input2: QTensor) -> jax.Array:
     """Linear."""
     return tie(input1) + tie(input2)
 
 
-@exact(ops.sub)
+@exact(_sum_once(ops.sub))
 def sub(input1: QTensor, input2: QTensor) -> jax.Array:
     """Linear."""
     return tie(input1) - tie(input2)

@@ -6,6 +6,7 @@ values with a derivative of its own. `clipped_ste` is the default.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -33,6 +34,8 @@ def ste(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
 
 def clipped_ste(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
     """Derivative 1 for low <= value <= high, else 0."""
+    if isinstance(low, float) and isinstance(high, float) and high - low == math.inf:
+        return value
     return _where((value >= low) & (value <= high), value)
 
 

@@ -2,9 +2,9 @@
 
 XLA:CPU copies a chain of cheap operations into each step that reads its result. In the reverse mode
 many steps read the results of each layer, and those of all layers after it, so that a deep network
-would be computed again and again: programs grew with the square of its depth. A remainder counts
-as expensive and is computed once, with all that lies before it. `lax.optimization_barrier` would
-not do: XLA:CPU takes it out first.
+would be computed again and again: programs grew with the square of its depth. A division counts
+as expensive and is computed once, with all that lies before it; one by -1 has the same bits, but
+for the sign. `lax.optimization_barrier` would not do: XLA:CPU takes it out first.
 """
 
 from __future__ import annotations
@@ -20,22 +20,18 @@ from jax.interpreters import ad, batching, mlir
 
 
 def once(x: jax.Array) -> jax.Array:
-    """x to the last bit.
-
-    Args:
-      x: bool, int8, int16, or int32 above the smallest.
-    """
-    wide = np.dtype(np.int16 if x.dtype.itemsize == 1 else np.int32)
-    return lax.rem(x.astype(wide), np.full((), np.iinfo(wide).min, wide)).astype(x.dtype)
+    """x to the last bit: bool, integers, or float32."""
+    if x.dtype == jnp.bool_:
+        return once(x.astype(jnp.int8)).astype(jnp.bool_)
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return lax.bitcast_convert_type(once(lax.bitcast_convert_type(x, jnp.int32)), x.dtype)
+    # XLA divides the smallest integer by -1 to itself.
+    return -lax.div(x, np.full((), -1, x.dtype))
 
 
 def gradient_once(x: jax.Array) -> jax.Array:
-    """float32 x itself, whose gradient in reverse mode is computed once; -0 becomes 0 there."""
+    """float32 x itself, whose gradient in reverse mode is computed once."""
     return _passed.bind(x)
-
-
-def _float_once(x: jax.Array) -> jax.Array:
-    return lax.bitcast_convert_type(once(lax.bitcast_convert_type(x, jnp.int32)), x.dtype)
 
 
 # Both are linear, and differentiable any number of times. They are primitives because JAX has no
@@ -53,5 +49,5 @@ for _primitive in (_fenced, _passed):
     _primitive.def_abstract_eval(lambda x: x)
     ad.deflinear2(_primitive, _transposed)
     batching.defvectorized(_primitive)
-mlir.register_lowering(_fenced, mlir.lower_fun(_float_once, multiple_results=False))
+mlir.register_lowering(_fenced, mlir.lower_fun(once, multiple_results=False))
 mlir.register_lowering(_passed, lambda context, x: [x])

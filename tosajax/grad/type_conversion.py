@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from tosajax import ops
@@ -61,12 +63,14 @@ def rescale(
     """(x - input_zp) * scale + output_zp, and the estimator."""
     del attributes
     scale = multiplier.q.astype(jnp.float32) * power_of_two(-shift.q.astype(jnp.int32))
-    scale = follow(scale, multiplier.shadow)
+    scale = follow(once(scale), multiplier.shadow)
     scale = scale.reshape((1,) * (len(input.shape) - 1) + (-1,) if per_channel else ())
     value = _read(input, input_unsigned) - _read(input_zp, input_unsigned).reshape(())
     value = value * scale + _read(output_zp, output_unsigned).reshape(())
-    value = estimate(value, *range_of(output_zp.dtype, unsigned=output_unsigned))
-    return gradient_once(value)
+    # int32 does not saturate: a scaled value that is out of its range is not defined.
+    is_wide = output_zp.dtype == np.int32
+    ends = (-math.inf, math.inf) if is_wide else range_of(output_zp.dtype, unsigned=output_unsigned)
+    return gradient_once(estimate(value, *ends))
 
 
 def _read(x: QTensor, unsigned: bool) -> jax.Array:

@@ -231,7 +231,7 @@ class ZeroPoint:
 
     def __call__(self, params: Params) -> QTensor:
         zero_point = zero_point_integer(params["qparams"][self.tensor])
-        return jax.tree.map(lambda x: x.reshape(1), zero_point)
+        return QTensor(once(zero_point.q.reshape(1)), zero_point.shadow.reshape(1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,7 +258,8 @@ class Bound:
         if self.value is not None and abs(self.value) < np.finfo(np.float32).max:
             return quantize(jnp.full((), self.value, jnp.float32), qparams)
         end = qparams.grid.qmax if self.upper else qparams.grid.qmin
-        return QTensor(lax.stop_gradient(end).astype(qparams.storage.dtype.storage), end)
+        integer = lax.stop_gradient(end).astype(qparams.storage.dtype.storage)
+        return QTensor(once(integer.reshape(1)).reshape(()), end)
 
 
 @dataclasses.dataclass(frozen=True)
