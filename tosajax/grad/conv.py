@@ -6,7 +6,6 @@ convolutions.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,8 +16,9 @@ from jax import lax
 
 from tosajax import ops
 from tosajax.grad._exact import exact
+from tosajax.grad.depthwise import depthwise
 from tosajax.grad.qtensor import QTensor, tie, tie_scalar
-from tosajax.ops._window import Window, tap, window
+from tosajax.ops._window import Window, window
 from tosajax.ops.routes.loop import MAX_TAPS
 
 # Layouts of input, weight and output.
@@ -73,11 +73,7 @@ def _depthwise(x: jax.Array, weight: jax.Array, **attributes: Any) -> jax.Array:
             feature_group_count=channels * many,
             precision=lax.Precision.HIGHEST,
         )
-    # XLA:CPU is several times slower with the gradients of its own.
-    padded, out = jnp.pad(x, ((0, 0), *shape.pad, (0, 0))), shape.out(x.shape)
-    taps = zip(shape.offsets(), weight.reshape(-1, 1, 1, 1, channels * many), strict=True)
-    terms = (tap(padded, at, out, shape.stride) * scale for at, scale in taps)
-    return functools.reduce(jnp.add, terms)
+    return depthwise(x, weight.reshape(-1, channels * many), shape)
 
 
 def _window(size: Sequence[int], attributes: Mapping[str, Any]) -> Window:

@@ -20,6 +20,7 @@ from jax import lax
 from tosajax import html
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.kernels import kernels
+from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph, Quantization, Tensor
 from tosajax.graph.edit import unused
@@ -330,10 +331,10 @@ class QModel:
         return arguments.model_input(tensor, x, is_quantized=tensor.name in self.owners)
 
     def _make(self, params: Params) -> dict[str, jax.Array | QTensor]:
-        made = {name: recipe(params) for name, recipe in self.recipes.items()}
+        made = {name: _once(recipe(params)) for name, recipe in self.recipes.items()}
         for name, keys in self.plan.bound_keys.items():
-            low, high = self.bounds[name]
-            made[keys["min_val"]], made[keys["max_val"]] = low(params), high(params)
+            for end, bound in zip(("min_val", "max_val"), self.bounds[name], strict=True):
+                made[keys[end]] = _once(bound(params))
         return made
 
     def _held(self, params: Params) -> Params:
@@ -452,6 +453,13 @@ def _operand(x: jax.Array) -> jax.Array | QTensor:
     # Zero points above all. NumPy's int64 would be narrowed outside the 64-bit scope.
     is_known = x.size == 1 and x.dtype.itemsize < 8
     return QTensor.known(np.asarray(x)) if is_known else QTensor.of(x)
+
+
+def _once(made: jax.Array | QTensor) -> jax.Array | QTensor:
+    """A constant whose integers are not derived again wherever they are read."""
+    if not isinstance(made, QTensor) or not isinstance(made.q, jax.Array):
+        return made
+    return QTensor(made.q if made.q.dtype.itemsize > 4 else once(made.q), made.shadow)
 
 
 def _is_qtensor(x: Any) -> bool:

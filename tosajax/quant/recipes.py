@@ -18,7 +18,6 @@ from jax import lax
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.grad.estimators import Estimator, clipped_ste
-from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, follow
 from tosajax.quant.division import divide, reciprocal
 from tosajax.quant.qparams import QParams, dequantize, multiplier_and_shift, quantize, spread
@@ -208,7 +207,7 @@ class Multiplier:
 
     def __call__(self, params: Params) -> QTensor:
         multiplier, _ = multiplier_and_shift(self.scale(params), scale32=self.scale32)
-        return QTensor(once(multiplier.q), multiplier.shadow)
+        return multiplier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +219,7 @@ class Shift:
 
     def __call__(self, params: Params) -> QTensor:
         _, shift = multiplier_and_shift(self.scale(params), scale32=self.scale32)
-        return QTensor.of(once(shift))
+        return QTensor.of(shift)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,7 +230,7 @@ class ZeroPoint:
 
     def __call__(self, params: Params) -> QTensor:
         zero_point = zero_point_integer(params["qparams"][self.tensor])
-        return QTensor(once(zero_point.q.reshape(1)), zero_point.shadow.reshape(1))
+        return jax.tree.map(lambda x: x.reshape(1), zero_point)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,8 +257,7 @@ class Bound:
         if self.value is not None and abs(self.value) < np.finfo(np.float32).max:
             return quantize(jnp.full((), self.value, jnp.float32), qparams)
         end = qparams.grid.qmax if self.upper else qparams.grid.qmin
-        integer = lax.stop_gradient(end).astype(qparams.storage.dtype.storage)
-        return QTensor(once(integer.reshape(1)).reshape(()), end)
+        return QTensor(lax.stop_gradient(end).astype(qparams.storage.dtype.storage), end)
 
 
 @dataclasses.dataclass(frozen=True)
