@@ -77,6 +77,17 @@ def mobilenet_v2(size: int = 224) -> Network:
     return net.network()
 
 
+def resnet50(size: int = 64) -> Network:
+    """ResNet-50, with three convolutions in place of its first one and its pool; 55 layers."""
+    net = _Writer("resnet50", (size, size, 3))
+    value = net.conv(net.conv(net.conv(0, 32, 3, 2), 32, 3), 64, 3, 2)
+    for channels, blocks, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for block in range(blocks):
+            value = _bottleneck(net, value, channels, 1 if block else stride)
+    net.dense(net.average_pool(value), 1000)
+    return net.network()
+
+
 def residual(blocks: int, size: int = 16, channels: int = 32) -> Network:
     """A convolution and a chain of basic blocks: 3 * blocks + 1 layers."""
     net = _Writer(f"residual-{2 * blocks + 1}", (size, size, channels))
@@ -111,6 +122,15 @@ def _basic_block(net: _Writer, value: int, channels: int, stride: int) -> int:
     inner = net.conv(inner, channels, 3, relu=False)
     if stride != 1:
         value = net.conv(value, channels, 1, stride, relu=False)
+    return net.add(value, inner)
+
+
+def _bottleneck(net: _Writer, value: int, channels: int, stride: int) -> int:
+    """A 3x3 convolution between two 1x1 ones, beside the value or a 1x1 convolution of it."""
+    inner = net.conv(net.conv(value, channels, 1), channels, 3, stride)
+    inner = net.conv(inner, 4 * channels, 1, relu=False)
+    if net.values[value].shape[3] != 4 * channels:
+        value = net.conv(value, 4 * channels, 1, stride, relu=False)
     return net.add(value, inner)
 
 

@@ -1,122 +1,148 @@
-"""The cost of training on exact integers: `python -m benchmarks.quant_cost`.
+"""What training on exact integers costs: `python -m benchmarks.quant_cost [--check] [NETWORK ...]`
 
-The CNN of `examples/digits.py`, batch 64, W4A4. Compares a training step on the exact graph with
-one of the same network, fake-quantized in plain JAX, and one in float32; and inference through
-QTensors with the frozen integer graph. The programs take turns in one process.
+Networks of 3 to 56 convolutions, W8A8. Compares a training step on the exact graph with a
+hand-written fake-quantized one: seconds to trace and compile it, seconds a step, bytes of
+temporary arrays. And inference through QTensors with the frozen integer graph. Programs take turns
+in one process.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 import tosajax
-from benchmarks import timing
+from benchmarks import fake_quant, networks, timing, tosa_float
+from benchmarks.layers import Network
 from tosajax import quant as tq
 from tosajax.grad import QTensor
+from tosajax.passes.binding import bind
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
-import digits  # pyright: ignore[reportMissingImports]
+_BITS = 8
+_RATE = 1e-6  # of gradient descent: small, so that times are those of one network
+# By name: the network, and examples of a batch.
+NETWORKS: dict[str, tuple[Callable[[], Network], int]] = {
+    "residual-3": (lambda: networks.residual(1), 64),
+    "residual-17": (lambda: networks.residual(8, 16, 16), 64),
+    "mobilenet_v2": (lambda: networks.mobilenet_v2(96), 16),
+    "resnet50": (lambda: networks.resnet50(64), 16),
+}
+# The most that an exact step may take of a fake-quantized one, and QTensors of plain integers.
+TARGETS = {"step": 1.2, "compile": 1.5, "memory": 1.5, "inference": 1.05}
 
-BATCH = 64
-TARGETS = {"exact / fake-quant step": 1.15, "QTensor / integer inference": 1.05}
+
+class Program(NamedTuple):
+    """A compiled program: seconds to make it, bytes of temporary arrays, and a call."""
+
+    seconds: float
+    memory: int
+    run: Callable[[], Any]
 
 
-def main() -> int:
-    """Prints the ratios; returns 1 if one misses its target."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table; with --check, returns 1 if a ratio misses its target."""
+    parser = argparse.ArgumentParser(description="What training on exact integers costs.")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.networks) - set(NETWORKS):
+        parser.error(f"no network {', '.join(sorted(unknown))}")
+    print(f"{'network':14} {'what':10} {'fake-quant':>11} {'exact':>11} {'ratio':>6} {'most':>6}")
+    missed = 0
+    for name in options.networks or NETWORKS:
+        for what, (fake, exact, unit) in measure(name).items():
+            ratio, most = exact / fake, TARGETS[what]
+            missed += ratio > most
+            figures = f"{fake:8.4g} {unit:2} {exact:8.4g} {unit:2}"
+            print(f"{name:14} {what:10} {figures} {ratio:6.2f} {most:6.2f}", flush=True)
+    return 1 if options.check and missed else 0
+
+
+def measure(name: str) -> dict[str, tuple[float, float, str]]:
+    """By what is measured: of the usual program, of ours, and the unit."""
+    make, batch = NETWORKS[name]
+    network = make()
     rng = np.random.default_rng(0)
-    images = jnp.asarray(rng.random((BATCH, 8, 8, 1)), jnp.float32)
-    labels = jnp.asarray(rng.integers(0, 10, BATCH), jnp.int32)
-    model = tq.prepare(digits.network(), digits.rules(4, 4))
-    params = tq.calibrate(model, [images])
+    images = network.images(rng.integers(-128, 128, (batch, *network.shape)).astype(np.int8))
+    images = jnp.asarray(images)
+    fake = _fake_step(network, images)
+    model, params = _model(network, images)
+    exact = _step(lambda p, x: model.apply(p, x)[0], params, images)
+    alone, through = _inference(model, params, images)
+    runs = {"fake": fake.run, "exact": exact.run, "alone": alone.run, "through": through.run}
+    samples = timing.measure(runs, timing.FULL)
+    wall = {key: statistics.median(s.wall for s in found) for key, found in samples.items()}
+    return {
+        "compile": (fake.seconds, exact.seconds, "s"),
+        "memory": (fake.memory / 1e6, exact.memory / 1e6, "MB"),
+        "step": (1e3 * wall["fake"], 1e3 * wall["exact"], "ms"),
+        "inference": (1e3 * wall["alone"], 1e3 * wall["through"], "ms"),
+    }
+
+
+def _model(network: Network, images: jax.Array) -> tuple[tq.QModel, Any]:
+    graph = bind(tosa_float.to_float_graph(network), batch=1)
+    weight = tq.QSpec("i8", bits=_BITS, per_channel=True, narrow_range=True)
+    model = tq.prepare(graph, [tq.rule(".*", weight=weight, act=tq.QSpec("i8"))])
+    return model, tq.calibrate(model, [images[:4]])
+
+
+def _fake_step(network: Network, images: jax.Array) -> Program:
+    params = fake_quant.parameters(network, _BITS)
+    return _step(lambda p, x: fake_quant.run(network, _BITS, p, x), params, images)
+
+
+def _step(
+    forward: Callable[[Any, jax.Array], jax.Array], params: Any, images: jax.Array
+) -> Program:
+    """Gradient descent of the mean square of the outputs."""
+
+    def loss(params: Any, images: jax.Array) -> jax.Array:
+        return jnp.square(forward(params, images)).mean()
+
+    def step(params: Any, images: jax.Array) -> Any:
+        slopes = jax.grad(loss)(params, images)
+        return jax.tree.map(lambda p, slope: p - _RATE * slope, params, slopes)
+
+    return _compiled(step, params, images)
+
+
+def _inference(model: tq.QModel, params: Any, images: jax.Array) -> tuple[Program, Program]:
     frozen = model.freeze(params)
     plain, weights = tosajax.lower(frozen)
     shadowed, constants = tosajax.differentiable(frozen)
-    (image,) = model.input_integers(params, images)
-    assert isinstance(image, QTensor)
-    integers = image.q
+    (integers,) = model.input_integers(params, images)
+    assert isinstance(integers, QTensor)
 
-    def step(forward: Callable[[Any, jax.Array], jax.Array]) -> Callable[[], Any]:
-        def loss(params: Any, images: jax.Array) -> jax.Array:
-            scores = jax.nn.log_softmax(forward(params, images))
-            return -jnp.take_along_axis(scores, labels[:, None], 1).mean()
+    def alone(weights: Any, x: jax.Array) -> jax.Array:
+        return jax.vmap(lambda image: plain(weights, image[None])[0])(x)
 
-        @jax.jit
-        def run(params: Any, images: jax.Array) -> Any:
-            slopes = jax.grad(loss)(params, images)
-            return jax.tree.map(lambda p, g: p - 1e-3 * g, params, slopes)
+    def through(constants: Any, x: jax.Array) -> jax.Array:
+        return jax.vmap(lambda image: shadowed(constants, image[None])[0].q)(x)
 
-        return lambda: run(params, images)
-
-    through = jax.jit(lambda p, x: jax.vmap(lambda image: shadowed(p, image[None])[0].q)(x))
-    alone = jax.jit(lambda p, x: jax.vmap(lambda image: plain(p, image[None])[0])(x))
-    programs = {
-        "float step": step(lambda p, x: _network(p, x, quantized=False)),
-        "fake-quant step": step(lambda p, x: _network(p, x, quantized=True)),
-        "exact step": step(lambda p, x: model.apply(p, x)[0]),
-        "QTensor inference": lambda: through(constants, integers),
-        "integer inference": lambda: alone(weights, integers),
-    }
-    runs = {name: _blocking(program) for name, program in programs.items()}
-    samples = timing.measure(runs, timing.FULL)
-    seconds = {name: statistics.median(s.wall for s in found) for name, found in samples.items()}
-    for name, found in seconds.items():
-        print(f"{name:28} {1e3 * found:8.3f} ms")
-    ratios = {
-        "exact / fake-quant step": seconds["exact step"] / seconds["fake-quant step"],
-        "QTensor / integer inference": seconds["QTensor inference"] / seconds["integer inference"],
-    }
-    for name, ratio in ratios.items():
-        print(f"{name:28} {ratio:8.2f}, at most {TARGETS[name]}")
-    return 0 if all(ratio <= TARGETS[name] for name, ratio in ratios.items()) else 1
+    return _compiled(alone, weights, integers.q), _compiled(through, constants, integers.q)
 
 
-def _blocking(program: Callable[[], Any]) -> Callable[[], Any]:
+def _compiled(function: Callable[..., Any], *arguments: Any) -> Program:
+    started = time.perf_counter()
+    compiled = jax.jit(function).lower(*arguments).compile()
+    seconds = time.perf_counter() - started
+    memory = compiled.memory_analysis()
+    assert memory is not None
+
     def run() -> Any:
-        return jax.block_until_ready(program())
+        return jax.block_until_ready(compiled(*arguments))
 
-    run()  # compiles
-    return run
-
-
-# The same network as usually trained: floats, rounded to the values of integers.
-
-
-def _network(params: Any, x: jax.Array, *, quantized: bool) -> jax.Array:
-    values, qparams = params["values"], params["qparams"]
-
-    def rounded(x: jax.Array, name: str) -> jax.Array:
-        return _fake_quant(x, qparams[name]) if quantized else x
-
-    x = rounded(x, "image")
-    layers = (("conv1", 1, (1, 1)), ("conv2", 2, (0, 1)), ("conv3", 1, (0, 0)))
-    for number, (name, stride, pad) in enumerate(layers, start=1):
-        weight = rounded(values[f"{name}/weight"], f"{name}/weight")
-        x = lax.conv_general_dilated(
-            x, weight, (stride, stride), (pad, pad), dimension_numbers=("NHWC", "OHWI", "NHWC")
-        )
-        x = x + values[f"{name}/bias"]
-        x = rounded(x, name) if number == 3 else rounded(jax.nn.relu(x), f"relu{number}")
-    return x.reshape(BATCH, 10)
-
-
-def _fake_quant(x: jax.Array, qparams: tq.QParams) -> jax.Array:
-    low, high = (lax.stop_gradient(end) for end in qparams.grid)
-    zero_point = 0.0 if qparams.symmetric else _straight(qparams.zero_point)
-    value = x / qparams.scale + zero_point
-    return (jnp.clip(_straight(value), low, high) - zero_point) * qparams.scale
-
-
-def _straight(x: jax.Array) -> jax.Array:
-    return x + lax.stop_gradient(jnp.round(x) - x)
+    run()
+    return Program(seconds, memory.temp_size_in_bytes, run)
 
 
 if __name__ == "__main__":

@@ -273,6 +273,6 @@ def test_transforms(name):
 
 
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if not n.endswith("48")])
-def test_64_bit_types_are_in_products_only(name):
+def test_64_bit_types_scale_products(name):
     text = jax.jit(jax.vmap(FUNCTIONS[name])).lower(*_inputs(name)).as_text()
     assert not operations_of_64_bits(text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,12 +26,38 @@ def test_small_integers_are_themselves(dtype):
     np.testing.assert_array_equal(found, every)
 
 
-def test_int32_above_the_smallest_is_itself():
-    limit = 2**31 - 1
-    ends = np.array([0, 1, -1, 2**30, -(2**30), limit, -limit])
-    some = np.random.default_rng(0).integers(-limit, limit, 1000)
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_words_are_themselves(dtype):
+    """Of floats, also -0, infinities, NaN and those below normal numbers."""
+    ends = [0, 1, -1, 2**30, -(2**30), 2**31 - 1, -(2**31) + 1, -(2**31)]
+    some = np.random.default_rng(0).integers(-(2**31), 2**31, 1000)
     every = np.concatenate([ends, some]).astype(np.int32)
-    np.testing.assert_array_equal(jax.jit(once)(every), every)
+    found = jax.jit(once)(every.view(dtype))
+    np.testing.assert_array_equal(np.asarray(found).view(np.int32), every)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.float32])
+def test_a_scalar_is_itself(dtype):
+    found = jax.jit(once)(dtype(-7))
+    assert found.dtype == dtype
+    assert found.shape == ()
+    assert found == -7
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.int16, np.int32, np.float32])
+def test_what_several_steps_read_is_computed_once(dtype):
+    """Without `once`, XLA computes the product in each of the three steps."""
+
+    def steps(x: jax.Array, hold: Callable[[jax.Array], jax.Array]) -> tuple[jax.Array, ...]:
+        y = hold((x * 3).astype(dtype)).astype(np.int32)
+        return y + 1, y[::-1], y >> 1
+
+    x = np.arange(64, dtype=np.int32).reshape(8, 8)
+    products = [
+        count(jax.jit(functools.partial(steps, hold=hold)).lower(x).compile(), " multiply(")
+        for hold in (once, lambda x: x)
+    ]
+    assert products == [1, 3]
 
 
 def test_bool_is_itself():
@@ -111,10 +139,10 @@ def instructions(blocks: int) -> int:
     return count(jax.jit(jax.grad(loss)).lower(shadows, x).compile())
 
 
-def count(compiled: jax.stages.Compiled) -> int:
+def count(compiled: jax.stages.Compiled, word: str = " = ") -> int:
     text = compiled.as_text()
     assert text is not None
-    return text.count(" = ")
+    return text.count(word)
 
 
 def test_training_programs_grow_in_proportion_to_the_network():

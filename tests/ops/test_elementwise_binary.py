@@ -272,7 +272,7 @@ def test_gradients_of_floats_are_those_of_the_formulas():
         assert jax.grad(lambda a, m=nan_mode: ops.maximum(a, y, nan_mode=m))(x) == 1
 
 
-def test_64_bit_types_are_in_products_only(rng):
+def test_64_bit_types_scale_products(rng):
     a = jax.device_put(integers(np.int32, 10, rng))
     text = jax.jit(ops.mul).lower(a, a, jnp.zeros(1, jnp.int8)).as_text()
     assert not operations_of_64_bits(text)

@@ -340,7 +340,7 @@ def test_int48_is_right_under_every_order_of_transforms(target, axes, rng):
 
 
 @pytest.mark.parametrize("source", [DType.INT8, DType.INT16, DType.INT32])
-def test_narrow_rescale_has_64_bits_in_products_only_and_no_gather(source):
+def test_narrow_rescale_scales_products_in_64_bits_and_has_no_gather(source):
     kernel = some_rescale(source, DType.INT8, per_channel=True)
     shapes = [(2, 4), (4,), (4,), (1,), (1,)]
     types = [source.storage, np.int32, np.int8, source.storage, np.int8]

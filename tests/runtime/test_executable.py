@@ -273,7 +273,7 @@ def test_bfloat16_output_type():
     assert run(x, x)[0].dtype == ml_dtypes.bfloat16
 
 
-def test_integer_graph_has_64_bit_types_in_products_only(data):
+def test_64_bit_types_of_an_integer_graph_scale_products(data):
     graph = tosajax.load(data / "et_digits_cnn_a8w8" / "model.tosa")
     fn, params = tosajax.lower(graph)
     text = jax.jit(fn).lower(params, jnp.zeros((1, 8, 8, 1), jnp.int8)).as_text()

@@ -136,7 +136,13 @@ MUTANTS = [
     *mutants(
         "quant/frozen.py",
         "quant/convert/test_activation.py",
-        {"_without_idle_spreads": [change("==", "!=", 1), condition("False"), change("[1:]", "[3:]")]},
+        {
+            "_without_idle_spreads": [
+                change("==", "!=", 1),
+                condition("False", 4),
+                change("1", "3", 3),
+            ]
+        },
     ),
     *mutants(
         "quant/arguments.py",
@@ -158,8 +164,10 @@ MUTANTS = [
         "grad/test_once.py",
         {
             "once": [
-                change("np.iinfo(wide).min", "np.iinfo(wide).max"),
-                change("np.int16", "np.int8"),
+                unsigned("-", 0),
+                unsigned("-", 1),
+                condition("False", 0),
+                condition("False", 2),
             ],
             "_transposed": [unwrap("_fenced.bind")],
         },
@@ -173,6 +181,21 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "grad/depthwise.py",
+        "grad/test_depthwise.py",
+        {
+            "_to_input": [
+                change("-", "+", 1),
+                right("-", 3),
+                unsigned("-", 1),
+                change("window.dilation", "ones"),
+            ],
+            "_to_weight": [change("window.stride", "window.dilation")],
+            "_batched": [change("0", "1", 1), change("1", "0", 3)],
+            "_in_channels": [unsigned("-", 1)],
+        },
+    ),
+    *mutants(
         "grad/conv.py",
         "grad/test_conv.py",
         {
@@ -180,7 +203,6 @@ MUTANTS = [
             "_depthwise": [
                 change("jnp.repeat", "jnp.tile"),
                 change("shape.stride", "shape.dilation", 0),
-                change("shape.stride", "shape.dilation", 1),
             ],
             "_window": [change("'pad'", "'dilation'"), change("'dilation'", "'stride'")],
             "_transposed": [left("-", 0)],

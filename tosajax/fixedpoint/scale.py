@@ -116,8 +116,8 @@ def _scale_wide(
         total = _x64.widen(value) * _x64.widen(multiplier)
         if double_round:
             # 2**30 away from zero, where a second rounding at bit 31 takes place.
-            away = jnp.where(amount > 31, np.int64(1 << 30), np.int64(0))
-            total = total + jnp.where(value < 0, -away, away)
+            away = jnp.where(value < 0, np.int64(-(1 << 30)), np.int64(1 << 30))
+            total = total + jnp.where(amount > 31, away, np.int64(0))
         return _shift(total, amount)
 
 

@@ -31,7 +31,8 @@ def depthwise(x: jax.Array, weight: jax.Array, window: Window) -> jax.Array:
 def _of_taps(x: jax.Array, weight: jax.Array, *, window: Window, size: Sequence[int]) -> jax.Array:
     del size
     padded, out = pad_spatial(x, window.pad, jnp.float32(0)), window.out(x.shape)
-    pairs = zip(window.offsets(), weight, strict=True)
+    factors = weight.reshape(-1, *(1,) * (x.ndim - 1), x.shape[-1])
+    pairs = zip(window.offsets(), factors, strict=True)
     return functools.reduce(jnp.add, (tap(padded, at, out, window.stride) * w for at, w in pairs))
 
 

@@ -459,7 +459,8 @@ def _once(made: jax.Array | QTensor) -> jax.Array | QTensor:
     """A constant whose integers are not derived again wherever they are read."""
     if not isinstance(made, QTensor) or not isinstance(made.q, jax.Array):
         return made
-    return QTensor(made.q if made.q.dtype.itemsize > 4 else once(made.q), made.shadow)
+    is_narrow = jnp.issubdtype(made.q.dtype, jnp.integer) and made.q.dtype.itemsize <= 4
+    return QTensor(once(made.q), made.shadow) if is_narrow else made
 
 
 def _is_qtensor(x: Any) -> bool:

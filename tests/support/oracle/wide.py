@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 
-# Operations for the high word of a product of two int32.
-_PRODUCT = {"constant", "broadcast_in_dim", "convert", "multiply", "shift_right_arithmetic"}
+# Operations that scale a product of two int32, rounded once or twice.
+_SCALING = {
+    *("constant", "broadcast_in_dim", "reshape", "convert", "multiply", "add", "negate"),
+    *("shift_left", "shift_right_arithmetic", "shift_right_logical"),
+    *("compare", "select", "func"),
+}
 _WIDE = re.compile(r"tensor<(?:[0-9?]+x)*(?:i64|ui64|f64)>")
 _STEP = re.compile(r"(?:stablehlo|chlo|func)\.(\w+)")
 
 
 def operations_of_64_bits(text: str) -> set[str]:
-    """The operations on 64-bit data that are not part of a product of two int32."""
+    """The operations on 64-bit data that scale no product of two int32."""
     lines = [line for line in text.splitlines() if _WIDE.search(_without_attributes(line))]
-    return {found[1] for line in lines if (found := _STEP.search(line))} - _PRODUCT
+    return {found[1] for line in lines if (found := _STEP.search(line))} - _SCALING
 
 
 def _without_attributes(line: str) -> str:
