@@ -21,8 +21,8 @@ from jax.interpreters import ad, batching, mlir
 
 def once(x: jax.Array) -> jax.Array:
     """x to the last bit: bool, integers, or float32."""
-    if x.dtype == jnp.bool_:
-        return once(x.astype(jnp.int8)).astype(jnp.bool_)
+    if x.dtype.itemsize == 1:  # LLVM has no vectors for divisions of bytes
+        return once(x.astype(jnp.int16)).astype(x.dtype)
     if jnp.issubdtype(x.dtype, jnp.floating):
         return lax.bitcast_convert_type(once(lax.bitcast_convert_type(x, jnp.int32)), x.dtype)
     if x.ndim == 0:  # whose division by a constant counts as cheap

@@ -1,0 +1,75 @@
+"""The benchmark of training, and how large the programs are that it times."""
+
+from __future__ import annotations
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from paths import ROOT
+
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import fake_quant, float_jax, networks, quant_cost, timing
+
+BLOCKS = (1, 2)
+
+
+def images(network: networks.Network, batch: int) -> jax.Array:
+    rng = np.random.default_rng(0)
+    return jnp.asarray(
+        network.images(rng.integers(-128, 128, (batch, *network.shape)).astype(np.int8))
+    )
+
+
+def instructions(blocks: int) -> tuple[int, int]:
+    """Of the compiled loss and of its gradient, those of fusions included."""
+    network = networks.residual(blocks, 8, 8)
+    x = images(network, 2)
+    model, params = quant_cost._model(network, x)
+
+    def loss(params, x):
+        return jnp.square(model.apply(params, x)[0]).mean()
+
+    programs = (jax.jit(f).lower(params, x).compile().as_text() for f in (loss, jax.grad(loss)))
+    forward, both = (str(text).count(" = ") for text in programs)
+    return forward, both
+
+
+def test_a_block_of_a_network_has_few_instructions():
+    """Two convolutions and a sum. Each instruction costs a fraction of a millisecond to compile."""
+    (forward, both), (more_forward, more_both) = map(instructions, BLOCKS)
+    assert more_forward - forward <= 850
+    assert more_both - both <= 2400
+
+
+def test_the_contender_is_the_network_but_for_rounding(monkeypatch):
+    network = networks.residual(1, 8, 8)
+    x = images(network, 4)
+    params = fake_quant.parameters(network, 8)
+    slopes = jax.grad(lambda p: jnp.square(fake_quant.run(network, 8, p, x)).mean())(params)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
+    values = [x]
+    for layer, own in zip(network.layers, params["layers"], strict=True):
+        sources = [values[i] for i in layer.sources]
+        values.append(float_jax.apply(layer, own, sources, float_jax.grouped_depthwise))
+    assert (fake_quant.run(network, 8, params, x) != values[-1]).any()
+    monkeypatch.setattr(fake_quant, "rounded", lambda x, *_: x)
+    np.testing.assert_array_equal(fake_quant.run(network, 8, params, x), values[-1])
+
+
+def test_ratios_are_checked(monkeypatch, capsys):
+    monkeypatch.setattr(timing, "FULL", timing.QUICK)
+    small = {"small": (lambda: networks.residual(1, 8, 8), 2)}
+    monkeypatch.setattr(quant_cost, "NETWORKS", small)
+    monkeypatch.setattr(quant_cost, "TARGETS", dict.fromkeys(quant_cost.TARGETS, 1e9))
+    assert quant_cost.main(["--check"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines[1:]] == ["compile", "memory", "step", "inference"]
+    monkeypatch.setattr(quant_cost, "TARGETS", dict.fromkeys(quant_cost.TARGETS, 0.0))
+    assert quant_cost.main(["small", "--check"]) == 1
+    assert quant_cost.main(["small"]) == 0
+    with pytest.raises(SystemExit):
+        quant_cost.main(["large"])
