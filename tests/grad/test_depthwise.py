@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ SIZE = (9, 8)
 windows = pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 
 
-def operands(window: Window) -> tuple[np.ndarray, np.ndarray]:
+def operands(window: Window) -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
     taps = window.size[0] * window.size[1]
     return rng.normal(size=(2, *SIZE, 3)).astype("f4"), rng.normal(size=(taps, 3)).astype("f4")
@@ -81,7 +82,7 @@ def test_gradients_are_those_of_its_terms(window):
 @pytest.mark.parametrize("order", [0, 1, 2])
 @windows
 def test_batches_are_loops(window, axes, order):
-    function = functools.partial(depthwise, window=window)
+    function: Any = functools.partial(depthwise, window=window)
     for _ in range(order):
         function = jax.grad(lambda *args, f=function: jnp.sin(jax.tree.leaves(f(*args))[0]).sum())
     examples = [operands(window)] * 3
