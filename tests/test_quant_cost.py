@@ -14,6 +14,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import fake_quant, float_jax, networks, quant_cost, timing
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 BLOCKS = (1, 2)
 
 
@@ -60,16 +62,24 @@ def test_the_contender_is_the_network_but_for_rounding(monkeypatch):
     np.testing.assert_array_equal(fake_quant.run(network, 8, params, x), values[-1])
 
 
-def test_ratios_are_checked(monkeypatch, capsys):
+def test_each_ratio_has_a_target(monkeypatch):
     monkeypatch.setattr(timing, "FULL", timing.QUICK)
-    small = {"small": (lambda: networks.residual(1, 8, 8), 2)}
-    monkeypatch.setattr(quant_cost, "NETWORKS", small)
-    monkeypatch.setattr(quant_cost, "TARGETS", dict.fromkeys(quant_cost.TARGETS, 1e9))
-    assert quant_cost.main(["--check"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines[1:]] == ["compile", "memory", "step", "inference"]
-    monkeypatch.setattr(quant_cost, "TARGETS", dict.fromkeys(quant_cost.TARGETS, 0.0))
-    assert quant_cost.main(["small", "--check"]) == 1
-    assert quant_cost.main(["small"]) == 0
+    monkeypatch.setitem(quant_cost.NETWORKS, "small", (lambda: networks.residual(1, 8, 8), 2))
+    found = quant_cost.measure("small")
+    assert found.keys() == quant_cost.TARGETS.keys()
+    assert all(fake > 0 and exact > 0 for fake, exact, _ in found.values())
+
+
+@pytest.mark.parametrize(("step", "status"), [(12.0, 0), (12.1, 1)])
+def test_ratios_are_checked(step, status, monkeypatch, capsys):
+    figures = dict.fromkeys(quant_cost.TARGETS, (10.0, 10.0, "s")) | {"step": (10.0, step, "s")}
+    monkeypatch.setattr(quant_cost, "measure", lambda name: figures)
+    assert quant_cost.main(["residual-3", "--check"]) == status
+    assert quant_cost.main(["residual-3"]) == 0
+    assert f"{step / 10:.2f}" in capsys.readouterr().out
+
+
+def test_unknown_networks_are_refused(capsys):
     with pytest.raises(SystemExit):
         quant_cost.main(["large"])
+    assert "no network large" in capsys.readouterr().err

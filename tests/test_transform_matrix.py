@@ -42,7 +42,7 @@ OLDER_LOOPS = "--xla_cpu_use_fusion_emitters=false" if jax.__version__.startswit
 # Operations on 64-bit types that `fixedpoint/_x64.py` allows.
 ARITHMETIC = {
     *("convert_element_type", "add", "sub", "mul", "clamp", "reduce_sum"),
-    *("shift_left", "shift_right_arithmetic", "shift_right_logical", "and", "or", "xor", "not"),
+    *("shift_left", "shift_right_arithmetic", "and", "or", "xor", "not"),
     *("eq", "ne", "lt", "le", "gt", "ge", "select_n"),
 }
 SHAPING = {

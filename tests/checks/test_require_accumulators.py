@@ -18,6 +18,8 @@ from tosajax.checks.require._common import sum_overflows
 from tosajax.dtypes import DType
 from tosajax.report import UnsupportedError
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 RNG = np.random.default_rng(1)
 MAX32, MAX48 = 2**31 - 1, 2**47 - 1
 # Just legal, then just illegal, on either side.

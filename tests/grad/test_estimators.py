@@ -26,6 +26,14 @@ def slopes(estimator, values=VALUES):
     return np.asarray(jax.grad(lambda v: estimator(v, -8.0, 7.0).sum())(values))
 
 
+@pytest.mark.parametrize(
+    ("low", "high"), [(-np.inf, np.inf), (-np.inf, 7.0), (-8.0, np.inf), (np.inf, -np.inf)]
+)
+def test_a_range_may_lack_an_end(low, high):
+    found = jax.grad(lambda v: grad.clipped_ste(v, low, high).sum())(VALUES)
+    np.testing.assert_array_equal(found, (low <= VALUES) & (high >= VALUES))
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_values_stay(name):
     np.testing.assert_array_equal(ALL[name](VALUES, -8.0, 7.0), VALUES)

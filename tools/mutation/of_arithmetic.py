@@ -96,17 +96,16 @@ MUTANTS = [
             ],
             "reciprocal_scale": [left("-"), left("+", 0), change("30", "31", 1)],
             "_shift": [
-                change("lax.shift_right_logical", "lax.shift_right_arithmetic"),
-                change("1", "0", 1),
+                left("&"),
+                left(">>", 0),
                 left("+"),
             ],
             "_scale_wide": [
                 change("31", "30"),
                 change("31", "32"),
-                change("30", "29", 0),
-                change("30", "29", 1),
+                change("30", "29"),
                 change("<", ">"),
-                unwrap("jnp.where", 1, argument=1),
+                unwrap("jnp.where", argument=2),
             ],
             "_scale_high": [
                 change("32", "31"),

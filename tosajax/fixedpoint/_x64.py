@@ -26,7 +26,7 @@ def scope_of(dtype: np.dtype | type) -> AbstractContextManager:
     return scope() if np.dtype(dtype).itemsize == 8 else contextlib.nullcontext()
 
 
-def widen(value: jax.Array | np.ndarray | np.integer) -> jax.Array:
+def widen(value: jax.Array) -> jax.Array:
     """Converts an integer array to int64; call it inside `scope()`."""
     return lax.convert_element_type(value, np.int64)
 

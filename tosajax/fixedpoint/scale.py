@@ -112,17 +112,17 @@ def _scale_wide(
 ) -> jax.Array:
     """Rounds a product and shifts it right, in int64."""
     with _x64.scope():
-        amount = _x64.widen(amount)
+        amount = amount.astype(np.int64)
         total = _x64.widen(value) * _x64.widen(multiplier)
         if double_round:
             # 2**30 away from zero, where a second rounding at bit 31 takes place.
-            away = jnp.where(value < 0, np.int64(-(1 << 30)), np.int64(1 << 30))
-            total = total + jnp.where(amount > 31, away, np.int64(0))
+            away = (amount > 31).astype(np.int64) << np.int64(30)
+            total = total + jnp.where(value < 0, np.int64(0) - away, away)
         return _shift(total, amount)
 
 
-def _shift(total: jax.Array, amount: jax.Array) -> jax.Array:
+def _shift(total: jax.Array, amount: jax.Array | np.ndarray | np.integer) -> jax.Array:
     """The low 32 bits of an int64 shifted right by `amount` in [0, 63], rounding half up."""
-    # Half a unit; 0 of 1. The bit that 63 moves to the sign stays positive.
-    half = lax.shift_right_logical(np.int64(1) << amount, np.int64(1))
+    # Half a unit, which is 0 for a shift by 0. NumPy computes that of a constant.
+    half = ((np.int64(1) << amount) >> np.int64(1)) & np.int64(2**63 - 1)
     return lax.convert_element_type((total + half) >> amount, np.int32)

@@ -34,7 +34,8 @@ def ste(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
 
 def clipped_ste(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
     """Derivative 1 for low <= value <= high, else 0."""
-    if isinstance(low, float) and isinstance(high, float) and high - low == math.inf:
+    # Without ends nothing is compared.
+    if isinstance(low, float) and isinstance(high, float) and low == -math.inf and high == math.inf:
         return value
     return _where((value >= low) & (value <= high), value)
 

@@ -6,9 +6,8 @@ import re
 
 # Operations that scale a product of two int32, rounded once or twice.
 _SCALING = {
-    *("constant", "broadcast_in_dim", "reshape", "convert", "multiply", "add", "negate"),
-    *("shift_left", "shift_right_arithmetic", "shift_right_logical"),
-    *("compare", "select", "func"),
+    *("constant", "broadcast_in_dim", "reshape", "convert", "multiply", "add", "subtract"),
+    *("shift_left", "shift_right_arithmetic", "and", "compare", "select", "func"),
 }
 _WIDE = re.compile(r"tensor<(?:[0-9?]+x)*(?:i64|ui64|f64)>")
 _STEP = re.compile(r"(?:stablehlo|chlo|func)\.(\w+)")

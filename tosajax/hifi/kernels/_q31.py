@@ -1,7 +1,7 @@
 """Products of int32 with fractions in Q31, which saturate; polynomials and reciprocals of them.
 
 Products have 63 bits and are held in int64: CPUs and GPUs multiply two int32 to one in a single
-instruction, which two words of 32 bits cannot use.
+instruction.
 """
 
 from __future__ import annotations
