@@ -17,8 +17,6 @@ from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
 from tosajax.arguments.nan import first_nan
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 RNG = np.random.default_rng(0)
 EXAMPLES = RNG.normal(0.3, 1, (6, 2, 2, 3)).astype(np.float32)
 
