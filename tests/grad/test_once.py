@@ -60,19 +60,51 @@ def test_what_several_steps_read_is_computed_once(dtype):
     assert products == [1, 3]
 
 
+def test_scalars_are_computed_once_too():
+    """Here the product of two scalars, which three loops over arrays read."""
+
+    def steps(x: jax.Array, hold: Callable[[jax.Array], jax.Array]) -> tuple[jax.Array, ...]:
+        y = hold(x[0, 0] * x[1, 1])
+        return x + y, x[::-1] - y, x << y
+
+    x = np.arange(64, dtype=np.int32).reshape(8, 8)
+    products = [
+        count(jax.jit(functools.partial(steps, hold=hold)).lower(x).compile(), " multiply(")
+        for hold in (once, lambda x: x)
+    ]
+    assert products == [1, 3]
+
+
+@pytest.mark.parametrize(("dtype", "products"), [(np.int8, 1), (np.int16, 1), (np.int32, 3)])
+def test_rescales_to_narrow_integers_are_computed_once(dtype, products):
+    """Those to int32 go into sums, which are."""
+
+    def steps(x: jax.Array) -> tuple[jax.Array, ...]:
+        y = rescaled(QTensor.of(x), dtype).q
+        return y + 1, y[::-1], y >> 1
+
+    x = np.arange(64, dtype=np.int32).reshape(8, 8)
+    found = jax.jit(steps).lower(x).compile()
+    assert count(found, " multiply(") == products
+
+
 def test_bool_is_itself():
     every = np.array([False, True])
     np.testing.assert_array_equal(jax.jit(once)(every), every)
 
 
-def test_the_smallest_int32_passes_a_rescale():
-    x = QTensor.of(np.array([-(2**31), 2**31 - 1, -1], np.int32))
-    zero = QTensor.of(np.zeros(1, np.int32))
+def rescaled(x: QTensor, dtype: Any) -> QTensor:
+    """By 1, to integers of this type."""
+    zeros = (QTensor.known(np.zeros(1, t)) for t in (x.dtype, dtype))
     scale = QTensor.of(np.array([1 << 30], np.int32)), QTensor.of(np.array([30], np.int8))
     options: dict[str, Any] = {"scale32": True, "rounding_mode": spec.RoundingMode.SINGLE_ROUND}
     signs = {"input_unsigned": False, "output_unsigned": False}
-    found = rescale(x, *scale, zero, zero, per_channel=False, **options, **signs)
-    np.testing.assert_array_equal(found.q, x.q)
+    return rescale(x, *scale, *zeros, per_channel=False, **options, **signs)
+
+
+def test_the_smallest_int32_passes_a_rescale():
+    x = QTensor.of(np.array([-(2**31), 2**31 - 1, -1], np.int32))
+    np.testing.assert_array_equal(rescaled(x, np.int32).q, x.q)
 
 
 def test_gradients_are_themselves():

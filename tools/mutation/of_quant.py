@@ -132,7 +132,11 @@ MUTANTS = [
             "_samples": [change("128", "127"), unwrap("lax.stop_gradient"), left("+"), left("/")],
         },
     ),
-    *mutants("quant/qparams.py", "quant/test_follow.py", {"spread": [left("+", 0), left("+", 1)]}),
+    *mutants(
+        "quant/qparams.py",
+        "quant/convert/test_activation.py",
+        {"spread": [left("+", 0), left("+", 1)]},
+    ),
     *mutants(
         "quant/frozen.py",
         "quant/convert/test_activation.py",
@@ -167,7 +171,6 @@ MUTANTS = [
                 unsigned("-", 0),
                 unsigned("-", 1),
                 condition("False", 0),
-                condition("False", 2),
             ],
             "_transposed": [unwrap("_fenced.bind")],
         },

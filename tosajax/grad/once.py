@@ -25,8 +25,6 @@ def once(x: jax.Array) -> jax.Array:
         return once(x.astype(jnp.int16)).astype(x.dtype)
     if jnp.issubdtype(x.dtype, jnp.floating):
         return lax.bitcast_convert_type(once(lax.bitcast_convert_type(x, jnp.int32)), x.dtype)
-    if x.ndim == 0:  # whose division by a constant counts as cheap
-        return once(x.reshape(1)).reshape(())
     # XLA divides the smallest integer by -1 to itself.
     return -lax.div(x, np.full((), -1, x.dtype))
 
