@@ -24,6 +24,7 @@ import transform_worker
 from jax.extend import core
 from oracle.device import to_device
 from oracle.legal_graphs import OPERATORS, legal_graph
+from quick_programs import OLDER_LOOPS
 
 from tosajax import DType, lower
 from tosajax.fixedpoint import _x64
@@ -34,10 +35,6 @@ CELLS = {
     for family in transform_families.FAMILIES
     for composition in transform_worker.COMPOSITIONS
 }
-
-# XLA's older way to write loops compiles in two thirds of the time. Later versions have no such
-# flag, and end the process at one that they do not know.
-OLDER_LOOPS = "--xla_cpu_use_fusion_emitters=false" if jax.__version__.startswith("0.10.") else ""
 
 # Operations on 64-bit types that `fixedpoint/_x64.py` allows.
 ARITHMETIC = {
@@ -62,13 +59,14 @@ def test_enough_of_them():
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> dict[str, str]:
     """An environment in which programs that both settings share are compiled once."""
+    older_loops = " ".join(f"--{name}={str(on).lower()}" for name, on in OLDER_LOOPS.items())
     return {
         **os.environ,
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         # Other tests run LLVM's optimizations; here XLA's own passes are enough.
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {OLDER_LOOPS}",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {older_loops}",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
 

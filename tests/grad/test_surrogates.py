@@ -34,6 +34,8 @@ from tosajax.grad import QTensor
 from tosajax.grad.qtensor import payload, shadow
 from tosajax.spec.enums import ResizeMode
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 Real = Callable[..., Any]
 Arrays = dict[str, np.ndarray]
 

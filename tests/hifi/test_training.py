@@ -25,6 +25,8 @@ from tosajax.hifi.training import (
     with_gradient_of,
 )
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 IN, OUT, STEPS = 8, 4, 4
 # float32 has none of the 128 integers below 2**31.
 LARGEST = {np.int8: 127, np.int16: 32767, np.int32: 2**31 - 128}

@@ -30,6 +30,8 @@ from tosajax.sweep import (
     top_k,
 )
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 
 def _array(dtype: Any, values: Any) -> np.ndarray:
     return np.asarray(values, dtype)

@@ -25,6 +25,8 @@ import tosajax
 from tosajax import Builder, DType, quant, reference_model, rewrite, spec, sweep
 from tosajax.sweep import Sweep, grid
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 METRICS = ["accuracy", "top_3", "agreement", "sqnr", "cosine", "mean_lsb", "max_lsb"]
 
 

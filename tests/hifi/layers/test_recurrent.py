@@ -28,6 +28,8 @@ from tosajax.hifi.errors import ErrorCode, NNLibConfigError, NNLibParamError
 from tosajax.hifi.kernels.activations import FIXED
 from tosajax.hifi.layers import Precision
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 # Fraction bits of coefficients and of inputs: the usual ones, the corners, and between them.
 FORMATS = [(15, 12), (7, 12), (0, 0), (0, 15), (15, 0), (15, 15), (10, 5)]
 
