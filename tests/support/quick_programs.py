@@ -24,10 +24,9 @@ QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_pass
 @contextlib.contextmanager
 def quick_programs() -> Iterator[None]:
     """A context, or a decorator, in which JAX compiles all programs with these options."""
-    before, compile_usually = (
-        jax.config.read("jax_disable_most_optimizations"),
-        getattr(compiler, "backend_compile_and_load", None),
-    )
+    before = jax.config.read("jax_disable_most_optimizations")
+    # It uses a private function of JAX; in a version without it, loops are the usual ones.
+    compile_usually: Any = getattr(compiler, "backend_compile_and_load", None)
 
     def compile_with_older_loops(
         backend: Any, module: Any, devices: Any, options: Any, *rest: Any

@@ -6,14 +6,18 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tosajax.grad.qtensor import follow
+
 
 def divide(a: jax.Array, b: jax.Array) -> jax.Array:
     """a / b, correctly rounded, in every program.
 
     XLA divides by a constant, or an array by a scalar, in two roundings: it multiplies by the
-    reciprocal. It does not where each element chooses its divisor.
+    reciprocal. It does not where each element chooses its divisor. The gradient is that of a / b
+    and leaves the choice out.
     """
-    return a / jnp.where(jnp.isnan(a), a, b)
+    chosen = jnp.where(jnp.isnan(a), lax.stop_gradient(a), lax.stop_gradient(b))
+    return a / follow(chosen, jnp.broadcast_to(b, chosen.shape))
 
 
 def reciprocal(scale: jax.Array) -> jax.Array:
