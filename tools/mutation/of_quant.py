@@ -176,6 +176,11 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "grad/shared.py",
+        "grad/test_shared.py",
+        {"_key": [condition("False", 0), condition("False", 1)]},
+    ),
+    *mutants(
         "grad/type_conversion.py",
         "grad/test_once.py grad/test_exact_rows.py",
         {

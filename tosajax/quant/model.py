@@ -22,6 +22,7 @@ from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.kernels import kernels
 from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, payload
+from tosajax.grad.shared import shared
 from tosajax.graph import Graph, Quantization, Tensor
 from tosajax.graph.edit import unused
 from tosajax.lowering.build import build
@@ -44,6 +45,8 @@ from tosajax.quant.spec import QSpec
 
 Mode = Literal["exact", "fake_quant", "float"]
 _T = TypeVar("_T")
+# Their operands are functions of one program.
+_NESTS = ("cond_if", "while_loop")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -397,6 +400,8 @@ class QModel:
     @functools.cached_property
     def _kernels(self) -> SimpleNamespace:
         found = kernels(self.estimator, self.overrides)
+        each = {n: k if n in _NESTS else shared(k) for n, k in vars(found).items()}
+        found = SimpleNamespace(**each)
         if self.plan.is_integer:
             return found
         return with_rounding_casts(found, {s.storage.dtype for s in self.specs.values()})
@@ -460,7 +465,10 @@ def _once(made: jax.Array | QTensor) -> jax.Array | QTensor:
     if not isinstance(made, QTensor) or not isinstance(made.q, jax.Array):
         return made
     is_narrow = jnp.issubdtype(made.q.dtype, jnp.integer) and made.q.dtype.itemsize <= 4
-    return QTensor(once(made.q), made.shadow) if is_narrow else made
+    return QTensor(_once_integers(made.q), made.shadow) if is_narrow else made
+
+
+_once_integers = shared(once)
 
 
 def _is_qtensor(x: Any) -> bool:

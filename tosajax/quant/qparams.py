@@ -17,6 +17,7 @@ from jax import core, lax
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor
+from tosajax.grad.shared import shared
 from tosajax.quant.storages import Grid, Storage, storage_of
 
 # Shifts of RESCALE ("Scaling Helpers", TOSA 1.0.1).
@@ -84,6 +85,12 @@ def quantize(x: jax.Array, qparams: QParams, estimator: Estimator = clipped_ste)
     Returns:
       A QTensor of the shape of x, in the storage of `qparams.dtype`.
     """
+    x, qparams = jax.tree.map(jnp.asarray, (x, qparams))
+    return _quantize(x, qparams, estimator)
+
+
+@shared
+def _quantize(x: jax.Array, qparams: QParams, estimator: Estimator) -> QTensor:
     return qparams.storage.quantize(x, qparams, estimator)
 
 

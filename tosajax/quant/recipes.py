@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor, follow
+from tosajax.grad.shared import shared
 from tosajax.quant.division import divide, reciprocal
 from tosajax.quant.qparams import QParams, dequantize, multiplier_and_shift, quantize, spread
 from tosajax.quant.storages import zero_point_integer
@@ -51,6 +52,19 @@ class Lifted(Protocol):
     def name(self) -> str: ...
 
 
+class Terms(NamedTuple):
+    """The numbers of a Scale: a product, and what it is divided by."""
+
+    factors: list[Any]
+    divisor: jax.Array | None
+
+    def quotient(self) -> jax.Array:
+        value = jnp.asarray(self.factors[0])
+        for factor in self.factors[1:]:
+            value = value * factor
+        return value if self.divisor is None else divide(value, self.divisor)
+
+
 @dataclasses.dataclass(frozen=True)
 class Scale:
     """A product of scales and of a constant, over another scale; 1 value or one a channel.
@@ -69,12 +83,14 @@ class Scale:
     spread: str | None = None
 
     def __call__(self, params: Params) -> jax.Array:
-        value = jnp.full((1,), self.factor, jnp.float32)
+        return self.terms(params).quotient()
+
+    def terms(self, params: Params) -> Terms:
+        factors: list[Any] = [np.full((1,), self.factor, np.float32)]
         if self.spread is not None:
-            value = value * spread(params["qparams"][self.spread])
-        for term in self.over:
-            value = value * _scale_of(params, term)
-        return value if self.under is None else divide(value, _scale_of(params, self.under))
+            factors.append(spread(params["qparams"][self.spread]))
+        factors += [_scale_of(params, term) for term in self.over]
+        return Terms(factors, None if self.under is None else _scale_of(params, self.under))
 
     def times(self, factor: float) -> Scale:
         return dataclasses.replace(self, factor=self.factor * factor)
@@ -159,10 +175,15 @@ class Bias:
     shape: tuple[int, ...] | None = None
 
     def __call__(self, params: Params) -> QTensor:
-        values, unit = corrected(params, self.tensor), self.scale(params)
-        if self.shape is not None:
-            unit = unit.reshape((1,) * (len(self.shape) - 1) + (-1,))
-        return to_accumulator(divide(values, unit), self.dtype, self.limit)
+        values, terms = corrected(params, self.tensor), self.scale.terms(params)
+        rank = 1 if self.shape is None else len(self.shape)
+        return _in_units(values, terms, rank=rank, dtype=self.dtype, limit=self.limit)
+
+
+@shared
+def _in_units(values: jax.Array, terms: Terms, *, rank: int, dtype: DType, limit: float) -> QTensor:
+    unit = terms.quotient().reshape((1,) * (rank - 1) + (-1,))
+    return to_accumulator(divide(values, unit), dtype, limit)
 
 
 def to_accumulator(value: jax.Array, dtype: DType, limit: float = _INT32_LIMIT) -> QTensor:
@@ -206,8 +227,7 @@ class Multiplier:
     scale32: bool = True
 
     def __call__(self, params: Params) -> QTensor:
-        multiplier, _ = multiplier_and_shift(self.scale(params), scale32=self.scale32)
-        return multiplier
+        return _scaling(self.scale.terms(params), scale32=self.scale32)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,8 +238,13 @@ class Shift:
     scale32: bool = True
 
     def __call__(self, params: Params) -> QTensor:
-        _, shift = multiplier_and_shift(self.scale(params), scale32=self.scale32)
-        return QTensor.of(shift)
+        return _scaling(self.scale.terms(params), scale32=self.scale32)[1]
+
+
+@shared
+def _scaling(terms: Terms, *, scale32: bool) -> tuple[QTensor, QTensor]:
+    multiplier, shift = multiplier_and_shift(terms.quotient(), scale32=scale32)
+    return multiplier, QTensor.of(shift)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,8 +254,13 @@ class ZeroPoint:
     tensor: str
 
     def __call__(self, params: Params) -> QTensor:
-        zero_point = zero_point_integer(params["qparams"][self.tensor])
-        return jax.tree.map(lambda x: x.reshape(1), zero_point)
+        qparams = params["qparams"][self.tensor]
+        # Kernels see that a symmetric one is 0.
+        made = zero_point_integer(qparams) if qparams.symmetric else _zero_point(qparams)
+        return jax.tree.map(lambda x: x.reshape(1), made)
+
+
+_zero_point = shared(zero_point_integer)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,8 +286,13 @@ class Bound:
         qparams = params["qparams"][self.tensor]
         if self.value is not None and abs(self.value) < np.finfo(np.float32).max:
             return quantize(jnp.full((), self.value, jnp.float32), qparams)
-        end = qparams.grid.qmax if self.upper else qparams.grid.qmin
-        return QTensor(lax.stop_gradient(end).astype(qparams.storage.dtype.storage), end)
+        return _end(qparams, upper=self.upper)
+
+
+@shared
+def _end(qparams: QParams, *, upper: bool) -> QTensor:
+    end = qparams.grid.qmax if upper else qparams.grid.qmin
+    return QTensor(lax.stop_gradient(end).astype(qparams.storage.dtype.storage), end)
 
 
 @dataclasses.dataclass(frozen=True)
