@@ -13,6 +13,7 @@ from paths import ROOT
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import fake_quant, float_jax, networks, quant_cost, timing
+from tosajax import ops
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -45,6 +46,22 @@ def test_a_block_of_a_network_has_few_instructions():
     (forward, both), (more_forward, more_both) = map(instructions, BLOCKS)
     assert more_forward - forward <= 850
     assert more_both - both <= 2400
+
+
+def test_layers_of_one_kind_are_traced_once(monkeypatch):
+    traced = []
+    rescale = ops.rescale
+    monkeypatch.setattr(ops, "rescale", lambda *a, **k: traced.append(1) or rescale(*a, **k))
+
+    def count(blocks: int) -> int:
+        network = networks.residual(blocks, 8, 8)
+        x = images(network, 2)
+        model, params = quant_cost._model(network, x)
+        traced.clear()
+        jax.make_jaxpr(jax.grad(lambda p: model.apply(p, x)[0].sum()))(params)
+        return len(traced)
+
+    assert count(4) == count(2) > 0
 
 
 def test_the_contender_is_the_network_but_for_rounding(monkeypatch):

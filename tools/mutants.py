@@ -104,6 +104,8 @@ def _test(folder: Path, tests: Sequence[str]) -> int:
     sys.dont_write_bytecode = True
     import pytest
 
+    import tosajax  # noqa: F401  # else a test that adds the root to the path finds the original
+
     options = ["-x", "-q", "--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:xdist"]
     return pytest.main([*options, *tests])
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from paths import ROOT
 
-sys.path.insert(0, str(ROOT))
-
-from benchmarks import networks, quant_cost
-from tosajax import ops
 from tosajax.fixedpoint import _x64
 from tosajax.grad import QTensor
 from tosajax.grad.shared import shared
@@ -115,19 +109,3 @@ def test_64_bits_are_kept_outside_their_scope():
         found = function(big)
         assert found.dtype == np.int64
         np.testing.assert_array_equal(np.asarray(found), [2**41, -(2**48)])
-
-
-def test_blocks_of_one_kind_are_traced_once(monkeypatch):
-    traced = []
-    rescale = ops.rescale
-    monkeypatch.setattr(ops, "rescale", lambda *a, **k: traced.append(1) or rescale(*a, **k))
-
-    def count(blocks: int) -> int:
-        network = networks.residual(blocks, 8, 8)
-        images = jnp.asarray(network.images(np.ones((2, *network.shape), np.int8)))
-        model, params = quant_cost._model(network, images)
-        traced.clear()
-        jax.make_jaxpr(jax.grad(lambda p: model.apply(p, images)[0].sum()))(params)
-        return len(traced)
-
-    assert count(4) == count(2) > 0
