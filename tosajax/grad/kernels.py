@@ -13,6 +13,7 @@ from tosajax import ops, spec
 from tosajax.dtypes import DType
 from tosajax.grad._finite import finite
 from tosajax.grad.estimators import Estimator, zero
+from tosajax.grad.shared import shared
 
 
 class _Rules(dict[str, str]):
@@ -47,6 +48,8 @@ def kernels(
 ) -> SimpleNamespace:
     """A function for each operator, by its name in lower case, of QTensors and floats.
 
+    Calls with operands of one kind are traced once.
+
     Args:
       estimator: the derivative of rounding and saturation.
       overrides: other estimators, by operator.
@@ -73,7 +76,9 @@ def kernels(
             kernel = finite(kernel)
         elif "max_trip_count" in parameters:
             kernel = functools.partial(kernel, max_trip_count=max_trip_count)
-        found[name.lower()] = kernel
+        # Operands of control flow are functions of one program.
+        is_shared = operator.chapter != "control_flow"
+        found[name.lower()] = shared(kernel) if is_shared else kernel
     if unknown := set(overrides) - set(spec.OPERATORS):
         raise ValueError(f"no operators {', '.join(sorted(unknown))}")
     return SimpleNamespace(**found)

@@ -45,8 +45,6 @@ from tosajax.quant.spec import QSpec
 
 Mode = Literal["exact", "fake_quant", "float"]
 _T = TypeVar("_T")
-# Their operands are functions of one program.
-_NESTS = ("cond_if", "while_loop")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -400,8 +398,6 @@ class QModel:
     @functools.cached_property
     def _kernels(self) -> SimpleNamespace:
         found = kernels(self.estimator, self.overrides)
-        each = {n: k if n in _NESTS else shared(k) for n, k in vars(found).items()}
-        found = SimpleNamespace(**each)
         if self.plan.is_integer:
             return found
         return with_rounding_casts(found, {s.storage.dtype for s in self.specs.values()})
