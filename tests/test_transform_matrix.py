@@ -66,7 +66,8 @@ def compiled(tmp_path_factory) -> dict[str, str]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         # Other tests run LLVM's optimizations; here XLA's own passes are enough.
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {older_loops}",
+        # XLA takes a space alone for the name of a file.
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {older_loops}".strip(),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
 
