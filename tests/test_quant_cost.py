@@ -48,20 +48,21 @@ def test_a_block_of_a_network_has_few_instructions():
     assert more_both - both <= 2400
 
 
-def test_layers_of_one_kind_are_traced_once(monkeypatch):
+def test_layers_of_one_kind_are_traced_and_lowered_once(monkeypatch):
+    """Traced functions, and functions of the lowered gradient, are those of fewer blocks."""
     traced = []
     rescale = ops.rescale
     monkeypatch.setattr(ops, "rescale", lambda *a, **k: traced.append(1) or rescale(*a, **k))
 
-    def count(blocks: int) -> int:
+    def count(blocks: int) -> tuple[int, int]:
         network = networks.residual(blocks, 8, 8)
         x = images(network, 2)
         model, params = quant_cost._model(network, x)
         traced.clear()
-        jax.make_jaxpr(jax.grad(lambda p: model.apply(p, x)[0].sum()))(params)
-        return len(traced)
+        slopes = jax.jit(jax.grad(lambda p: model.apply(p, x)[0].sum())).lower(params)
+        return len(traced), slopes.as_text().count("func.func private")
 
-    assert count(4) == count(2) > 0
+    assert count(4) == count(3) > (0, 0)
 
 
 def test_the_contender_is_the_network_but_for_rounding(monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tosajax.fixedpoint import _x64
-from tosajax.grad import QTensor
+from tosajax.grad import QTensor, noise
 from tosajax.grad.shared import shared
 from tosajax.ops.routes.platform import Platform, current, tracing_for
 
@@ -94,6 +94,21 @@ def test_each_platform_has_its_own():
         with tracing_for(Platform(name)):
             note(jnp.ones(1))
     assert found == ["cpu", "gpu"]
+
+
+def test_functions_may_hold_traced_values():
+    """As estimators that are made from a key within a step."""
+    estimated = shared(lambda x, *, estimate: estimate(x, -1.0, 1.0))
+
+    @jax.jit
+    def slopes(key: jax.Array) -> jax.Array:
+        estimate = noise(key)
+        return jax.grad(lambda x: estimated(x, estimate=estimate).sum())(jnp.ones(64))
+
+    one, other, again = (slopes(jax.random.key(seed)) for seed in (0, 1, 0))
+    assert set(np.asarray(one).tolist()) == {0.0, 1.0}
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).any()
 
 
 def test_64_bits_are_kept_outside_their_scope():

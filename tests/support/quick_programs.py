@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import jax
 from jax._src import compiler  # pyright: ignore[reportMissingImports]
@@ -25,8 +26,18 @@ QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_pass
 def quick_programs() -> Iterator[None]:
     """A context, or a decorator, in which JAX compiles all programs with these options."""
     before = jax.config.read("jax_disable_most_optimizations")
-    # It uses a private function of JAX; in a version without it, loops are the usual ones.
-    compile_usually: Any = getattr(compiler, "backend_compile_and_load", None)
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        with _older_loops() if OLDER_LOOPS else contextlib.nullcontext():
+            yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
+        jax.clear_caches()  # else later tests would run these programs
+
+
+def _older_loops() -> contextlib.AbstractContextManager[Any]:
+    """A context in which XLA writes loops in its older way; only a private function can ask it."""
+    compile_usually = compiler.backend_compile_and_load
 
     def compile_with_older_loops(
         backend: Any, module: Any, devices: Any, options: Any, *rest: Any
@@ -34,13 +45,4 @@ def quick_programs() -> Iterator[None]:
         options.env_option_overrides = [*options.env_option_overrides, *OLDER_LOOPS.items()]
         return compile_usually(backend, module, devices, options, *rest)
 
-    jax.config.update("jax_disable_most_optimizations", True)
-    if OLDER_LOOPS and compile_usually is not None:
-        compiler.backend_compile_and_load = compile_with_older_loops
-    try:
-        yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", before)
-        if compile_usually is not None:
-            compiler.backend_compile_and_load = compile_usually
-        jax.clear_caches()  # else later tests would run these programs
+    return mock.patch.object(compiler, "backend_compile_and_load", compile_with_older_loops)

@@ -55,7 +55,7 @@ class Lifted(Protocol):
 class Terms(NamedTuple):
     """The numbers of a Scale: a product, and what it is divided by."""
 
-    factors: list[Any]
+    factors: list[jax.Array | np.ndarray]
     divisor: jax.Array | None
 
     def quotient(self) -> jax.Array:
@@ -86,7 +86,7 @@ class Scale:
         return self.terms(params).quotient()
 
     def terms(self, params: Params) -> Terms:
-        factors: list[Any] = [np.full((1,), self.factor, np.float32)]
+        factors: list[jax.Array | np.ndarray] = [np.full((1,), self.factor, np.float32)]
         if self.spread is not None:
             factors.append(spread(params["qparams"][self.spread]))
         factors += [_scale_of(params, term) for term in self.over]
