@@ -127,7 +127,7 @@ def batches(
     rng = np.random.default_rng(seed)
     for _ in range(steps):
         rows = rng.choice(len(split.train_images), size, replace=False)
-        yield split.train_images[rows], split.train_labels[rows]
+        yield split.train_images[rows], split.train_labels[rows].astype(np.int32)
 
 
 def train(
@@ -140,7 +140,7 @@ def train(
     rate: float = 2e-3,
     size: int = 64,
     seed: int = 0,
-    derive: Callable[[Any], Any] = lambda params: params,
+    derive: Callable[[Any], Any] | None = None,
     penalty: Callable[[Any], jax.Array] | None = None,
 ) -> Any:
     """Minimizes the cross entropy of a model's scores, by Adam with a cosine schedule.
@@ -148,25 +148,23 @@ def train(
     `derive` makes the model's parameters from the trained ones, which are returned; a `penalty` of
     the model's parameters is added to the loss.
     """
-    optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps))
+    rates = optax.cosine_decay_schedule(rate, steps)
 
-    def loss(params: Any, images: jax.Array, labels: jax.Array) -> jax.Array:
-        params = derive(params)
-        (scores,) = model.apply(params, images, mode=mode)
-        entropy = optax.softmax_cross_entropy_with_integer_labels(scores, labels).mean()
-        return entropy if penalty is None else entropy + penalty(params)
+    def loss(outputs: tuple[jax.Array, ...], labels: jax.Array) -> jax.Array:
+        return optax.softmax_cross_entropy_with_integer_labels(outputs[0], labels).mean()
 
-    @jax.jit
-    def step(params: Any, state: Any, images: jax.Array, labels: jax.Array) -> tuple[Any, Any]:
-        gradients: Any = jax.grad(loss)(params, images, labels)
-        updates: Any
-        updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, tq.relative_steps(updates, params)), state
-
-    state = optimizer.init(params)
-    for images, labels in batches(split, size, steps, seed):
-        params, state = step(params, state, images, labels.astype(np.int32))
-    return jax.jit(derive)(params)
+    found = tq.fit(
+        model,
+        params,
+        batches(split, size, steps, seed),
+        loss,
+        steps=steps,
+        optimizer=tq.relative(optax.adam(rates)),
+        mode=mode,
+        penalty=penalty,
+        derive=derive,
+    )
+    return found.params
 
 
 def accuracy(

@@ -38,7 +38,7 @@ from tosajax.quant import (
     calibrate,
     check_bit_exact,
     prepare,
-    relative_steps,
+    relative,
     rule,
     with_bits,
 )
@@ -149,7 +149,7 @@ class Models:
         self.model = prepare(network(), [rule(".*", weight=weights, act=activations)])
         self.images, self.labels = digit_networks.digits()
         self.calibrated = calibrate(self.model, [self.images[:_BATCH, None]])
-        self.optimizer = optax.adam(_RATE)
+        self.optimizer = relative(optax.adam(_RATE))
         self.with_bits = jax.jit(self._with_bits)
         # Compiling takes longer than all runs; check_bit_exact compiles the forward as users do.
         self.step = jax.jit(self._step, compiler_options=QUICKLY)
@@ -175,7 +175,7 @@ class Models:
         with jax.numpy_dtype_promotion("standard"):  # which optax counts on
             steps: Any
             steps, state = self.optimizer.update(gradient, state, params)
-        return optax.apply_updates(params, relative_steps(steps, params)), state
+        return optax.apply_updates(params, steps), state
 
     def _loss(self, params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
         (y,) = self.model.apply(params, x)

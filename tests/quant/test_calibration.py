@@ -188,15 +188,6 @@ def test_other_bits_keep_corrections():
         assert np.abs(np.asarray(made) - wanted).max() < np.max(scale)
 
 
-def test_weight_decay_does_not_shrink_corrections():
-    params = {"values": {"b1": jnp.ones(8)}, "corrections": {"b1": jnp.ones(8)}, "qparams": {}}
-    updates = jax.tree.map(lambda x: -0.1 * x, params)
-    found = tq.relative_steps(updates, params)
-    np.testing.assert_array_equal(found["corrections"]["b1"], 0)
-    np.testing.assert_array_equal(found["values"]["b1"], updates["values"]["b1"])
-    assert "corrections" not in tq.relative_steps({"qparams": {}}, {"qparams": {}})
-
-
 def test_report():
     model = prepared(bits=4)
     params = calibrated(model)

@@ -22,7 +22,7 @@ import pytest
 from jax import lax
 from paths import ROOT
 
-from tosajax.quant import QModel, calibrate, prepare, relative_steps, with_bits
+from tosajax.quant import QModel, calibrate, prepare, relative, with_bits
 
 sys.path.insert(0, str(ROOT))
 
@@ -119,7 +119,7 @@ class Problem(NamedTuple):
 @pytest.fixture(scope="module")
 def problem() -> Problem:
     split, model = digits.load(), prepare(digits.network())
-    optimizer = optax.adam(2e-3)
+    optimizer = relative(optax.adam(2e-3))
 
     def loss(params, images, labels):
         (scores,) = model.apply(params, images)
@@ -131,7 +131,7 @@ def problem() -> Problem:
     def update(gradients, state, params):
         updates: Any
         updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, relative_steps(updates, params)), state
+        return optax.apply_updates(params, updates), state
 
     def train(params):
         state = optimizer.init(params)

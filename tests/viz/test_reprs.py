@@ -60,6 +60,13 @@ COST = Cost(tuple(NodeCost(f"{NAME}{k}", "INT8[1,2]", 9, 9, "", "", "slow") for 
 QPARAMS = tosajax.quant.QParams(jnp.ones((1, 512)), jnp.float32(3), jnp.float32(8))
 SCALED = {f"{NAME}{k}": tosajax.quant.plan.Scaled(tosajax.quant.QSpec()) for k in range(LAYERS)}
 MODEL = tosajax.quant.QModel(GRAPH, GRAPH, tosajax.quant.plan.Plan(SCALED))
+NONE: Any = {}
+FIT_STATE = tosajax.quant.FitState(
+    jnp.int32(3), {NAME: QPARAMS}, NONE, NONE, NONE, jnp.float32(0.5), jnp.int32(0), NONE
+)
+FIT = tosajax.quant.Fit(
+    NONE, FIT_STATE, tuple(tosajax.quant.FitRow(k, 0.5, None) for k in range(LAYERS)), "steps"
+)
 ROWS = tuple({"bits": k, "name": NAME, "accuracy": 0.5, "error": None} for k in range(LAYERS))
 
 # Each public type that holds what was found, of so many layers.
@@ -84,6 +91,11 @@ SHOWN: dict[str, Any] = {
     "tosajax.compare.TFLite": tosajax.compare.tflite("model.tflite"),
     "tosajax.quant.BitExactReport": BitExactReport((DIFFERENT,) * LAYERS),
     "tosajax.quant.Comparison": DIFFERENT,
+    "tosajax.quant.Fit": FIT,
+    "tosajax.quant.FitRow": FIT.history[0],
+    "tosajax.quant.FitState": FIT.state,
+    "tosajax.quant.RelativeState": tosajax.quant.RelativeState({NAME: QPARAMS}, QPARAMS),
+    "tosajax.quant.Schedule": tosajax.quant.Schedule(),
     "tosajax.quant.Observed": tosajax.quant.Observed(
         {f"{NAME}{k}": jnp.ones(9) for k in range(LAYERS)}, {}
     ),
@@ -109,7 +121,8 @@ GIVEN = {
 }
 RICH = {
     *("tosajax.Executable", "tosajax.Graph", "tosajax.Report", "tosajax.compare.Comparison"),
-    *("tosajax.quant.QModel", "tosajax.quant.QuantReport", "tosajax.sweep.Results"),
+    *("tosajax.quant.Fit", "tosajax.quant.QModel", "tosajax.quant.QuantReport"),
+    "tosajax.sweep.Results",
     *("cost", "explain"),
 }
 

@@ -36,16 +36,22 @@ from tosajax.quant.qparams import (
 )
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.storages import OperandStorage, Storage
+from tosajax.quant.training.fitting import Fit, FitRow, FitState, fit
+from tosajax.quant.training.losses import distillation, squared_difference
+from tosajax.quant.training.schedule import Schedule
+from tosajax.quant.training.steps import RelativeState, project, relative
 from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.bits import allocate_bits, mean_bits, with_bits
 from tosajax.quant.tune.equalization import equalize
 from tosajax.quant.tune.rounding import learned_rounding
 from tosajax.quant.tune.sensitivities import sensitivity
-from tosajax.quant.tune.training import project, relative_steps
 
 __all__ = [
     "BitExactReport",
     "Comparison",
+    "Fit",
+    "FitRow",
+    "FitState",
     "Grid",
     "Mode",
     "Observed",
@@ -55,17 +61,21 @@ __all__ = [
     "QParams",
     "QSpec",
     "QuantReport",
+    "RelativeState",
     "Row",
     "Rule",
+    "Schedule",
     "Storage",
     "allocate_bits",
     "bias_correct",
     "calibrate",
     "check_bit_exact",
     "dequantize",
+    "distillation",
     "entropy",
     "equalize",
     "fake_quant",
+    "fit",
     "initial_values",
     "learned_rounding",
     "lift",
@@ -79,11 +89,12 @@ __all__ = [
     "prepare",
     "project",
     "quantize",
-    "relative_steps",
+    "relative",
     "report",
     "rule",
     "sample_tables",
     "sensitivity",
     "settle",
+    "squared_difference",
     "with_bits",
 ]

@@ -254,8 +254,8 @@ def check_scales(qparams: Mapping[str, QParams], names: Iterable[str]) -> None:
                 kind = "a finite number" if what == "zero_point" else "a positive number"
                 raise ValueError(
                     f"{what.replace('_', ' ')}{place} of {name!r} is {value[tuple(at)]}, expected "
-                    f"{kind}: train with smaller or relative steps (quant.relative_steps), and "
-                    "keep scales positive after each (quant.project)"
+                    f"{kind}: train with an optimizer that keeps scales positive (quant.relative), "
+                    "or with smaller steps and quant.project after each"
                 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
@@ -146,12 +145,11 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
         check_percentile(percentile)
         share = jnp.float32(tail(percentile))
         _check_histograms(model, observed)
-    found = _settled(model, observed, share)
+    found = model.jitted(_settled)(observed, share)
     qparams = {name: found[name] for name in model.specs}
     return sample_tables(model, {"values": observed.values, "qparams": qparams})
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def _settled(model: QModel, observed: Observed, share: jax.Array | None) -> dict[str, QParams]:
     found = {n: weight_qparams(model, n, observed.values[n]) for n in model.weights}
     for name, state in observed.states.items():
@@ -241,22 +239,8 @@ def _states(
     *,
     allow_nan: bool,
 ) -> dict[str, Any]:
-    # Each tensor that is observed, and the tensor whose range it is for.
-    sources = [(s, n) for n in model.activations for s in (n, *model.plan.scaled[n].observed)]
-    observed = model.with_outputs(*(source for source, _ in sources))
-    observers = {name: model.specs[name].observer for name in model.activations}
-
-    @jax.jit
-    def update(states: dict[str, Any], values: Any, *inputs: jax.Array) -> Any:
-        outputs = observed.apply({"values": values}, *inputs, mode="float")
-        states = dict(states)
-        for (_, name), y in zip(sources, outputs, strict=True):
-            states[name] = observers[name].update(states[name], y)
-        # A SELECT may leave out some NaN, as logarithms of negative numbers.
-        is_nan = [jnp.isnan(y).all() & bool(y.size) for y in outputs]
-        return states, jnp.stack(is_nan) if is_nan else jnp.zeros(0, jnp.bool_)
-
-    states, count = {name: observer.init() for name, observer in observers.items()}, 0
+    states, count = initial_states(model), 0
+    update = model.jitted(updated_states)
     assert model.float_graph is not None
     tensors = model.float_graph.input_tensors
     bar.step("compiling")
@@ -267,14 +251,37 @@ def _states(
         # Before JAX, which narrows 64-bit numbers or refuses them.
         states, is_nan = update(states, values, *real_inputs(tensors, inputs))
         if not allow_nan:
-            _check_computed([source for source, _ in sources], is_nan, count)
+            _check_computed([source for source, _ in _sources(model)], is_nan, count)
         count += 1
         bar.step("calibrating")
         bar.update()
     if not count:
         raise ValueError("no examples to calibrate with")
-
     return states
+
+
+def initial_states(model: QModel) -> dict[str, Any]:
+    """The states of the observers of activations, before any example."""
+    return {name: model.specs[name].observer.init() for name in model.activations}
+
+
+def updated_states(
+    model: QModel, states: Mapping[str, Any], values: Mapping[str, jax.Array], *inputs: jax.Array
+) -> tuple[dict[str, Any], jax.Array]:
+    """The states after a batch, and for each tensor of `_sources` whether it is NaN throughout."""
+    sources, states = _sources(model), dict(states)
+    observed = model.with_outputs(*(source for source, _ in sources))
+    outputs = observed.apply({"values": values}, *inputs, mode="float")
+    for (_, name), y in zip(sources, outputs, strict=True):
+        states[name] = model.specs[name].observer.update(states[name], y)
+    # A SELECT may leave out some NaN, as logarithms of negative numbers.
+    is_nan = [jnp.isnan(y).all() & bool(y.size) for y in outputs]
+    return states, jnp.stack(is_nan) if is_nan else jnp.zeros(0, jnp.bool_)
+
+
+def _sources(model: QModel) -> list[tuple[str, str]]:
+    """Each tensor that is observed, and the tensor whose range it is for."""
+    return [(s, n) for n in model.activations for s in (n, *model.plan.scaled[n].observed)]
 
 
 def _check_computed(names: Sequence[str], is_nan: jax.Array, batch: int) -> None:

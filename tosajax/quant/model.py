@@ -280,7 +280,7 @@ class QModel:
         """
         self.check(params)
         arguments.check_no_nan(params)
-        made = jax.tree.map(payload, jax.jit(self.constants)(params), is_leaf=_is_qtensor)
+        made = jax.tree.map(payload, self.jitted(QModel.constants)(params), is_leaf=_is_qtensor)
         check_factors(made, self.recipes)
         made = {name: np.asarray(value) for name, value in made.items()}
         check_rescales(self.graph, made, self.recipes, params)
@@ -322,6 +322,16 @@ class QModel:
             arguments.check_scales(params["qparams"], self.specs)
         if mode == "exact" and has_floats:
             arguments.check_sampled(params["qparams"], params["sampled"], self.sampled)
+
+    def jitted(self, function: Callable[..., _T]) -> Callable[..., _T]:
+        """A function of a model and arrays, of this model, in `jax.jit`: compiled once."""
+        if function not in self._programs:
+            self._programs[function] = jax.jit(functools.partial(function, self))
+        return self._programs[function]
+
+    @functools.cached_property
+    def _programs(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        return {}
 
     def given(self, inputs: Sequence[Input]) -> tuple[jax.Array | QTensor, ...]:
         """The inputs of `apply` as JAX arrays, to be passed to `jax.jit`."""

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import optax
 import pytest
 from quant.convert.helpers import clamp, constant, floats, legal, producer, times, uniform, zeros
 
@@ -30,6 +31,7 @@ from tosajax.quant import (
     entropy,
     equalize,
     fake_quant,
+    fit,
     initial_values,
     learned_rounding,
     mean_bits,
@@ -37,7 +39,7 @@ from tosajax.quant import (
     percentile,
     prepare,
     quantize,
-    relative_steps,
+    relative,
     report,
     rule,
     sensitivity,
@@ -641,20 +643,13 @@ def test_training(product):
     x = X
     wanted = x @ uniform(9, 5, 3)
 
-    @jax.jit
-    def step(params: Any, rate: Any) -> Any:
-        def loss(params: Any) -> jax.Array:
-            return jnp.square(model.apply(params, x)[0] - wanted).mean()
+    def loss(outputs: Any, wanted: jax.Array) -> jax.Array:
+        return jnp.square(outputs[0] - wanted).mean()
 
-        value, gradient = jax.value_and_grad(loss)(params)
-        updates = jax.tree.map(lambda g: -rate * jnp.sign(g), gradient)
-        return value, jax.tree.map(jnp.add, params, relative_steps(updates, params))
-
-    losses = []
-    for rate in np.geomspace(0.1, 1e-3, 150, dtype=np.float32):
-        loss, params = step(params, rate)
-        losses.append(float(loss))
-    assert losses[-1] < 0.1 < 1 < losses[0]
+    optimizer = relative(optax.sign_sgd(optax.exponential_decay(0.1, 150, 0.01)))
+    found = fit(model, params, [(x, wanted)], loss, steps=150, optimizer=optimizer, every=1)
+    params = found.params
+    assert found.history[-1].loss < 0.1 < 1 < found.history[0].loss
     fn, constants = tosajax.lower(model.freeze(params))
     for y, z in zip(jax.jit(model.apply)(params, x[0]), fn(constants, x[0]), strict=True):
         np.testing.assert_array_equal(y, z)

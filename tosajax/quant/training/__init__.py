@@ -1,0 +1,1 @@
+"""Training: optimizers that suit scales, schedules, losses, and a loop."""

@@ -1,0 +1,61 @@
+"""Losses that learn from the outputs of another model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+# Of outputs as `QModel.apply` gives them, and targets; to a scalar.
+Loss = Callable[..., jax.Array]
+_Outputs = tuple[jax.Array, ...]
+
+
+def distillation(
+    loss: Loss | None = None, *, weight: float = 0.5, temperature: float = 4.0
+) -> Loss:
+    """A loss for `fit(..., teacher=...)`: the teacher's probabilities, beside the targets.
+
+    The divergence of the softmax of the outputs from the teacher's, both at a temperature, times
+    its square; of "Distilling the Knowledge in a Neural Network" (Hinton et al., 2015). Scores are
+    along the last axis; the mean of all others counts, the sum of several outputs.
+
+    Args:
+      loss: of outputs and targets; without it only the teacher counts, and targets may be None.
+      weight: of the teacher's part, in [0, 1]; the loss has the rest.
+      temperature: positive; the higher, the more small probabilities count.
+
+    Raises:
+      ValueError: the weight or the temperature is out of range.
+    """
+    if not 0 <= weight <= 1:
+        raise ValueError(f"weight is {weight}, expected a number in [0, 1]")
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature}, expected a positive number")
+
+    def combined(outputs: _Outputs, targets: Any, taught: _Outputs) -> jax.Array:
+        parts = [_divergence(y, t, temperature) for y, t in zip(outputs, taught, strict=True)]
+        divergence = sum(parts, jnp.float32(0))
+        if loss is None:
+            return divergence
+        return (1 - weight) * loss(outputs, targets) + weight * divergence
+
+    return combined
+
+
+def _divergence(scores: jax.Array, taught: jax.Array, temperature: float) -> jax.Array:
+    own = jax.nn.log_softmax(scores / temperature, axis=-1)
+    wanted = jax.nn.log_softmax(taught / temperature, axis=-1)
+    return temperature**2 * (jnp.exp(wanted) * (wanted - own)).sum(-1).mean()
+
+
+def squared_difference(outputs: _Outputs, targets: Any, taught: _Outputs) -> jax.Array:
+    """A loss for `fit(..., teacher=...)`: the mean squared difference from the teacher's outputs.
+
+    Of several outputs their sum; targets do not count.
+    """
+    del targets
+    parts = [jnp.square(y - t).mean() for y, t in zip(outputs, taught, strict=True)]
+    return sum(parts, jnp.float32(0))

@@ -1,0 +1,120 @@
+"""Schedule: what changes while a model is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tosajax.grad.qtensor import follow
+from tosajax.quant.model import QModel
+from tosajax.quant.qparams import QParams
+from tosajax.quant.recipes import Params
+
+# A number by the number of the step, which is traced: a schedule of optax, for instance.
+Numbers = Callable[[jax.Array], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """What changes from step to step in `fit`, beside the rate, which is the optimizer's.
+
+    Schedules of optax serve as functions of the step, as `optax.linear_schedule(4, 0, 500)`.
+
+    Args:
+      observe: for so many steps, observers look at each batch and find the ranges; then gradients
+        train scales and zero points. 0: they do from the start.
+      hold_scales: from this step on, scales, zero points and bits stay as they are.
+      extra_bits: by step, bits in addition to those of each tensor, up to those of its type; the
+        range stays. Annealed to 0, so that a model of few bits starts as one of many. Tensors in
+        whose scale tables were sampled keep their bits.
+      stochastic: by step, from 0, nearest rounding of weights, to 1, up or down with the
+        probability of their distance, chosen anew in each step.
+      average: the share that the average of parameters keeps in a step, as 0.999; the result is
+        this average. None: no average.
+
+    Raises:
+      ValueError: a number is out of range.
+    """
+
+    observe: int = 0
+    hold_scales: int | None = None
+    extra_bits: Numbers | None = None
+    stochastic: Numbers | None = None
+    average: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("observe", "hold_scales"):
+            steps = getattr(self, name)
+            if steps is not None and steps < 0:
+                raise ValueError(f"{name} is {steps}, expected a number of steps")
+        if self.average is not None and not 0 <= self.average < 1:
+            raise ValueError(f"average is {self.average}, expected a number in [0, 1)")
+
+    def check(self, model: QModel) -> None:
+        """Raises ValueError where the model does not have what changes."""
+        changes = {name: getattr(self, name) for name in ("observe", "extra_bits", "stochastic")}
+        asked = [name for name, value in changes.items() if value]
+        if asked and model.float_graph is None:
+            raise ValueError(f"{asked[0]} of a model from `lift`, which has no scales of its own")
+        if not model.plan.is_integer and (wrong := [n for n in asked if n != "observe"]):
+            raise ValueError(f"{wrong[0]} of a model of FP8, expected one of integers")
+
+    def used(self, model: QModel, params: Params, step: jax.Array, key: jax.Array) -> Params:
+        """The parameters that the loss of a step is computed with."""
+        if self.extra_bits is not None:
+            params = _widened(model, params, jnp.asarray(self.extra_bits(step), jnp.float32))
+        if self.stochastic is not None:
+            amount = jnp.asarray(self.stochastic(step), jnp.float32)
+            params = _dithered(model, params, amount, key)
+        return params
+
+    def held(self, updates: Params, step: jax.Array) -> Params:
+        """The updates, without those of scales where they are held."""
+        if self.hold_scales is None or "qparams" not in updates:
+            return updates
+        moves = step < self.hold_scales
+        still = jax.tree.map(lambda x: jnp.where(moves, x, 0), updates["qparams"])
+        return {**updates, "qparams": still}
+
+    def averaged(self, average: Params, params: Params, step: jax.Array) -> Params:
+        """The average after a step; of the first steps nearly all counts."""
+        assert self.average is not None
+        count = step.astype(jnp.float32)
+        kept = jnp.minimum(self.average, (1 + count) / (10 + count))
+        return jax.tree.map(lambda mean, new: kept * mean + (1 - kept) * new, average, params)
+
+
+def _widened(model: QModel, params: Params, extra: jax.Array) -> Params:
+    """The parameters with more bits, and the same ranges."""
+    found = dict(params["qparams"])
+    for name, qparams in found.items():
+        if qparams.storage.is_integer and name not in model.sampled:
+            found[name] = _with_more_bits(qparams, extra)
+    return {**params, "qparams": found}
+
+
+def _with_more_bits(qparams: QParams, extra: jax.Array) -> QParams:
+    most = float(qparams.storage.dtype.bits)
+    wider = jnp.minimum(qparams.bits + extra, most)
+    wide = dataclasses.replace(qparams, bits=follow(wider, qparams.bits))
+    ratio = lax.stop_gradient((qparams.grid.qmax + 1) / (wide.grid.qmax + 1))
+    if qparams.narrow_range:
+        ratio = lax.stop_gradient(qparams.grid.qmax / wide.grid.qmax)
+    return dataclasses.replace(
+        wide, scale=qparams.scale * ratio, zero_point=qparams.zero_point / ratio
+    )
+
+
+def _dithered(model: QModel, params: Params, amount: jax.Array, key: jax.Array) -> Params:
+    """The parameters with weights that are moved by up to half a step before they are rounded."""
+    corrections = dict(params.get("corrections", {}))
+    for name, one in zip(model.weights, jax.random.split(key, len(model.weights)), strict=True):
+        values, scale = params["values"][name], params["qparams"][name].scale
+        moved = amount * scale * jax.random.uniform(one, values.shape, minval=-0.5, maxval=0.5)
+        corrections[name] = corrections.get(name, 0.0) + moved
+    return {**params, "corrections": corrections}

@@ -1,0 +1,183 @@
+"""Steps of training: those of scales are shares of them, so that scales stay positive."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tosajax.quant.arguments import check_params
+from tosajax.quant.qparams import QParams
+from tosajax.quant.recipes import Params
+
+if TYPE_CHECKING:
+    import optax
+
+# Groups of parameters that no gradient reaches.
+_STILL = ("corrections", "sampled")
+# One step at most doubles a scale, or halves it.
+_MOST = math.log(2)
+
+
+class RelativeState(NamedTuple):
+    """The state of `relative`: the QParams at the start, and the optimizer's own state."""
+
+    start: dict[str, QParams]
+    inner: Any
+
+    def __repr__(self) -> str:
+        return f"RelativeState({len(self.start)} scales)"
+
+
+def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
+    """An optimizer that sees scales by their logarithm, and so keeps them positive.
+
+    Scales differ by orders of magnitude: a step that suits a weight would make them negative. Here
+    the optimizer trains the logarithm of what each scale and number of bits is of that at the
+    start, and zero points in units of half of their range. One step at most doubles or halves a
+    scale. Weight decay draws all of these to where they were at the start. Corrections, and the
+    scales that tables were sampled in, do not move.
+
+        optimizer = quant.relative(optax.adamw(1e-3))
+        state = optimizer.init(params)
+        updates, state = optimizer.update(gradients, state, params)
+        params = optax.apply_updates(params, updates)
+
+    Args:
+      optimizer: any of optax.
+
+    Returns:
+      An optimizer of parameters of `calibrate`; of those of `lift`, which have no scales, it is the
+      one given.
+
+    Raises:
+      ImportError: optax is not installed.
+    """
+    optax = import_optax()
+    inner = optax.with_extra_args_support(optimizer)
+
+    def init(params: Params) -> RelativeState:
+        start = jax.tree.map(jnp.copy, params.get("qparams", {}))
+        return RelativeState(start, inner.init(_seen(params, start)))
+
+    def update(
+        updates: Params, state: RelativeState, params: Params | None = None, **extra: Any
+    ) -> tuple[Params, RelativeState]:
+        if params is None:
+            raise ValueError("update without params: steps of scales are relative to them")
+        gradients = _of_qparams(_chain, updates, params.get("qparams", {}))
+        seen = _seen(params, state.start)
+        steps, own = inner.update(gradients, state.inner, seen, **extra)
+        steps = _without_still(_of_qparams(_step, steps, params.get("qparams", {})))
+        return steps, RelativeState(state.start, own)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def import_optax() -> Any:
+    """The module optax.
+
+    Raises:
+      ImportError: it is not installed.
+    """
+    try:
+        import optax
+    except ImportError:
+        raise ImportError("optax is not installed: pip install 'tosajax[train]'") from None
+    return optax
+
+
+def _of_qparams(function: Any, params: Params, others: dict[str, QParams]) -> Params:
+    """The parameters, each QParams by a function of it and of its other."""
+    if "qparams" not in params:
+        return params
+    made = jax.tree.map(function, params["qparams"], others, is_leaf=_is_qparams)
+    return {**params, "qparams": made}
+
+
+def _seen(params: Params, start: dict[str, QParams]) -> Params:
+    """The parameters as the optimizer sees them."""
+    return _of_qparams(_change, params, start)
+
+
+def _change(qparams: QParams, start: QParams) -> QParams:
+    return dataclasses.replace(
+        qparams,
+        scale=jnp.log(qparams.scale / start.scale),
+        zero_point=(qparams.zero_point - start.zero_point) / _half(start),
+        bits=jnp.log(qparams.bits / start.bits),
+    )
+
+
+def _chain(gradient: QParams, qparams: QParams) -> QParams:
+    """The gradient by what the optimizer sees, from that by the QParams."""
+    return dataclasses.replace(
+        gradient,
+        scale=gradient.scale * qparams.scale,
+        zero_point=gradient.zero_point * _half(qparams),
+        bits=gradient.bits * qparams.bits,
+    )
+
+
+def _step(step: QParams, qparams: QParams) -> QParams:
+    """What to add to the QParams, from what to add to what the optimizer sees."""
+    return dataclasses.replace(
+        step,
+        scale=qparams.scale * jnp.expm1(jnp.clip(step.scale, -_MOST, _MOST)),
+        zero_point=step.zero_point * _half(qparams),
+        bits=qparams.bits * jnp.expm1(jnp.clip(step.bits, -_MOST, _MOST)),
+    )
+
+
+def _half(qparams: QParams) -> jax.Array:
+    """Half of the integers of the range."""
+    return jnp.exp2(qparams.bits - 1)
+
+
+def _without_still(steps: Params) -> Params:
+    """The steps, none of what no gradient reaches: weight decay would shrink it."""
+    still = {group: steps[group] for group in _STILL if group in steps}
+    still = jax.tree.map(jnp.zeros_like, still)
+    if "qparams" not in steps:
+        return {**steps, **still}
+    return {**steps, **still, "qparams": {**steps["qparams"], **still.get("sampled", {})}}
+
+
+def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
+    """Parameters after a step, with scales kept positive.
+
+    A plain gradient step may take a scale to 0 or below, which `freeze` refuses. Apply this after
+    each step that no optimizer of `relative` makes: `params = project(stepped, params)`. NaN stays
+    NaN, which `freeze` also refuses.
+
+    Args:
+      params: after the step.
+      before: of the same structure, with positive scales.
+      least: the smallest share of a scale that a step may leave of it, in (0, 1].
+
+    Returns:
+      The parameters; each scale is at least `least` times the scale before.
+
+    Raises:
+      ValueError: `least` is out of range, or there are no scales (of a lifted model, whose
+        changes of scales may have either sign).
+    """
+    if not 0 < least <= 1:
+        raise ValueError(f"least is {least}, expected a number in (0, 1]")
+    wanted = {"qparams": params.get("qparams", before.get("qparams", ()))}
+    for known in (params, before):
+        check_params(known, wanted)
+
+    def bounded(qparams: QParams, known: QParams) -> QParams:
+        scale = jnp.maximum(qparams.scale, known.scale * jnp.float32(least))
+        return dataclasses.replace(qparams, scale=scale)
+
+    qparams = jax.tree.map(bounded, params["qparams"], before["qparams"], is_leaf=_is_qparams)
+    return {**params, "qparams": qparams}
+
+
+def _is_qparams(x: object) -> bool:
+    return isinstance(x, QParams)
