@@ -250,3 +250,15 @@ def test_a_lifted_model_has_no_report():
     model, params = tq.lift(prepared().freeze(calibrated(prepared())))
     with pytest.raises(ValueError, match="without a float graph"):
         tq.report(model, params, IMAGES)
+
+
+def test_programs_of_a_model_are_compiled_once(monkeypatch):
+    """Of calibration and of freezing, however often they are called."""
+    # A copy, of which nothing is compiled yet.
+    model, traced = dataclasses.replace(prepared(bits=4)), []
+    apply, make = tq.QModel.apply, tq.QModel._make
+    monkeypatch.setattr(tq.QModel, "apply", lambda *a, **k: traced.append(0) or apply(*a, **k))
+    monkeypatch.setattr(tq.QModel, "_make", lambda *a: traced.append(1) or make(*a))
+    for _ in range(3):
+        model.freeze(tq.calibrate(model, [IMAGES]))
+    assert sorted(traced) == [0, 1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutation.changes import change, condition, left, right, unsigned, unwrap
+from mutation.changes import change, condition, left, result, right, unsigned, unwrap
 from mutation.listing import mutants
 
 MUTANTS = [
@@ -214,6 +214,68 @@ MUTANTS = [
             ],
             "_window": [change("'pad'", "'dilation'"), change("'dilation'", "'stride'")],
             "_transposed": [left("-", 0)],
+        },
+    ),
+    *mutants(
+        "quant/training/steps.py",
+        "quant/training/test_steps.py",
+        {
+            "_change": [unwrap("jnp.log", 0), left("-"), left("/", 1)],
+            "_chain": [left("*", 0), left("*", 1), left("*", 2)],
+            "_step": [
+                unwrap("jnp.clip", 0),
+                unwrap("jnp.clip", 1),
+                change("jnp.expm1", "jnp.exp", 0),
+                left("*", 1),
+            ],
+            "_half": [left("-")],
+            "_without_still": [result("steps", 1)],
+            "relative": [change("state.start", "params['qparams']", 0)],
+        },
+    ),
+    *mutants(
+        "quant/training/losses.py",
+        "quant/training/test_losses.py",
+        {
+            "distillation": [left("-"), left("*", 1)],
+            "_divergence": [left("**"), left("/", 0), unsigned("-", 0)],
+            "squared_difference": [unwrap("jnp.square")],
+        },
+    ),
+    *mutants(
+        "quant/training/schedule.py",
+        "quant/training/test_schedule.py",
+        {
+            "Schedule.held": [change("<", "<=")],
+            "Schedule.averaged": [unwrap("jnp.minimum"), change("10", "1")],
+            "Schedule.check": [condition("False", 0), condition("False", 1)],
+            "_widened": [condition("qparams.storage.is_integer")],
+            "_with_more_bits": [unwrap("jnp.minimum"), left("*"), change("1", "0"), left("/", 1)],
+            "_dithered": [change("0.5", "0.0", 0), left("*", 0), left("+")],
+        },
+    ),
+    *mutants(
+        "quant/training/fitting.py",
+        "quant/training/test_fitting.py",
+        {
+            "_Run.start": [change("_copied()", "params", 0)],
+            "_Run.result": [left("or")],
+            "_Looks.look": [condition("False", 0), unwrap("_copied")],
+            "_with_score": [unwrap("_copied"), left("+"), change("jnp.int32()", "state.waited")],
+            "_examples": [change(">=", ">"), condition("False", 2)],
+            "_from": [left("%")],
+            "fit": [
+                change("made", "params", 1),
+                *(condition("False", at) for at in (1, 2, 3, 6, 7, 8, 9, 10)),
+            ],
+        },
+    ),
+    *mutants(
+        "quant/training/fitting.py",
+        "quant/training/test_schedule.py",
+        {
+            "_Run.observe": [change("_copied()", "state.average", 1)],
+            "fit": [condition("False", 5)],
         },
     ),
 ]

@@ -55,14 +55,13 @@ def test_steps_are_those_of_a_loop_by_hand(model, params, batches, loss):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found.params, by_hand)
 
 
-def schedule(**options: Any) -> tq.Schedule:
+def schedule() -> tq.Schedule:
     return tq.Schedule(
         observe=2,
         hold_scales=7,
         extra_bits=optax.linear_schedule(2, 0, 8),
         stochastic=optax.linear_schedule(1, 0, 8),
         average=0.9,
-        **options,
     )
 
 
@@ -89,6 +88,9 @@ def test_a_resumed_run_is_an_uninterrupted_one(model, params, batches, loss, at)
     equal(resumed.state.params, whole.state.params)
     equal(resumed.state.average, whole.state.average)
     equal(half.state, kept)  # a run leaves the state that it starts from
+    done = run(at, half.state)
+    assert (done.ended, done.history) == ("steps", ())
+    assert run(1, whole.state).ended == "steps"
 
 
 def test_states_are_saved_by_orbax(model, params, batches, loss, tmp_path):
@@ -113,8 +115,8 @@ def test_states_are_saved_by_orbax(model, params, batches, loss, tmp_path):
 
 
 def test_the_best_parameters_win(model, params, batches, loss):
-    """The score falls after the third look; two looks later patience ends the run."""
-    scores = iter([1.0, 2.0, 3.0, 2.5, float("nan"), 9.0])
+    """The third score is the highest; two looks later patience ends the run."""
+    scores = iter([1.0, 0.5, 3.0, 2.5, float("nan"), 9.0])
     seen = []
     found = tq.fit(
         model,
@@ -127,13 +129,22 @@ def test_the_best_parameters_win(model, params, batches, loss):
         patience=2,
     )
     assert found.ended == "patience"
-    assert [row.score for row in found.history[:4]] == [1, 2, 3, 2.5]
+    assert [row.score for row in found.history[:4]] == [1, 0.5, 3, 2.5]
     assert int(found.state.step) == 10
     assert float(found.state.score) == 3
     np.testing.assert_array_equal(found.params["values"]["w0"], seen[2])
     assert (seen[2] != seen[3]).any()
     assert "best score 3" in repr(found)
     assert str(found).splitlines()[3].split() == ["6", f"{found.history[2].loss:.6g}", "3"]
+
+
+def test_states_outlive_the_steps_after_them(model, params, batches, loss):
+    seen: list[tq.FitState] = []
+    found = tq.fit(model, params, batches, loss, steps=5, every=2, on_state=seen.append)
+    assert [int(state.step) for state in seen] == [2, 4, 5]
+    equal(seen[-1], found.state)
+    resumed = tq.fit(model, params, batches, loss, steps=5, state=seen[0])
+    equal(resumed.state, found.state)
 
 
 def test_iterators_end(model, params, batches, loss):
@@ -176,6 +187,45 @@ def test_a_teacher(model, params, batches):
     wanted = jnp.square(model.apply(params, batches[0][0])[0]).mean()
     np.testing.assert_allclose(zeros.history[0].loss, wanted, rtol=1e-5)
     np.testing.assert_array_equal(seen[0], batches[0][0])
+
+
+def test_batches_without_a_length(model, params, batches, loss):
+    """A collection is gone through again, and so needs an end."""
+
+    class Loader:
+        def __iter__(self) -> Any:
+            return iter(batches)
+
+    optimizer = tq.relative(optax.adam(1e-3))
+    found, wanted = (
+        tq.fit(model, params, given, loss, steps=7, optimizer=optimizer)
+        for given in (Loader(), batches)
+    )
+    equal(found.params, wanted.params)
+    with pytest.raises(ValueError, match="batches have no length and no end, expected steps"):
+        tq.fit(model, params, Loader(), loss, optimizer=optimizer)
+
+
+def test_parameters_of_another_structure(model, params, batches, loss):
+    """`derive` makes those of the model, for the teacher and the result as well."""
+
+    def derive(free: Any) -> Any:
+        return {**params, "values": {**params["values"], "b1": free["bias"]}}
+
+    start = {"bias": params["values"]["b1"]}
+    found = tq.fit(
+        model,
+        start,
+        batches,
+        lambda outputs, targets, taught: tq.squared_difference(outputs, targets, taught),
+        optimizer=optax.sgd(1e-2),
+        teacher="float",
+        derive=derive,
+    )
+    assert (found.state.params["bias"] != start["bias"]).any()
+    equal(found.params, derive(found.state.params))
+    with pytest.raises(ValueError, match="no 'values'"):
+        tq.fit(model, start, batches, loss, derive=lambda free: free)
 
 
 def test_derived_parameters_and_a_penalty(model, params, batches, loss):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -18,20 +17,25 @@ pytestmark = pytest.mark.usefixtures("quick")
 STEP, KEY = jnp.int32(0), jax.random.key(0)
 
 
-def test_extra_bits_keep_ranges(model, params):
-    schedule = tq.Schedule(extra_bits=lambda step: 2 - step.astype(jnp.float32))
+@pytest.mark.parametrize("extra", [2, 4])
+def test_extra_bits_keep_ranges(model, params, extra):
+    schedule = tq.Schedule(extra_bits=lambda step: extra - step.astype(jnp.float32))
     used = schedule.used(model, params, STEP, KEY)
     for name, qparams in used["qparams"].items():
         before = params["qparams"][name]
         if name in model.sampled:
             assert qparams is before
             continue
-        assert float(qparams.bits) == min(float(before.bits) + 2, 8)
-        low, high = ((q.grid.qmin * q.scale, q.grid.qmax * q.scale) for q in (before, qparams))
-        np.testing.assert_allclose(low, high, atol=float(before.scale.max()))
-        if before.narrow_range:
-            np.testing.assert_allclose(low, high, rtol=1e-5)
-    later = schedule.used(model, params, jnp.int32(2), KEY)
+        assert float(qparams.bits) == min(float(before.bits) + extra, 8)
+        lowest, highest = (
+            [(getattr(q.grid, end) - q.zero_point) * q.scale for q in (before, qparams)]
+            for end in ("qmin", "qmax")
+        )
+        np.testing.assert_allclose(*lowest, rtol=1e-5)
+        # Without a narrow range, the highest integer is a step below the end.
+        within = 0 if before.narrow_range else before.scale.max()
+        np.testing.assert_allclose(*highest, rtol=1e-5, atol=within)
+    later = schedule.used(model, params, jnp.int32(extra), KEY)
     jax.tree.map(np.testing.assert_array_equal, later, params)
 
 
@@ -128,6 +132,25 @@ def test_observers_find_ranges_first(model, params, batches, loss):
     assert set(longer.state.observed) == set(model.activations)
 
 
+def test_averages_have_tables_of_their_scales(model, params, batches, loss):
+    """Scales and tables move while ranges are observed; the average starts after that."""
+    assert model.sampled
+    wide = [((n + 1) * x, y) for n, (x, y) in enumerate(batches)]
+    found = tq.fit(
+        model,
+        params,
+        wide,
+        loss,
+        steps=5,
+        optimizer=optax.sgd(0.0),
+        schedule=tq.Schedule(observe=3, average=0.9),
+    ).params
+    wanted = tq.sample_tables(model, found)
+    for name in found["tables"]:
+        np.testing.assert_allclose(found["tables"][name], wanted["tables"][name], rtol=1e-6)
+    assert tq.check_bit_exact(model, found, batches[0][0], against=("frozen",))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -157,4 +180,3 @@ def test_bits_of_floats_cannot_change(model, batches, loss):
     params = tq.calibrate(floats, [x for x, _ in batches])
     with pytest.raises(ValueError, match="extra_bits of a model of FP8"):
         tq.fit(floats, params, batches, loss, schedule=tq.Schedule(extra_bits=jnp.float32))
-    assert dataclasses.is_dataclass(tq.fit(floats, params, batches, loss, steps=2))

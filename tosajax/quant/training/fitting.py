@@ -66,7 +66,7 @@ class FitState:
     observed: dict[str, Any]
 
     def __repr__(self) -> str:
-        return f"FitState(step {int(self.step)})"
+        return f"FitState(step {self.step})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,15 +173,18 @@ def fit(
       TypeError: an argument, or an example, is of another type.
       ValueError: there are no batches; an input is NaN or infinite; the arguments contradict each
         other; or the parameters are of another model.
-      FloatingPointError: the loss is NaN or infinite; a state that `on_state` was given is not.
+      FloatingPointError: the loss is NaN or infinite. States that `on_state` got before are from
+        steps with finite losses.
     """
     schedule = Schedule() if schedule is None else schedule
-    _check(model, params, batches, schedule, every, patience, evaluate)
+    _check(model, batches, schedule, every, patience, evaluate)
+    made = params if derive is None else jax.jit(derive)(params)
+    model.check(made, mode)
     total = _total(batches, steps)
     if optimizer is None:
         optimizer = _default_optimizer(total)
     if teacher == "float":
-        teacher = functools.partial(model.jitted(_float_outputs), params)
+        teacher = functools.partial(model.jitted(_float_outputs), made)
     run = _Run(model, loss, optimizer, mode, schedule, teacher, penalty, derive, seed)
     state = run.start(params, evaluate) if state is None else _copied(state)
     looks = _Looks(run, evaluate, on_state)
@@ -203,7 +206,7 @@ def fit(
                     ended = "patience"
                     break
         else:
-            ended = "steps" if step == total else "batches"
+            ended = "batches" if total is None or step < total else "steps"
     if looks.losses:
         state = looks.look(state, step)
     if not step and steps != 0:
@@ -262,7 +265,9 @@ class _Run:
         found = settle(self.model, Observed(values, states))
         # Copies, as a step takes its parameters, and tables' scales are among them twice.
         params = _copied({**state.params, **found})
-        return dataclasses.replace(state, params=params, observed=states)
+        # The average of tables would not be of the average scale that they are sampled in.
+        average = _copied(params) if state.average else state.average
+        return dataclasses.replace(state, params=params, average=average, observed=states)
 
     def _real(self, inputs: Sequence[Input]) -> list[Any]:
         assert self.model.float_graph is not None
@@ -372,7 +377,11 @@ def _default_optimizer(total: int | None) -> optax.GradientTransformation:
 def _total(batches: Iterable[Any], steps: int | None) -> int | None:
     if steps is not None:
         return count("steps", steps) if steps else 0
-    return len(batches) if isinstance(batches, Sized) else None
+    if isinstance(batches, Sized):
+        return len(batches)
+    if iter(batches) is not batches:
+        raise ValueError("batches have no length and no end, expected steps")
+    return None
 
 
 def _examples(
@@ -398,9 +407,6 @@ def _examples(
 
 def _from(batches: Iterable[Any], start: int) -> Iterator[Any]:
     """Batches from a step on: of a collection again and again, of an iterator those left."""
-    if iter(batches) is batches:
-        yield from batches
-        return
     skipped = start % len(batches) if isinstance(batches, Sized) and len(batches) else 0
     yield from itertools.islice(batches, skipped, None)
     is_empty = False
@@ -417,7 +423,6 @@ def _copied(tree: _T) -> _T:
 
 def _check(
     model: QModel,
-    params: Params,
     batches: Iterable[Any],
     schedule: Schedule,
     every: int,
@@ -426,7 +431,6 @@ def _check(
 ) -> None:
     check_type("model", model, QModel, "a QModel, from `prepare` or `lift`")
     check_type("schedule", schedule, Schedule, "a Schedule")
-    model.check(params)
     check_batches(batches)
     for name, steps in (("every", every), ("patience", patience)):
         if steps is not None and count(name, steps) < 1:

@@ -15,8 +15,8 @@ from tosajax.quant.model import QModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
 
-# A number by the number of the step, which is traced: a schedule of optax, for instance.
-Numbers = Callable[[jax.Array], Any]
+# A number for each step, whose number is traced: a schedule of optax, for instance.
+ByStep = Callable[[jax.Array], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Schedule:
 
     observe: int = 0
     hold_scales: int | None = None
-    extra_bits: Numbers | None = None
-    stochastic: Numbers | None = None
+    extra_bits: ByStep | None = None
+    stochastic: ByStep | None = None
     average: float | None = None
 
     def __post_init__(self) -> None:
@@ -102,9 +102,8 @@ def _with_more_bits(qparams: QParams, extra: jax.Array) -> QParams:
     most = float(qparams.storage.dtype.bits)
     wider = jnp.minimum(qparams.bits + extra, most)
     wide = dataclasses.replace(qparams, bits=follow(wider, qparams.bits))
-    ratio = lax.stop_gradient((qparams.grid.qmax + 1) / (wide.grid.qmax + 1))
-    if qparams.narrow_range:
-        ratio = lax.stop_gradient(qparams.grid.qmax / wide.grid.qmax)
+    rest = 0 if qparams.narrow_range else 1
+    ratio = lax.stop_gradient((qparams.grid.qmax + rest) / (wide.grid.qmax + rest))
     return dataclasses.replace(
         wide, scale=qparams.scale * ratio, zero_point=qparams.zero_point / ratio
     )

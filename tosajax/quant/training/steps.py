@@ -36,10 +36,10 @@ def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransform
     """An optimizer that sees scales by their logarithm, and so keeps them positive.
 
     Scales differ by orders of magnitude: a step that suits a weight would make them negative. Here
-    the optimizer trains the logarithm of what each scale and number of bits is of that at the
-    start, and zero points in units of half of their range. One step at most doubles or halves a
-    scale. Weight decay draws all of these to where they were at the start. Corrections, and the
-    scales that tables were sampled in, do not move.
+    the optimizer trains log(scale / scale at the start), the same of bits, and zero points in units
+    of half of their range. One step at most doubles or halves a scale. Weight decay draws all of
+    these to where they were at the start. Corrections, and the scales that tables were sampled in,
+    do not move.
 
         optimizer = quant.relative(optax.adamw(1e-3))
         state = optimizer.init(params)
@@ -139,10 +139,10 @@ def _half(qparams: QParams) -> jax.Array:
 
 def _without_still(steps: Params) -> Params:
     """The steps, none of what no gradient reaches: weight decay would shrink it."""
+    if "qparams" not in steps:
+        return steps
     still = {group: steps[group] for group in _STILL if group in steps}
     still = jax.tree.map(jnp.zeros_like, still)
-    if "qparams" not in steps:
-        return {**steps, **still}
     return {**steps, **still, "qparams": {**steps["qparams"], **still.get("sampled", {})}}
 
 

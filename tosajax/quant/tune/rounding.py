@@ -15,6 +15,8 @@ from tosajax.quant.division import divide
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import dequantize
 from tosajax.quant.recipes import Params, Weight, corrected, with_corrections
+from tosajax.quant.training.losses import squared_difference
+from tosajax.quant.training.steps import import_optax
 
 if TYPE_CHECKING:
     import optax
@@ -55,31 +57,26 @@ def learned_rounding(
       ValueError: there are no examples, or one is NaN or infinite; the model has no float graph;
         or the parameters are of another model.
     """
-    try:
-        import optax
-    except ImportError:
-        raise ImportError("optax is not installed: pip install 'tosajax[train]'") from None
-
+    optax = import_optax()
     batches = examples(model, params, batches, allow_nan=allow_nan)
-    if optimizer is None:
-        optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps))
+    default: Any = optax.adam(optax.cosine_decay_schedule(1e-2, steps))
+    chosen = default if optimizer is None else optimizer
     floats = jax.jit(lambda p, *x: model.apply(p, *x, mode="float"))
     wanted = [floats(params, *batch) for batch in batches]
     rounding = {name: _nearest(params, name) for name in model.weights}
 
     def loss(rounding: dict[str, jax.Array], params: Params, inputs: Any, wanted: Any):
         outputs = model.apply({**params, "rounding": rounding}, *inputs)
-        errors = [jnp.square(y - w).mean() for y, w in zip(outputs, wanted, strict=True)]
-        return sum(errors, jnp.float32(0))
+        return squared_difference(outputs, None, wanted)
 
     @jax.jit
     def step(rounding: Any, state: Any, params: Params, inputs: Any, wanted: Any):
         gradient = jax.grad(loss)(rounding, params, inputs, wanted)
         with jax.numpy_dtype_promotion("standard"):  # optax relies on it
-            updates, state = optimizer.update(gradient, state, rounding)
+            updates, state = chosen.update(gradient, state, rounding)
         return optax.apply_updates(rounding, updates), state
 
-    state = optimizer.init(rounding)
+    state = chosen.init(rounding)
     with Progress(steps, progress, unit="step") as bar:
         bar.step("compiling")
         for number in range(steps):
