@@ -94,7 +94,10 @@ SHOWN: dict[str, Any] = {
     "tosajax.quant.Fit": FIT,
     "tosajax.quant.FitRow": FIT.history[0],
     "tosajax.quant.FitState": FIT.state,
-    "tosajax.quant.RelativeState": tosajax.quant.RelativeState({NAME: QPARAMS}, QPARAMS),
+    "tosajax.quant.RelativeState": tosajax.quant.RelativeState(
+        {"qparams": {NAME: QPARAMS}}, QPARAMS
+    ),
+    "tosajax.quant.Norm": tosajax.quant.Norm(*4 * [jnp.ones(3)]),
     "tosajax.quant.Schedule": tosajax.quant.Schedule(),
     "tosajax.quant.Observed": tosajax.quant.Observed(
         {f"{NAME}{k}": jnp.ones(9) for k in range(LAYERS)}, {}

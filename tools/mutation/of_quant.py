@@ -234,6 +234,25 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "quant/norms.py",
+        "quant/test_norms.py",
+        {
+            "Norm.shift": [left("-"), left("*", 0)],
+            "Norm.factor": [change("self.deviation", "self.gamma", 0)],
+            "Norm.__call__": [left("+"), left("*")],
+            "held_statistics": [unwrap("map")],
+            "BatchNorms.of": [unwrap("lax.pmean", 0), unwrap("lax.pmean", 1), left("+")],
+            "shifted": [left("-", 0), left("-", 1), left("+", 0), left("+", 1)],
+            "_moved": [left("-", 0), left("-", 1), unwrap("jnp.square", 1), unwrap("jnp.sqrt")],
+            "Moments.with_moments": [left("+", 1), left("+", 2), left("*", 0), left("*", 1)],
+        },
+    ),
+    *mutants(
+        "quant/tune/statistics.py",
+        "quant/test_norms.py",
+        {"_joined": [left("+"), unwrap("jnp.sqrt"), left("*", 0)]},
+    ),
+    *mutants(
         "quant/training/losses.py",
         "quant/training/test_losses.py",
         {

@@ -95,7 +95,8 @@ def build(
     Returns:
       program: (params, state, *inputs, amend=None) -> (state, flags, outputs); `amend` is given
         the name and the value of each input and of each output of a node, except in subgraphs,
-        and returns the value to read in its place.
+        and returns by name what is read from then on: this value or another in its place, and
+        constants in place of others.
       params: as from `lower`.
     """
     variables = declared_variables(graph)
@@ -147,11 +148,13 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
         values.update(zip(graph.inputs, inputs, strict=True))
         run = Run(params, state, values, {})
         if amend is not None:
-            run.values.update({name: amend(name, values[name]) for name in graph.inputs})
+            for name in graph.inputs:
+                run.values.update(amend(name, run.values[name]))
         for step, node in zip(steps, nodes, strict=True):
             step(run)
             if amend is not None:
-                run.values.update({name: amend(name, run.values[name]) for name in node.outputs})
+                for name in node.outputs:
+                    run.values.update(amend(name, run.values[name]))
         return run.state, run.flags, tuple(run.read(graph.outputs))
 
     return run_graph

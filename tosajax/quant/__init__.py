@@ -17,6 +17,7 @@ from tosajax.quant.calibration import (
 from tosajax.quant.error_report import QuantReport, Row, report
 from tosajax.quant.lifting import lift
 from tosajax.quant.model import Mode, QModel
+from tosajax.quant.norms import Norm, with_statistics
 from tosajax.quant.observers import (
     Observer,
     entropy,
@@ -45,6 +46,7 @@ from tosajax.quant.tune.bits import allocate_bits, mean_bits, with_bits
 from tosajax.quant.tune.equalization import equalize
 from tosajax.quant.tune.rounding import learned_rounding
 from tosajax.quant.tune.sensitivities import sensitivity
+from tosajax.quant.tune.statistics import estimate_norms
 
 __all__ = [
     "BitExactReport",
@@ -54,6 +56,7 @@ __all__ = [
     "FitState",
     "Grid",
     "Mode",
+    "Norm",
     "Observed",
     "Observer",
     "OperandStorage",
@@ -74,6 +77,7 @@ __all__ = [
     "distillation",
     "entropy",
     "equalize",
+    "estimate_norms",
     "fake_quant",
     "fit",
     "initial_values",
@@ -97,4 +101,5 @@ __all__ = [
     "settle",
     "squared_difference",
     "with_bits",
+    "with_statistics",
 ]

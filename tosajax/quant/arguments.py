@@ -16,6 +16,7 @@ from tosajax.arguments.types import check_count, check_type, shown
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Tensor
+from tosajax.quant.norms import Norm
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
 
@@ -256,6 +257,24 @@ def check_scales(qparams: Mapping[str, QParams], names: Iterable[str]) -> None:
                     f"{what.replace('_', ' ')}{place} of {name!r} is {value[tuple(at)]}, expected "
                     f"{kind}: train with an optimizer that keeps scales positive (quant.relative), "
                     "or with smaller steps and quant.project after each"
+                )
+
+
+def check_norms(norms: Mapping[str, Norm], names: Iterable[str]) -> None:
+    """Raises ValueError where a factor or a deviation of a batch norm is not positive.
+
+    Traced arrays have no value yet and are not looked at.
+    """
+    for name in names:
+        check_type(f"params['norms'][{name!r}]", norms[name], Norm, "a Norm")
+        for what in ("gamma", "deviation"):
+            value = getattr(norms[name], what)
+            if not isinstance(value, Tracer) and not (np.asarray(value) > 0).all():
+                channel = int(np.argmin(np.asarray(value) > 0))
+                raise ValueError(
+                    f"{what} of channel {channel} of the batch norm of {name!r} is "
+                    f"{np.asarray(value)[channel]}, expected a positive number: train with an "
+                    "optimizer that keeps them positive (quant.relative)"
                 )
 
 

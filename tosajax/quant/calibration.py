@@ -30,6 +30,7 @@ from tosajax.quant.arguments import (
 from tosajax.quant.channels import along
 from tosajax.quant.convert.converter import table_size
 from tosajax.quant.model import QModel
+from tosajax.quant.norms import Moments
 from tosajax.quant.observers import Histogram, check_percentile, percentile_qparams, tail
 from tosajax.quant.qparams import QParams, dequantize, spread
 from tosajax.quant.recipes import Params
@@ -102,10 +103,12 @@ class Observed:
     Args:
       values: constants of the float graph by name.
       states: of the observer of each activation, pytrees of arrays.
+      moments: of each convolution that keeps a batch norm, by its output.
     """
 
     values: dict[str, jax.Array]
     states: dict[str, Any]
+    moments: dict[str, Moments] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Observed({len(self.values)} constants, {len(self.states)} activations)"
@@ -124,7 +127,7 @@ def observe(
     check_batches(batches)
     total = len(batches) if isinstance(batches, Sized) else None
     with Progress(total, progress, unit="batch") as bar:
-        return Observed(known, _states(model, known, batches, bar, allow_nan=allow_nan))
+        return _observed_batches(model, known, batches, bar, allow_nan=allow_nan)
 
 
 def settle(model: QModel, observed: Observed, *, percentile: float | None = None) -> Params:
@@ -146,8 +149,10 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
         share = jnp.float32(tail(percentile))
         _check_histograms(model, observed)
     found = model.jitted(_settled)(observed, share)
-    qparams = {name: found[name] for name in model.specs}
-    return sample_tables(model, {"values": observed.values, "qparams": qparams})
+    params = {"values": observed.values, "qparams": {name: found[name] for name in model.specs}}
+    if observed.moments:
+        params["norms"] = {name: moments.norm() for name, moments in observed.moments.items()}
+    return sample_tables(model, params)
 
 
 def _settled(model: QModel, observed: Observed, share: jax.Array | None) -> dict[str, QParams]:
@@ -231,16 +236,17 @@ def weight_qparams(
     return _qparams(spec, width, scale.reshape(shape), zero_point[0])
 
 
-def _states(
+def _observed_batches(
     model: QModel,
     values: dict[str, jax.Array],
     batches: Iterable[Batch],
     bar: Progress,
     *,
     allow_nan: bool,
-) -> dict[str, Any]:
-    states, count = initial_states(model), 0
-    update = model.jitted(updated_states)
+) -> Observed:
+    states, count, moments = initial_states(model), 0, _initial_moments(model)
+    update, update_moments = model.jitted(updated_states), model.jitted(_updated_moments)
+    params = {"values": values}
     assert model.float_graph is not None
     tensors = model.float_graph.input_tensors
     bar.step("compiling")
@@ -249,15 +255,18 @@ def _states(
         if not allow_nan:
             check_finite(tensors, inputs, where=f"batch {count}: ")
         # Before JAX, which narrows 64-bit numbers or refuses them.
-        states, is_nan = update(states, values, *real_inputs(tensors, inputs))
+        inputs = real_inputs(tensors, inputs)
+        states, is_nan = update(states, params, *inputs)
         if not allow_nan:
             _check_computed([source for source, _ in _sources(model)], is_nan, count)
+        if moments:
+            moments = update_moments(moments, params, *inputs)
         count += 1
         bar.step("calibrating")
         bar.update()
     if not count:
         raise ValueError("no examples to calibrate with")
-    return states
+    return Observed(values, states, moments)
 
 
 def initial_states(model: QModel) -> dict[str, Any]:
@@ -266,17 +275,35 @@ def initial_states(model: QModel) -> dict[str, Any]:
 
 
 def updated_states(
-    model: QModel, states: Mapping[str, Any], values: Mapping[str, jax.Array], *inputs: jax.Array
+    model: QModel, states: Mapping[str, Any], params: Params, *inputs: jax.Array
 ) -> tuple[dict[str, Any], jax.Array]:
-    """The states after a batch, and for each tensor of `_sources` whether it is NaN throughout."""
+    """The states after a batch, and for each tensor of `_sources` whether it is NaN throughout.
+
+    Args:
+      params: "values", and "norms" where there are any.
+    """
     sources, states = _sources(model), dict(states)
     observed = model.with_outputs(*(source for source, _ in sources))
-    outputs = observed.apply({"values": values}, *inputs, mode="float")
+    outputs = observed.apply(params, *inputs, mode="float")
     for (_, name), y in zip(sources, outputs, strict=True):
         states[name] = model.specs[name].observer.update(states[name], y)
     # A SELECT may leave out some NaN, as logarithms of negative numbers.
     is_nan = [jnp.isnan(y).all() & bool(y.size) for y in outputs]
     return states, jnp.stack(is_nan) if is_nan else jnp.zeros(0, jnp.bool_)
+
+
+def _initial_moments(model: QModel) -> dict[str, Moments]:
+    assert model.float_graph is not None
+    shapes = {name: model.float_graph.tensors[name].shape for name in model.plan.norms}
+    return {name: Moments.none(shape[-1]) for name, shape in shapes.items() if shape}
+
+
+def _updated_moments(
+    model: QModel, moments: Mapping[str, Moments], params: Params, *inputs: jax.Array
+) -> dict[str, Moments]:
+    outputs = model.with_outputs(*moments).apply(params, *inputs, mode="float")
+    pairs = zip(moments.items(), outputs, strict=True)
+    return {name: known.with_values(y) for (name, known), y in pairs}
 
 
 def _sources(model: QModel) -> list[tuple[str, str]]:

@@ -72,6 +72,7 @@ def quantizations(
       graph: of integers.
     """
     found: dict[str, Quantization] = {}
+    normed = {conv.weight: conv.channel_axes for conv in plan.norms.values()}
     for name, owner in plan.owners.items():
         tensor, known = graph.tensors.get(name), qparams[owner]
         if tensor is None or not known.storage.is_integer:
@@ -81,7 +82,7 @@ def quantizations(
         found[name] = Quantization(
             scale=tuple(np.ravel(np.asarray(known.scale))),
             zero_point=(int(zero_point_integer(known).q),),
-            axes=plan.scaled[owner].channel_axes if np.size(known.scale) > 1 else (),
+            axes=normed.get(owner, plan.scaled[owner].channel_axes) if known.scale.size > 1 else (),
             bounds=None if is_whole else (low, high),
         )
     return found
@@ -175,9 +176,13 @@ def _described(scale: Scale, params: Params, wrong: np.ndarray) -> str:
         found = np.asarray(term(params)).reshape(-1)
         return float(found[min(channel, found.size - 1)])
 
+    norm = None if scale.norm is None else params["norms"][scale.norm]
     terms = [*scale.over, *([] if scale.under is None else [scale.under])]
     parts = [
         f"{' or '.join(map(repr, (t,) if isinstance(t, str) else t))}: {value(Scale((t,))):.3g}"
         for t in terms
     ]
+    if norm is not None:
+        own = float(np.asarray(norm.factor).reshape(-1)[channel])
+        parts.append(f"batch norm of {scale.norm!r}: {own:.3g}")
     return f", {value(scale):.3g}{place} (scales {', '.join(parts)})" if parts else ""

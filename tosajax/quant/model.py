@@ -21,7 +21,7 @@ from tosajax import html
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.kernels import kernels
 from tosajax.grad.once import once
-from tosajax.grad.qtensor import QTensor, payload
+from tosajax.grad.qtensor import QTensor, payload, tie
 from tosajax.grad.shared import shared
 from tosajax.graph import Graph, Quantization, Tensor
 from tosajax.graph.edit import unused
@@ -29,6 +29,7 @@ from tosajax.lowering.build import build
 from tosajax.lowering.run import GraphFunction
 from tosajax.quant import arguments
 from tosajax.quant.arguments import Input
+from tosajax.quant.channels import along, on_last_axis
 from tosajax.quant.convert.operands import with_rounding_casts
 from tosajax.quant.frozen import (
     at_ends,
@@ -37,14 +38,16 @@ from tosajax.quant.frozen import (
     quantizations,
     with_constants,
 )
+from tosajax.quant.norms import EXAMPLES, BatchNorms, Norms, held_statistics, shifted
 from tosajax.quant.plan import Plan
 from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
-from tosajax.quant.recipes import Bound, Params, Recipe, corrected
+from tosajax.quant.recipes import Bias, Bound, Multiplier, Params, Recipe, Scale, Shift, corrected
 from tosajax.quant.regions import Function
 from tosajax.quant.spec import QSpec
 
 Mode = Literal["exact", "fake_quant", "float"]
 _T = TypeVar("_T")
+_S = TypeVar("_S")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,8 +56,9 @@ class QModel:
 
     Parameters are a dictionary of float32 arrays, from `calibrate`: "values" (constants of the
     float graph), "qparams" (a QParams of each tensor with a scale of its own), "tables" (samples
-    of functions), "sampled" (the QParams that their inputs had then), all by tensor name; and
-    "corrections" of values, from `bias_correct` and `learned_rounding`, which the integers follow
+    of functions), "sampled" (the QParams that their inputs had then), all by tensor name; "norms"
+    (a Norm of each convolution that keeps its batch norm, by its output); and "corrections" of
+    values, from `bias_correct` and `learned_rounding`, which the integers follow
     and the float graph does not.
 
     Args:
@@ -145,6 +149,7 @@ class QModel:
             ("float graph", "none" if floats is None else html.counted(len(floats.nodes), "node")),
             ("weights", str(len(self.weights))),
             ("activations", str(len(self.activations))),
+            *([("batch norms", str(len(self.plan.norms)))] if self.plan.norms else []),
             ("formats", html.listed([f"{n} of {kind}" for kind, n in kinds.most_common()])),
         ]
 
@@ -172,33 +177,105 @@ class QModel:
         """
         self.check(params, mode)
         params = self._held(params)
-        if mode == "exact" or (mode == "fake_quant" and not self.plan.is_integer):
-            names, outputs = self.graph.outputs, self.integers(params, *inputs)
-        elif mode not in ("fake_quant", "float"):
-            raise ValueError(f"mode {mode!r}, expected 'exact', 'fake_quant' or 'float'")
-        elif self.float_graph is None:
-            raise ValueError(f"mode {mode!r} of a model without a float graph, expected 'exact'")
+        graph = self._graph(mode)
+        if graph is self.graph:
+            outputs = self.integers(params, *inputs)
         else:
-            names = self.float_graph.outputs
-            outputs = self._floats(self.float_graph, params, inputs, is_rounded=mode != "float")
-        return tuple(self.real(params, n, y) for n, y in zip(names, outputs, strict=True))
+            run = functools.partial(self._run_floats, params, is_rounded=mode != "float")
+            tensors = graph.input_tensors
+            outputs = on_batch(run, tensors, arguments.real_inputs(tensors, inputs))
+        return self._real_outputs(params, graph, outputs)
 
-    def _floats(
-        self, graph: Graph, params: Params, inputs: Sequence[Input], *, is_rounded: bool
+    def apply_batch(
+        self, params: Params, *inputs: Input, mode: Mode = "exact"
+    ) -> tuple[tuple[jax.Array, ...], Norms]:
+        """Runs the model as `apply` does, with the statistics of this batch in each batch norm.
+
+        Each is of the values that the convolution has in this run, in "exact" of its integers; the
+        gradient goes through them. With the norms that it returns as `params["norms"]`, `apply`
+        gives the same outputs for these inputs, and in "exact" the same bits.
+
+        Args:
+          params: from `calibrate`, of a model that `prepare` made with `batch_norms`.
+          inputs: as for `apply`; all examples of the batch count.
+          mode: as for `apply`.
+
+        Returns:
+          The outputs, and the norms with these statistics, for `with_statistics`.
+
+        Raises:
+          TypeError, ValueError: as `apply`; or the model keeps no batch norms.
+        """
+        self.check(params, mode)
+        if not self.plan.norms:
+            raise ValueError(
+                "the model keeps no batch norms, expected one of `prepare` with `batch_norms`"
+            )
+        if "norms" not in params:
+            raise ValueError("params has no 'norms', expected what `calibrate` gave for this model")
+        params = self._held_biases(self._held(params))
+        graph = self._graph(mode)
+        if graph is self.graph:
+            rows = self.input_integers(params, *inputs)
+            found = functools.partial(self._run_integers, params)
+        else:
+            rows = arguments.real_inputs(graph.input_tensors, inputs)
+            found = functools.partial(self._run_floats, params, is_rounded=mode != "float")
+
+        def run(*inputs: Any) -> tuple[tuple[Any, ...], Norms]:
+            norms = BatchNorms(params["norms"])
+            return found(*inputs, norms=norms), norms.norms
+
+        outputs, norms = on_examples(run, graph.input_tensors, rows)
+        return self._real_outputs(params, graph, outputs), norms
+
+    def _graph(self, mode: Mode) -> Graph:
+        """The graph that a mode runs."""
+        if mode == "exact" or (mode == "fake_quant" and not self.plan.is_integer):
+            return self.graph
+        if mode not in ("fake_quant", "float"):
+            raise ValueError(f"mode {mode!r}, expected 'exact', 'fake_quant' or 'float'")
+        if self.float_graph is None:
+            raise ValueError(f"mode {mode!r} of a model without a float graph, expected 'exact'")
+        return self.float_graph
+
+    def _real_outputs(
+        self, params: Params, graph: Graph, outputs: Sequence[Any]
+    ) -> tuple[jax.Array, ...]:
+        return tuple(self.real(params, n, y) for n, y in zip(graph.outputs, outputs, strict=True))
+
+    def _run_floats(
+        self, params: Params, *inputs: Any, is_rounded: bool, norms: BatchNorms | None = None
     ) -> tuple[Any, ...]:
-        """Runs the float graph, with or without rounding tensors to the real values of integers."""
-        known = dict(self._float_params, **params["values"])
+        """Runs the float graph, with or without rounding tensors to the real values of integers.
+
+        Args:
+          inputs: of one example, or of the graph's own batch.
+          norms: to find the statistics of; by default they are those of the parameters.
+        """
+        own = params.get("norms", {}) if norms is None else {}
+        known = self._float_constants(params, own, is_rounded=is_rounded)
+
+        def amend(name: str, value: Any) -> dict[str, Any]:
+            if norms is not None and name in self.plan.norms:
+                value = norms.of(name, value)(value)
+            return {name: self._rounded(params, name, value) if is_rounded else value}
+
+        return self._float_built[0](known, {}, *inputs, amend=amend)[2]
+
+    def _float_constants(
+        self, params: Params, norms: Norms, *, is_rounded: bool = False
+    ) -> dict[str, Any]:
+        """The constants of the float graph by name, these batch norms folded."""
+        known = {**self._float_params, **params["values"]}
         if is_rounded:
             known |= {name: corrected(params, name) for name in params.get("corrections", ())}
             known |= {name: self._rounded(params, name, known[name]) for name in self.weights}
-        amend = functools.partial(self._rounded, params) if is_rounded else None
-        program = self._float_built[0]
-
-        def run(*inputs: jax.Array) -> tuple[jax.Array, ...]:
-            return program(known, {}, *inputs, amend=amend)[2]
-
-        tensors = graph.input_tensors
-        return on_batch(run, tensors, arguments.real_inputs(tensors, inputs))
+        for name, norm in norms.items():
+            weight, bias, axes = self.plan.norms[name]
+            known[weight] = known[weight] * norm.factor.reshape(along(axes, known[weight].shape))
+            known[bias] = norm(known[bias])
+        return known
 
     def _rounded(self, params: Params, name: str, value: Any) -> Any:
         if name not in self.specs:
@@ -209,12 +286,72 @@ class QModel:
         """Runs the integer graph; see `apply`. Returns integers and FP8 as QTensors."""
         self.check(params)
         params = self._held(params)
-        program, known = self._built[0], {**self._fixed, **self._make(params)}
-
-        def run(*inputs: jax.Array | QTensor) -> tuple[jax.Array | QTensor, ...]:
-            return program(known, {}, *inputs)[2]
-
+        run = functools.partial(self._run_integers, params, known=self._constants(params))
         return on_batch(run, self.graph.input_tensors, self.input_integers(params, *inputs))
+
+    def _run_integers(
+        self,
+        params: Params,
+        *inputs: jax.Array | QTensor,
+        known: dict[str, Any] | None = None,
+        norms: BatchNorms | None = None,
+    ) -> tuple[jax.Array | QTensor, ...]:
+        """Runs the integer graph.
+
+        Args:
+          inputs: of one example, or of the graph's own batch.
+          known: its constants, if they have been made.
+          norms: to find the statistics of; by default they are those of the parameters.
+        """
+        known = self._constants(params) if known is None else known
+        if norms is None:
+            return self._built[0](known, {}, *inputs)[2]
+        # Convolutions run without their batch norm, which needs their sums.
+        known |= {label: _once(self._bias(name)(params)) for label, name in self._normed.items()}
+
+        def amend(name: str, value: Any) -> dict[str, Any]:
+            output = self._accumulators.get(name)
+            if output is None:
+                return {name: value}
+            label = f"{output}/bias"
+            unit = on_last_axis(self._bias(output).scale(params), len(value.shape))
+            norm = norms.of(output, tie(value) * unit)
+            found = {**params, "norms": {output: norm}}
+            made = {n: _once(self.recipes[n](found)) for n in self._of_norm[output]}
+            bias = made[label]
+            assert isinstance(bias, QTensor)
+            return {**made, name: shifted(value, bias, known[label])}
+
+        return self._built[0](known, {}, *inputs, amend=amend)[2]
+
+    def _constants(self, params: Params) -> dict[str, Any]:
+        return {**self._fixed, **self._make(params)}
+
+    def _bias(self, output: str) -> Bias:
+        """The recipe of the bias of a convolution without its batch norm."""
+        recipe = self.recipes[f"{output}/bias"]
+        assert isinstance(recipe, Bias)
+        return dataclasses.replace(recipe, norm=None)
+
+    @functools.cached_property
+    def _normed(self) -> dict[str, str]:
+        """The convolutions that keep a batch norm, by their bias in the integer graph."""
+        return {f"{name}/bias": name for name in self.plan.norms}
+
+    @functools.cached_property
+    def _accumulators(self) -> dict[str, str]:
+        """The same by their sums."""
+        return {f"{name}/acc": name for name in self.plan.norms}
+
+    @functools.cached_property
+    def _of_norm(self) -> dict[str, list[str]]:
+        """For each of them, the constants that its batch norm is part of."""
+        found: dict[str, list[str]] = {name: [] for name in self.plan.norms}
+        for label, recipe in self.recipes.items():
+            own = recipe.scale if isinstance(recipe, Multiplier | Shift) else recipe
+            if isinstance(own, Scale | Bias) and own.norm is not None:
+                found[own.norm].append(label)
+        return found
 
     def input_integers(self, params: Params, *inputs: Input) -> tuple[jax.Array | QTensor, ...]:
         """The inputs of `apply` as the integer graph takes them: QTensors, bool as it is."""
@@ -237,7 +374,7 @@ class QModel:
         for at, (tensor, x) in enumerate(zip(self.float_graph.input_tensors, inputs, strict=True)):
             if tensor.name not in self.specs:
                 values[at] = arguments.as_they_are(tensor, x)  # indices, for instance
-        known = {**self._float_params, **params["values"]}
+        known = self._float_constants(params, params.get("norms", {}))
 
         def run(*values: jax.Array) -> tuple[jax.Array, ...]:
             return self._local_program(known, {}, *values)[2]
@@ -292,7 +429,13 @@ class QModel:
 
         FP8 has none, nor have tensors in the unit of a product, as biases.
         """
-        return quantizations(self.plan, params.get("qparams", {}), self.graph)
+        qparams = dict(params.get("qparams", {}))
+        for name, (weight, _, axes) in self.plan.norms.items():
+            own = qparams[weight]
+            factor = params["norms"][name].factor
+            shape = along(axes, params["values"][weight].shape)
+            qparams[weight] = dataclasses.replace(own, scale=own.scale * factor.reshape(shape))
+        return quantizations(self.plan, qparams, self.graph)
 
     def with_outputs(self, *names: str) -> QModel:
         """The same model with other tensors of the integer graph as its outputs."""
@@ -320,6 +463,8 @@ class QModel:
         arguments.check_params(params, groups)
         if mode != "float" and has_floats:
             arguments.check_scales(params["qparams"], self.specs)
+        if mode != "float" and self.plan.norms:
+            arguments.check_norms(params["norms"], self.plan.norms)
         if mode == "exact" and has_floats:
             arguments.check_sampled(params["qparams"], params["sampled"], self.sampled)
 
@@ -356,6 +501,9 @@ class QModel:
         """
         if "qparams" not in params:
             return params
+        if "norms" in params:
+            norms = {name: held_statistics(norm) for name, norm in params["norms"].items()}
+            params = {**params, "norms": norms}
         held = dict(params["qparams"])
         for name, qparams in held.items():
             if name in self.sampled:
@@ -363,6 +511,17 @@ class QModel:
             elif not self.specs[name].learned_bits:
                 held[name] = dataclasses.replace(qparams, bits=lax.stop_gradient(qparams.bits))
         return {**params, "qparams": held}
+
+    def _held_biases(self, params: Params) -> Params:
+        """The parameters, without gradients to biases that the mean of a batch takes away again.
+
+        They are 0, and what rounding leaves of them would be steps of their own to optimizers that
+        divide by their size.
+        """
+        biases = {conv.bias for conv in self.plan.norms.values()}
+        values = params["values"]
+        held = {name: lax.stop_gradient(values[name]) for name in biases}
+        return {**params, "values": {**values, **held}}
 
     def _input(self, params: Params, tensor: Tensor, x: Input) -> jax.Array | QTensor:
         x = self._given(tensor, x)
@@ -435,24 +594,58 @@ def on_batch(
     Raises:
       ValueError: the inputs are not a batch of the tensors.
     """
+    rows = _rows(tensors, inputs)
+    if rows is None:
+        return run(*inputs)
+    return _as_given(jax.vmap(run)(*rows), tensors, inputs)
+
+
+def on_examples(
+    run: Callable[..., tuple[_T, _S]],
+    tensors: Sequence[Tensor],
+    inputs: Sequence[jax.Array | QTensor],
+) -> tuple[_T, _S]:
+    """Calls a function of an example of the axis `EXAMPLES`, as `on_batch` does.
+
+    Returns:
+      The first result of all examples, and the second, which is the same in each, of one.
+    """
+    rows = _rows(tensors, inputs)
+    is_own = rows is None
+    rows = jax.tree.map(lambda x: x[None], list(inputs)) if rows is None else rows
+    outputs, common = jax.vmap(run, axis_name=EXAMPLES)(*rows)
+    first = jax.tree.map(lambda x: x[0], common)
+    if is_own:
+        return jax.tree.map(lambda y: y[0], outputs), first
+    return _as_given(outputs, tensors, inputs), first
+
+
+def _rows(
+    tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]
+) -> list[jax.Array | QTensor] | None:
+    """The inputs with an axis of examples in front; None where they are the graph's own batch."""
     shapes = [tuple(t.shape or ()) for t in tensors]
     found = [tuple(x.shape) for x in inputs]
     if len(found) != len(shapes):
         raise ValueError(f"{len(found)} inputs, expected {len(shapes)}")
     if found == shapes:
-        return run(*inputs)
-    along = [s[:1] == (1,) and f[1:] == s[1:] for f, s in zip(found, shapes, strict=True)]
+        return None
+    in_first = [s[:1] == (1,) and f[1:] == s[1:] for f, s in zip(found, shapes, strict=True)]
     in_front = [f[1:] == s for f, s in zip(found, shapes, strict=True)]
     counts = {f[:1] for f in found}
-    if len(counts) != 1 or not all(a or b for a, b in zip(along, in_front, strict=True)):
+    if len(counts) != 1 or not all(a or b for a, b in zip(in_first, in_front, strict=True)):
         wanted = ", ".join(f"{t.name} {t}" for t in tensors)
         raise ValueError(f"inputs of shapes {found}, expected {wanted}, or batches of them")
-    rows = [
+    return [
         jax.tree.map(lambda x: x[:, None], x) if a and not b else x
-        for x, a, b in zip(inputs, along, in_front, strict=True)
+        for x, a, b in zip(inputs, in_first, in_front, strict=True)
     ]
-    outputs = jax.vmap(run)(*rows)
-    if all(in_front):
+
+
+def _as_given(outputs: _T, tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]) -> _T:
+    """The outputs of rows, as a batch along the axis that the inputs have theirs."""
+    pairs = zip(inputs, tensors, strict=True)
+    if all(tuple(x.shape)[1:] == tuple(tensor.shape or ()) for x, tensor in pairs):
         return outputs
     return jax.tree.map(lambda y: y[:, 0] if y.shape[1:2] == (1,) else y, outputs)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tosajax.quant.recipes import Bias, Bound, Lifted, Recipe, Value, Weight
 from tosajax.quant.regions import Function
@@ -28,6 +29,14 @@ class Scaled:
     function: Function | None = None
 
 
+class NormedConv(NamedTuple):
+    """The constants of a convolution that keeps a batch norm, and the channels of its weight."""
+
+    weight: str
+    bias: str
+    channel_axes: tuple[int, ...]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
     """The decisions of `prepare` and `lift` for a graph, by tensor name; all else follows.
@@ -37,12 +46,14 @@ class Plan:
       owners: for each tensor of stored values (integers, FP8), the one whose scale it has.
       recipes: for each constant that depends on parameters.
       bounds: for the output of each CLAMP whose ends do.
+      norms: for the output of each convolution that keeps a batch norm.
     """
 
     scaled: Mapping[str, Scaled] = dataclasses.field(default_factory=dict)
     owners: Mapping[str, str] = dataclasses.field(default_factory=dict)
     recipes: Mapping[str, Recipe] = dataclasses.field(default_factory=dict)
     bounds: Mapping[str, tuple[Bound, Bound]] = dataclasses.field(default_factory=dict)
+    norms: Mapping[str, NormedConv] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def is_integer(self) -> bool:
@@ -104,7 +115,8 @@ class Plan:
         """
         if has_floats:
             named = {"qparams": self.scaled, "tables": self.functions, "sampled": self.sampled}
-            return {"values": self.trained, **{group: tuple(of) for group, of in named.items()}}
+            groups = {**named, "norms": self.norms} if self.norms else named
+            return {"values": self.trained, **{group: tuple(of) for group, of in groups.items()}}
         found: dict[str, list[str]] = {}
         for recipe in self.recipes.values():
             if isinstance(recipe, Lifted):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tosajax import spec
 from tosajax.arguments.types import check_type
@@ -12,8 +14,9 @@ from tosajax.graph import Graph, Node
 from tosajax.quant.convert.converter import Converter
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
 from tosajax.quant.model import QModel
+from tosajax.quant.plan import NormedConv
 from tosajax.quant.regions import covered, functions
-from tosajax.quant.simplify import simplify
+from tosajax.quant.simplify import simplified
 from tosajax.quant.spec import Rule, check_rules
 from tosajax.report import UnsupportedError
 from tosajax.spec import RoundingMode
@@ -27,6 +30,7 @@ def prepare(
     estimator: Estimator = clipped_ste,
     overrides: Mapping[str, Estimator] | None = None,
     own_pool_scales: bool = True,
+    batch_norms: bool | str = False,
 ) -> QModel:
     """Turns a float graph into a model of integers, to calibrate, to train and to freeze.
 
@@ -48,27 +52,39 @@ def prepare(
       own_pool_scales: means of AVG_POOL2D are sums that a RESCALE divides, with a scale of their
         own, as means spread less than their elements; by REDUCE_SUM of a whole image, by
         DEPTHWISE_CONV2D of windows. False keeps AVG_POOL2D, which rounds to its input's scale.
+      batch_norms: which convolutions keep a batch norm in training, a `Norm` of the parameters with
+        statistics of its own, which `freeze` folds (`QModel.apply_batch`, `estimate_norms`). True:
+        those whose channels the graph scales after them. A regular expression: those that it is
+        found in the name of the output or the weight, which may have been folded long before. The
+        weight and the bias must be constants that nothing else reads.
 
     Raises:
       TypeError: an argument is of another type.
       TosaError: the graph is illegal.
       UnsupportedError: an operator, or a type among its operands, has no integer form; or FP8 is
         asked for beside integers.
-      ValueError: an estimator beside FP8; a graph without floats, which `lift` takes; or a rule
-        whose pattern is found in no name.
+      ValueError: an estimator, or batch norms that are kept, beside FP8; a graph without floats,
+        which `lift` takes; a rule whose pattern is found in no name; or no convolution to keep the
+        batch norm of.
     """
     _check(graph, rules)
-    simple = simplify(graph)
+    check_type("batch_norms", batch_norms, bool | str, "True, False or a regular expression")
+    simple, normed = simplified(graph)
     check_rules(rules, graph, simple)
+    norms = _norms(simple, normed, batch_norms) if batch_norms else {}
     if operands := rounded_operands(simple, rules):
+        asked = next(iter(operands.values())).storage.name
         if estimator is not clipped_ste or overrides:
-            asked = next(iter(operands.values())).storage.name
             raise ValueError(f"estimators are of integers, and the rules ask for {asked}")
+        if norms:
+            raise ValueError(f"batch norms are kept by integers, and the rules ask for {asked}")
         graph, plan = with_rounded_operands(simple, operands)
         return QModel(graph, simple, plan)
     found = functions(simple)
     inside = covered(simple, found)
-    converter = Converter(simple, found, {*inside, *found}, rules, rounding_mode, own_pool_scales)
+    converter = Converter(
+        simple, found, {*inside, *found}, rules, rounding_mode, own_pool_scales, norms
+    )
     for name in simple.inputs:
         converter.input(name)
     for node in simple.ordered_nodes():
@@ -88,6 +104,34 @@ def _check(graph: Graph, rules: Sequence[Rule]) -> None:
             f"graph {graph.name!r} has no floats to quantize: it is of integers already; "
             "quant.lift trains such graphs"
         )
+
+
+def _norms(graph: Graph, normed: Collection[str], asked: bool | str) -> dict[str, NormedConv]:
+    """The convolutions that keep a batch norm, by output.
+
+    Args:
+      graph: from `simplify`.
+      normed: the outputs of those whose channels the graph scaled.
+      asked: by the user.
+    """
+    readers = Counter(name for node in graph.nodes for name in node.inputs)
+    found = {}
+    for node in graph.nodes:
+        operator = spec.OPERATORS[node.op]
+        if operator.chapter != "conv":
+            continue
+        (output,), (weight, bias) = node.outputs, node.inputs[1:3]
+        if asked is True:
+            is_asked = output in normed
+        else:
+            is_asked = any(re.search(str(asked), name) for name in (output, weight))
+        constants = [graph.tensors[name].values is not None for name in (weight, bias)]
+        if is_asked and all(constants) and readers[weight] == readers[bias] == 1:
+            found[output] = NormedConv(weight, bias, operator.channel_axes.outputs)
+    if not found:
+        where = "whose channels are scaled" if asked is True else f"with {asked!r} in its name"
+        raise ValueError(f"batch_norms {asked!r}: the graph has no convolution {where}")
+    return found
 
 
 def _convert(converter: Converter, node: Node) -> None:

@@ -20,11 +20,14 @@ from tosajax.fixedpoint import _x64
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor, follow
 from tosajax.grad.shared import shared
+from tosajax.quant.channels import on_last_axis
 from tosajax.quant.division import divide, reciprocal
+from tosajax.quant.norms import Norm
 from tosajax.quant.qparams import QParams, dequantize, multiplier_and_shift, quantize, spread
 from tosajax.quant.storages import zero_point_integer
 
-# {"values": {tensor: float32}, "qparams": {tensor: QParams}, "tables": {tensor: float32}};
+# {"values": {tensor: float32}, "qparams": {tensor: QParams}, "tables": {tensor: float32}}; "norms"
+# of convolutions, {tensor: Norm}, where a model keeps some;
 # "corrections" of values where there are any, and "rounding" while it is learned; a lifted graph
 # has groups of its own.
 Params = dict[str, Any]
@@ -75,12 +78,14 @@ class Scale:
       over, under: the scales of these tensors.
       factor: the constant.
       spread: times the power of 2 by which the integers of this tensor fill their type.
+      norm: times the factor of the batch norm of this tensor.
     """
 
     over: tuple[Term, ...] = ()
     under: Term | None = None
     factor: float = 1.0
     spread: str | None = None
+    norm: str | None = None
 
     def __call__(self, params: Params) -> jax.Array:
         return self.terms(params).quotient()
@@ -90,7 +95,12 @@ class Scale:
         if self.spread is not None:
             factors.append(spread(params["qparams"][self.spread]))
         factors += [_scale_of(params, term) for term in self.over]
-        return Terms(factors, None if self.under is None else _scale_of(params, self.under))
+        divisor = None if self.under is None else _scale_of(params, self.under)
+        if self.norm is not None:
+            norm: Norm = params["norms"][self.norm]
+            factors.append(norm.gamma)
+            divisor = norm.deviation if divisor is None else divisor * norm.deviation
+        return Terms(factors, divisor)
 
     def times(self, factor: float) -> Scale:
         return dataclasses.replace(self, factor=self.factor * factor)
@@ -166,6 +176,7 @@ class Bias:
       dtype: INT32 or INT48.
       limit: the largest magnitude, at most that of INT32.
       shape: of the integers, channels last.
+      norm: the tensor whose batch norm adds its shift.
     """
 
     tensor: str
@@ -173,16 +184,19 @@ class Bias:
     dtype: DType = DType.INT32
     limit: float = _INT32_LIMIT
     shape: tuple[int, ...] | None = None
+    norm: str | None = None
 
     def __call__(self, params: Params) -> QTensor:
         values, terms = corrected(params, self.tensor), self.scale.terms(params)
+        if self.norm is not None:
+            values = values + params["norms"][self.norm].shift
         rank = 1 if self.shape is None else len(self.shape)
         return _in_units(values, terms, rank=rank, dtype=self.dtype, limit=self.limit)
 
 
 @shared
 def _in_units(values: jax.Array, terms: Terms, *, rank: int, dtype: DType, limit: float) -> QTensor:
-    unit = terms.quotient().reshape((1,) * (rank - 1) + (-1,))
+    unit = on_last_axis(terms.quotient(), rank)
     return to_accumulator(divide(values, unit), dtype, limit)
 
 

@@ -51,11 +51,19 @@ def simplify(graph: Graph) -> Graph:
       UnsupportedError: it has open dimensions, control flow, variables, custom operators or
         Fourier transforms.
     """
+    return simplified(graph)[0]
+
+
+def simplified(graph: Graph) -> tuple[Graph, frozenset[str]]:
+    """What `simplify` makes, and the outputs of its convolutions that a MUL has gone into."""
     _check(graph)
     graph = fold(_in_float32(graph))
     # Before convolutions count their readers, nodes that nothing reads must go.
     graph = fold(_without_identities(_computed(graph)))
-    return _without_unused_tensors(fold(_renamed(_without_batch_norms(graph))))
+    graph, normed = _without_batch_norms(graph)
+    graph, names = _renamed(graph)
+    graph = _without_unused_tensors(fold(graph))
+    return graph, frozenset(names.get(name, name) for name in normed)
 
 
 def _check(graph: Graph) -> None:
@@ -210,8 +218,12 @@ def _is_unshifted(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return all(shift is not None and not shift.any() for shift in shifts)
 
 
-def _renamed(graph: Graph) -> Graph:
-    """Gives the source of an IDENTITY the name of the copy, unless users know its own."""
+def _renamed(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """Gives the source of an IDENTITY the name of the copy, unless users know its own.
+
+    Returns:
+      The graph, and the new names by the old ones.
+    """
     names: dict[str, str] = {}
     nodes = []
     for node in graph.nodes:
@@ -220,7 +232,7 @@ def _renamed(graph: Graph) -> Graph:
             nodes.append(node)
         else:
             names[source] = node.outputs[0]
-    return dataclasses.replace(graph, nodes=[_with_names(node, names) for node in nodes])
+    return dataclasses.replace(graph, nodes=[_with_names(node, names) for node in nodes]), names
 
 
 def _with_names(node: Node, names: Mapping[str, str]) -> Node:
@@ -243,19 +255,23 @@ class _Affine(NamedTuple):
 _Readers = Mapping[str, Sequence[Node | None]]
 
 
-def _without_batch_norms(graph: Graph) -> Graph:
+def _without_batch_norms(graph: Graph) -> tuple[Graph, set[str]]:
+    """The graph, and the outputs of convolutions that a MUL has gone into."""
     tensors = dict(graph.tensors)
     readers = _readers(graph)
     gone: set[str] = set()  # outputs of nodes that have gone into a convolution
+    normed: set[str] = set()
     nodes = []
     for node in graph.ordered_nodes():
         chain = _chain(node, tensors, readers) if _is_convolution(node, tensors) else []
         made = _with_chain(node, chain, tensors, readers) if chain else None
         if made is not None:
             gone.update(reader.outputs[0] for reader, _ in chain)
+            if any(reader.op == "MUL" for reader, _ in chain):
+                normed.update(chain[-1][0].outputs)
         if gone.isdisjoint(node.outputs):
             nodes += made or [node]
-    return dataclasses.replace(graph, tensors=tensors, nodes=nodes)
+    return dataclasses.replace(graph, tensors=tensors, nodes=nodes), normed
 
 
 def _readers(graph: Graph) -> _Readers:

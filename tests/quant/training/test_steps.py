@@ -102,6 +102,51 @@ def test_what_no_gradient_reaches_stays():
     assert (found["values"]["w"] != PARAMS["values"]["w"]).all()
 
 
+# The factor of a batch norm and its shift; statistics, which do not move.
+NORM = tq.Norm(*(jnp.float32(x) for x in ([0.5, 2e-3], [1, -1], [3, 4], [5, 6])))
+SLOPE = tq.Norm(*(jnp.float32(x) for x in ([4, -800], [0.25, 2], [7, 7], [7, 7])))
+
+
+def test_a_step_of_batch_norms():
+    params, gradient = ({**p, "norms": {"y": n}} for p, n in ((PARAMS, NORM), (GRADIENT, SLOPE)))
+    found = stepped(tq.relative(optax.sgd(0.1)), gradient, params)
+    norm = found["norms"]["y"]
+    wanted = [0.5 * np.exp(-0.1 * 4 * 0.5), 2e-3 * np.exp(0.1 * 800 * 2e-3)]
+    np.testing.assert_allclose(norm.gamma, wanted, rtol=1e-6)
+    np.testing.assert_allclose(norm.beta, [1 - 0.1 * 0.25, -1 - 0.1 * 2], rtol=1e-6)
+    np.testing.assert_array_equal(norm.mean, NORM.mean)
+    np.testing.assert_array_equal(norm.deviation, NORM.deviation)
+    jax.tree.map(np.testing.assert_array_equal, found["qparams"], stepped_qparams())
+    twice = stepped(tq.relative(optax.adamw(1e3)), gradient, params, steps=3)["norms"]["y"]
+    assert (np.asarray(twice.gamma / NORM.gamma) >= 0.124).all()
+    np.testing.assert_array_equal(twice.deviation, NORM.deviation)
+
+
+def stepped_qparams() -> Any:
+    return stepped(tq.relative(optax.sgd(0.1)))["qparams"]
+
+
+def test_weight_decay_draws_factors_to_their_start():
+    params: Any = {**PARAMS, "norms": {"y": NORM}}
+    still = jax.tree.map(jnp.zeros_like, params)
+    optimizer: Any = tq.relative(optax.adamw(0.1, weight_decay=0.5))
+    state = optimizer.init(params)
+    moved = {**params, "norms": {"y": dataclasses.replace(NORM, gamma=2 * NORM.gamma)}}
+    updates, _ = optimizer.update(still, state, moved)
+    wanted = 2 * NORM.gamma * (np.exp(-0.05 * np.log(2)) - 1)
+    np.testing.assert_allclose(updates["norms"]["y"].gamma, wanted, rtol=1e-4)
+
+
+def test_project_keeps_factors_and_statistics():
+    params: Any = {**PARAMS, "norms": {"y": NORM}}
+    stepped = tq.Norm(*(jnp.float32(x) for x in ([-1, 1.5e-3], [9, 9], [0, 0], [-1, 0])))
+    found = tq.project({**params, "norms": {"y": stepped}}, params)["norms"]["y"]
+    np.testing.assert_allclose(found.gamma, [0.25, 1.5e-3], rtol=1e-6)
+    np.testing.assert_array_equal(found.beta, [9, 9])
+    np.testing.assert_array_equal(found.mean, NORM.mean)
+    np.testing.assert_array_equal(found.deviation, NORM.deviation)
+
+
 def test_parameters_without_scales():
     """Those of `lift` get the steps of the optimizer itself."""
     params, gradient = ({"weights": {"w": tree["values"]["w"]}} for tree in (PARAMS, GRADIENT))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -34,14 +35,15 @@ def conv2d(c: Converter, node: Node) -> None:
         )
     acc_type = DType.INT48 if x.dtype is DType.INT16 else DType.INT32
     unit = Scale((c.owner(input), c.owner(weight)))
-    per_channel = c.scaled[c.owner(weight)].spec.per_channel
+    norm = output if output in c.norms else None
+    per_channel = c.scaled[c.owner(weight)].spec.per_channel or norm is not None
     channels = math.prod((w.shape or ())[axis] for axis in channel_axes) if per_channel else 1
     attributes: dict[str, Any] = {**node.attributes, "acc_type": acc_type}
     acc = c.builder.op(
         node.op,
         x,
         w,
-        c.bias(f"{output}/bias", bias, unit, acc_type, channels=channels),
+        c.bias(f"{output}/bias", bias, unit, acc_type, channels=channels, norm=norm),
         c.zero_point(input, f"{output}/acc"),
         c.zero_point(weight, f"{output}/acc"),
         name=f"{output}/acc",
@@ -49,7 +51,8 @@ def conv2d(c: Converter, node: Node) -> None:
         location=node.location,
         **attributes,
     )
-    c.finish(output, Accumulator(acc, unit), channels=channels)
+    scale = dataclasses.replace(unit, norm=norm)
+    c.finish(output, Accumulator(acc, scale), channels=channels)
 
 
 conv3d = depthwise_conv2d = transpose_conv2d = conv2d

@@ -11,7 +11,7 @@ from tosajax import spec
 from tosajax.builder import Builder
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
-from tosajax.quant.plan import Plan, Scaled
+from tosajax.quant.plan import NormedConv, Plan, Scaled
 from tosajax.quant.recipes import (
     Bias,
     Bound,
@@ -60,6 +60,7 @@ class Converter:
         rules: Sequence[Rule],
         rounding_mode: spec.RoundingMode,
         own_pool_scales: bool = True,
+        norms: Mapping[str, NormedConv] | None = None,
     ) -> None:
         self.graph = graph
         self.functions = functions
@@ -67,6 +68,7 @@ class Converter:
         self.asked = Asked(graph, rules)
         self.rounding_mode = rounding_mode
         self.own_pool_scales = own_pool_scales
+        self.norms = norms or {}
         self.builder = Builder(graph.name)
         self.scaled: dict[str, Scaled] = {}
         self.owners: dict[str, str] = {}
@@ -82,7 +84,7 @@ class Converter:
     def finished(self) -> tuple[Graph, Plan]:
         """The integer graph, once all nodes are converted, and its plan."""
         graph = self.builder.graph([self.get(name) for name in self.graph.outputs])
-        return graph, Plan(self.scaled, self.owners, self.recipes, self.bounds)
+        return graph, Plan(self.scaled, self.owners, self.recipes, self.bounds, self.norms)
 
     # Tensors of the float graph.
 
@@ -210,11 +212,19 @@ class Converter:
         return self.builder.const(np.zeros(1, dtype.storage), dtype, name=label)
 
     def bias(
-        self, label: str, name: str, scale: Scale, dtype: DType, *, channels: int = 1
+        self,
+        label: str,
+        name: str,
+        scale: Scale,
+        dtype: DType,
+        *,
+        channels: int = 1,
+        norm: str | None = None,
     ) -> Tensor:
         """A bias; one value for all channels becomes one for each where these have scales."""
         (size,) = self.graph.tensors[name].shape or (1,)
-        return self.made(label, Bias(name, scale, dtype), dtype, (max(size, channels),))
+        recipe = Bias(name, scale, dtype, norm=norm)
+        return self.made(label, recipe, dtype, (max(size, channels),))
 
     def number(self, label: str, name: str, value: float) -> Tensor:
         """A real constant in the units of a tensor, as a list of one."""

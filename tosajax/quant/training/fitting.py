@@ -26,6 +26,7 @@ from tosajax.quant.arguments import (
 )
 from tosajax.quant.calibration import Observed, initial_states, settle, updated_states
 from tosajax.quant.model import Mode, QModel
+from tosajax.quant.norms import Norms, with_statistics
 from tosajax.quant.recipes import Params
 from tosajax.quant.training.losses import Loss
 from tosajax.quant.training.schedule import Schedule
@@ -259,10 +260,10 @@ class _Run:
 
     def observe(self, state: FitState, inputs: Sequence[Input]) -> FitState:
         """The state with ranges from its observers, which have seen these inputs as well."""
-        values = state.params["values"]
+        floats = {name: state.params[name] for name in ("values", "norms") if name in state.params}
         update = self.model.jitted(updated_states)
-        states, _ = update(state.observed, values, *self._real(inputs))
-        found = settle(self.model, Observed(values, states))
+        states, _ = update(state.observed, floats, *self._real(inputs))
+        found = settle(self.model, Observed(floats["values"], states))
         # Copies, as a step takes its parameters, and tables' scales are among them twice.
         params = _copied({**state.params, **found})
         # The average of tables would not be of the average scale that they are sampled in.
@@ -277,7 +278,8 @@ class _Run:
         self, state: FitState, inputs: Sequence[Input], targets: Any
     ) -> tuple[FitState, jax.Array]:
         taught = None if self.teacher is None else tuple(self.teacher(*inputs))
-        made, value = self._program(
+        is_first = int(state.step) < self.schedule.batch_statistics
+        made, value = (self._batch_program if is_first else self._program)(
             (state.params, state.optimizer, state.average),
             state.step,
             self.model.given(inputs),
@@ -292,37 +294,64 @@ class _Run:
     @functools.cached_property
     def _program(self) -> Callable[..., Any]:
         """One step of what is trained, which it takes: memory for two would be needed else."""
-        return jax.jit(self._step, donate_argnums=0)
+        return jax.jit(functools.partial(self._step, of_batch=False), donate_argnums=0)
+
+    @functools.cached_property
+    def _batch_program(self) -> Callable[..., Any]:
+        """The same, with batch norms of the statistics of the batch."""
+        return jax.jit(functools.partial(self._step, of_batch=True), donate_argnums=0)
 
     def _step(
-        self, trained: Any, step: jax.Array, inputs: Any, targets: Any, taught: Any
+        self,
+        trained: Any,
+        step: jax.Array,
+        inputs: Any,
+        targets: Any,
+        taught: Any,
+        *,
+        of_batch: bool,
     ) -> tuple[Any, jax.Array]:
         import optax
 
         params: Any
         params, state, average = trained
-        value, gradient = jax.value_and_grad(self._objective)(params, step, inputs, targets, taught)
+        objective = functools.partial(self._objective, of_batch=of_batch)
+        graded = jax.value_and_grad(objective, has_aux=True)
+        (value, norms), gradient = graded(params, step, inputs, targets, taught)
         with jax.numpy_dtype_promotion("standard"):  # optax relies on it
             updates: Any
             updates, state = self.optimizer.update(gradient, state, params)
             updates = self.schedule.held(updates, step)
             params = optax.apply_updates(params, updates)
+        if of_batch:
+            params = with_statistics(params, norms, momentum=self.schedule.momentum)
         if average:
             average = self.schedule.averaged(average, params, step)
         return (params, state, average), value
 
     def _objective(
-        self, params: Params, step: jax.Array, inputs: Any, targets: Any, taught: Any
-    ) -> jax.Array:
+        self,
+        params: Params,
+        step: jax.Array,
+        inputs: Any,
+        targets: Any,
+        taught: Any,
+        *,
+        of_batch: bool,
+    ) -> tuple[jax.Array, Norms]:
+        """The loss, and the norms with the statistics that it was computed with."""
         params = params if self.derive is None else self.derive(params)
         key = jax.random.fold_in(jax.random.key(self.seed), step)
         used = self.schedule.used(self.model, params, step, key)
-        outputs = self.model.apply(used, *inputs, mode=self.mode)
+        if of_batch:
+            outputs, norms = self.model.apply_batch(used, *inputs, mode=self.mode)
+        else:
+            outputs, norms = self.model.apply(used, *inputs, mode=self.mode), {}
         others = () if taught is None else (taught,)
         value = jnp.asarray(self.loss(outputs, targets, *others))
         if value.shape:
             raise ValueError(f"loss has shape {value.shape}, expected a scalar, as a mean")
-        return value if self.penalty is None else value + self.penalty(params)
+        return (value if self.penalty is None else value + self.penalty(params)), norms
 
 
 @dataclasses.dataclass(eq=False)

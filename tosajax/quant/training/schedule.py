@@ -34,6 +34,9 @@ class Schedule:
         whose scale tables were sampled keep their bits.
       stochastic: by step, from 0, nearest rounding of weights, to 1, up or down with the
         probability of their distance, chosen anew in each step.
+      batch_statistics: for so many steps, batch norms that the model keeps normalize by the
+        statistics of the batch (`QModel.apply_batch`), towards which their own move; then by these.
+      momentum: the share that their own means and variances keep in such a step.
       average: the share that the average of parameters keeps in a step, as 0.999; the result is
         this average. None: no average.
 
@@ -45,13 +48,17 @@ class Schedule:
     hold_scales: int | None = None
     extra_bits: ByStep | None = None
     stochastic: ByStep | None = None
+    batch_statistics: int = 0
+    momentum: float = 0.9
     average: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("observe", "hold_scales"):
+        for name in ("observe", "hold_scales", "batch_statistics"):
             steps = getattr(self, name)
             if steps is not None and steps < 0:
                 raise ValueError(f"{name} is {steps}, expected a number of steps")
+        if not 0 <= self.momentum <= 1:
+            raise ValueError(f"momentum is {self.momentum}, expected a number in [0, 1]")
         if self.average is not None and not 0 <= self.average < 1:
             raise ValueError(f"average is {self.average}, expected a number in [0, 1)")
 
@@ -61,6 +68,11 @@ class Schedule:
         asked = [name for name, value in changes.items() if value]
         if asked and model.float_graph is None:
             raise ValueError(f"{asked[0]} of a model from `lift`, which has no scales of its own")
+        if self.batch_statistics and not model.plan.norms:
+            raise ValueError(
+                "batch_statistics of a model that keeps no batch norms, expected one of `prepare` "
+                "with `batch_norms`"
+            )
         if not model.plan.is_integer and (wrong := [n for n in asked if n != "observe"]):
             raise ValueError(f"{wrong[0]} of a model of FP8, expected one of integers")
 

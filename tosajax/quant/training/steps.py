@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from tosajax.quant.arguments import check_params
+from tosajax.quant.norms import Norm
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
 
@@ -18,28 +19,30 @@ if TYPE_CHECKING:
 
 # Groups of parameters that no gradient reaches.
 _STILL = ("corrections", "sampled")
+# Groups with numbers that are positive: scales, and factors of batch norms.
+_POSITIVE = ("qparams", "norms")
 # One step at most doubles a scale, or halves it.
 _MOST = math.log(2)
 
 
 class RelativeState(NamedTuple):
-    """The state of `relative`: the QParams at the start, and the optimizer's own state."""
+    """The state of `relative`: QParams and Norms at the start, and the optimizer's own state."""
 
-    start: dict[str, QParams]
+    start: Params
     inner: Any
 
     def __repr__(self) -> str:
-        return f"RelativeState({len(self.start)} scales)"
+        return f"RelativeState({len(self.start.get('qparams', ()))} scales)"
 
 
 def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
     """An optimizer that sees scales by their logarithm, and so keeps them positive.
 
     Scales differ by orders of magnitude: a step that suits a weight would make them negative. Here
-    the optimizer trains log(scale / scale at the start), the same of bits, and zero points in units
-    of half of their range. One step at most doubles or halves a scale. Weight decay draws all of
-    these to where they were at the start. Corrections, and the scales that tables were sampled in,
-    do not move.
+    the optimizer trains log(scale / scale at the start), the same of bits and of the factors of
+    batch norms, and zero points in units of half of their range. One step at most doubles or halves
+    a scale. Weight decay draws all of these to where they were at the start. Corrections,
+    statistics, and the scales that tables were sampled in, do not move.
 
         optimizer = quant.relative(optax.adamw(1e-3))
         state = optimizer.init(params)
@@ -60,7 +63,7 @@ def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransform
     inner = optax.with_extra_args_support(optimizer)
 
     def init(params: Params) -> RelativeState:
-        start = jax.tree.map(jnp.copy, params.get("qparams", {}))
+        start = jax.tree.map(jnp.copy, {n: params[n] for n in _POSITIVE if n in params})
         return RelativeState(start, inner.init(_seen(params, start)))
 
     def update(
@@ -68,10 +71,10 @@ def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransform
     ) -> tuple[Params, RelativeState]:
         if params is None:
             raise ValueError("update without params: steps of scales are relative to them")
-        gradients = _of_qparams(_chain, updates, params.get("qparams", {}))
+        gradients = _of_positive(_chain, updates, params)
         seen = _seen(params, state.start)
         steps, own = inner.update(gradients, state.inner, seen, **extra)
-        steps = _without_still(_of_qparams(_step, steps, params.get("qparams", {})))
+        steps = _without_still(_of_positive(_step, steps, params))
         return steps, RelativeState(state.start, own)
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -90,20 +93,24 @@ def import_optax() -> Any:
     return optax
 
 
-def _of_qparams(function: Any, params: Params, others: dict[str, QParams]) -> Params:
-    """The parameters, each QParams by a function of it and of its other."""
-    if "qparams" not in params:
-        return params
-    made = jax.tree.map(function, params["qparams"], others, is_leaf=_is_qparams)
-    return {**params, "qparams": made}
+def _of_positive(function: Any, params: Params, others: Params) -> Params:
+    """The parameters, each QParams and each Norm by a function of it and of its other."""
+    made = {
+        group: jax.tree.map(function, params[group], others[group], is_leaf=_is_positive)
+        for group in _POSITIVE
+        if group in params
+    }
+    return {**params, **made}
 
 
-def _seen(params: Params, start: dict[str, QParams]) -> Params:
+def _seen(params: Params, start: Params) -> Params:
     """The parameters as the optimizer sees them."""
-    return _of_qparams(_change, params, start)
+    return _of_positive(_change, params, start)
 
 
-def _change(qparams: QParams, start: QParams) -> QParams:
+def _change(qparams: QParams | Norm, start: Any) -> QParams | Norm:
+    if isinstance(qparams, Norm):
+        return dataclasses.replace(qparams, gamma=jnp.log(qparams.gamma / start.gamma))
     return dataclasses.replace(
         qparams,
         scale=jnp.log(qparams.scale / start.scale),
@@ -112,8 +119,10 @@ def _change(qparams: QParams, start: QParams) -> QParams:
     )
 
 
-def _chain(gradient: QParams, qparams: QParams) -> QParams:
-    """The gradient by what the optimizer sees, from that by the QParams."""
+def _chain(gradient: QParams | Norm, qparams: Any) -> QParams | Norm:
+    """The gradient by what the optimizer sees, from that by the QParams or the Norm."""
+    if isinstance(gradient, Norm):
+        return dataclasses.replace(gradient, gamma=gradient.gamma * qparams.gamma)
     return dataclasses.replace(
         gradient,
         scale=gradient.scale * qparams.scale,
@@ -122,8 +131,12 @@ def _chain(gradient: QParams, qparams: QParams) -> QParams:
     )
 
 
-def _step(step: QParams, qparams: QParams) -> QParams:
-    """What to add to the QParams, from what to add to what the optimizer sees."""
+def _step(step: QParams | Norm, qparams: Any) -> QParams | Norm:
+    """What to add to the QParams or the Norm, from what to add to what the optimizer sees."""
+    if isinstance(step, Norm):
+        still = jnp.zeros_like(step.mean)
+        gamma = qparams.gamma * jnp.expm1(jnp.clip(step.gamma, -_MOST, _MOST))
+        return Norm(gamma, step.beta, mean=still, deviation=still)
     return dataclasses.replace(
         step,
         scale=qparams.scale * jnp.expm1(jnp.clip(step.scale, -_MOST, _MOST)),
@@ -159,7 +172,8 @@ def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
       least: the smallest share of a scale that a step may leave of it, in (0, 1].
 
     Returns:
-      The parameters; each scale is at least `least` times the scale before.
+      The parameters; each scale, and each factor of a batch norm, is at least `least` times the one
+      before. Statistics are those before.
 
     Raises:
       ValueError: `least` is out of range, or there are no scales (of a lifted model, whose
@@ -176,8 +190,25 @@ def project(params: Params, before: Params, *, least: float = 0.5) -> Params:
         return dataclasses.replace(qparams, scale=scale)
 
     qparams = jax.tree.map(bounded, params["qparams"], before["qparams"], is_leaf=_is_qparams)
-    return {**params, "qparams": qparams}
+    if "norms" not in params:
+        return {**params, "qparams": qparams}
+
+    def norm_bounded(norm: Norm, known: Norm) -> Norm:
+        return dataclasses.replace(
+            norm,
+            gamma=jnp.maximum(norm.gamma, known.gamma * jnp.float32(least)),
+            mean=known.mean,
+            deviation=known.deviation,
+        )
+
+    known = before["norms"]
+    norms = {name: norm_bounded(norm, known[name]) for name, norm in params["norms"].items()}
+    return {**params, "qparams": qparams, "norms": norms}
 
 
 def _is_qparams(x: object) -> bool:
     return isinstance(x, QParams)
+
+
+def _is_positive(x: object) -> bool:
+    return isinstance(x, QParams | Norm)
