@@ -64,6 +64,7 @@ NONE: Any = {}
 FIT_STATE = tosajax.quant.FitState(
     jnp.int32(3), {NAME: QPARAMS}, NONE, NONE, NONE, jnp.float32(0.5), jnp.int32(0), NONE
 )
+RESCUE = tosajax.quant.Rescue(MODEL, {}, tuple(SCALED), 2 * LAYERS, 0.5, 0.01)
 FIT = tosajax.quant.Fit(
     NONE, FIT_STATE, tuple(tosajax.quant.FitRow(k, 0.5, None) for k in range(LAYERS)), "steps"
 )
@@ -98,6 +99,7 @@ SHOWN: dict[str, Any] = {
         {"qparams": {NAME: QPARAMS}}, QPARAMS
     ),
     "tosajax.quant.Norm": tosajax.quant.Norm(*4 * [jnp.ones(3)]),
+    "tosajax.quant.Rescue": RESCUE,
     "tosajax.quant.Schedule": tosajax.quant.Schedule(),
     "tosajax.quant.Observed": tosajax.quant.Observed(
         {f"{NAME}{k}": jnp.ones(9) for k in range(LAYERS)}, {}
@@ -124,7 +126,12 @@ GIVEN = {
 }
 RICH = {
     *("tosajax.Executable", "tosajax.Graph", "tosajax.Report", "tosajax.compare.Comparison"),
-    *("tosajax.quant.Fit", "tosajax.quant.QModel", "tosajax.quant.QuantReport"),
+    *(
+        "tosajax.quant.Fit",
+        "tosajax.quant.QModel",
+        "tosajax.quant.QuantReport",
+        "tosajax.quant.Rescue",
+    ),
     "tosajax.sweep.Results",
     *("cost", "explain"),
 }

@@ -129,7 +129,13 @@ MUTANTS = [
         "quant/test_follow.py",
         {
             "sample_tables": [condition("not _", 0), condition("True", 1)],
-            "_samples": [change("128", "127"), unwrap("lax.stop_gradient"), left("+"), left("/")],
+            "_samples": [
+                change("TABLE_STEP", "127", 1),
+                unwrap("lax.stop_gradient", 1),
+                left("+", 0),
+                left("+", 1),
+                left("/"),
+            ],
         },
     ),
     *mutants(
@@ -158,7 +164,7 @@ MUTANTS = [
         "quant/tune/test_bits.py",
         {
             "check_bits": [change("2", "1", 0), change("<=", "<", 1)],
-            "_of_same_range": [change("-", "+"), condition("not _")],
+            "of_same_range": [change("-", "+"), condition("not _")],
             "mean_bits": [change("&", "|"), left("*"), left("/")],
             "allocate_bits": [change("min", "max"), change("<=", "<"), left("+", 0)],
         },
@@ -231,6 +237,27 @@ MUTANTS = [
             "_half": [left("-")],
             "_without_still": [result("steps", 1)],
             "relative": [change("state.start", "params['qparams']", 0)],
+        },
+    ),
+    *mutants(
+        "quant/tune/islands.py",
+        "quant/tune/test_islands.py",
+        {
+            "with_rules": [condition("False", at) for at in (0, 1)],
+            "_carried": [left("and", 0), condition("False", 1)],
+            "_of_range": [left("-"), left("*")],
+        },
+    ),
+    *mutants(
+        "quant/tune/rescuing.py",
+        "quant/tune/test_islands.py",
+        {
+            "rescue": [condition("False", 3)],
+            "_candidates": [condition("False", 1)],
+            "_enough": [change("<=", ">=", 1)],
+            "_verified": [change("<=", ">=")],
+            "_rules": [condition("False", 0), change("DType.INT8", "own.dtype")],
+            "_by_gain": [change("sorted()", "range(count)")],
         },
     ),
     *mutants(

@@ -44,6 +44,8 @@ from tosajax.quant.training.steps import RelativeState, project, relative
 from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.bits import allocate_bits, mean_bits, with_bits
 from tosajax.quant.tune.equalization import equalize
+from tosajax.quant.tune.islands import with_rules
+from tosajax.quant.tune.rescuing import Rescue, rescue
 from tosajax.quant.tune.rounding import learned_rounding
 from tosajax.quant.tune.sensitivities import sensitivity
 from tosajax.quant.tune.statistics import estimate_norms
@@ -65,6 +67,7 @@ __all__ = [
     "QSpec",
     "QuantReport",
     "RelativeState",
+    "Rescue",
     "Row",
     "Rule",
     "Schedule",
@@ -95,11 +98,13 @@ __all__ = [
     "quantize",
     "relative",
     "report",
+    "rescue",
     "rule",
     "sample_tables",
     "sensitivity",
     "settle",
     "squared_difference",
     "with_bits",
+    "with_rules",
     "with_statistics",
 ]

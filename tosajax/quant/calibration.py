@@ -28,7 +28,7 @@ from tosajax.quant.arguments import (
     real_inputs,
 )
 from tosajax.quant.channels import along
-from tosajax.quant.convert.converter import table_size
+from tosajax.quant.convert.converter import TABLE_STEP, table_size
 from tosajax.quant.model import QModel
 from tosajax.quant.norms import Moments
 from tosajax.quant.observers import Histogram, check_percentile, percentile_qparams, tail
@@ -345,9 +345,9 @@ def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None =
     """The parameters with functions sampled again, after scales have changed.
 
     A function is sampled at the real values of all integers of its input, of INT16 at 513 points
-    over its range, in float32. Where it is not finite, the samples are the ends of float32, or 0
-    for NaN. Entries that were trained are made anew. Parameters may be traced, but samples have no
-    gradient.
+    over its range, and from INT8 to INT16 at all integers less a zero point; in float32. Where it
+    is not finite, the samples are the ends of float32, or 0 for NaN. Entries that were trained are
+    made anew. Parameters may be traced, but samples have no gradient.
 
     Args:
       model: from `prepare`.
@@ -364,13 +364,19 @@ def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None =
         if owner in chosen:
             # A copy: a step to which parameters are donated takes no array twice.
             sampled[owner] = jax.tree.map(jnp.copy, params["qparams"][owner])
-            tables[name] = _samples(function, sampled[owner])
+            is_wide = model.specs[name].dtype is DType.INT16
+            tables[name] = _samples(function, sampled[owner], is_wide=is_wide)
     return {**params, "tables": tables, "sampled": sampled}
 
 
-def _samples(function: Function, qparams: QParams) -> jax.Array:
+def _samples(function: Function, qparams: QParams, *, is_wide: bool) -> jax.Array:
     dtype = qparams.storage.dtype
-    step = 1 if dtype is DType.INT8 else 128
+    if dtype is DType.INT8 and is_wide:
+        dtype, qparams = DType.INT16, dataclasses.replace(qparams, symmetric=True)
+        grid = jnp.arange(table_size(dtype), dtype=jnp.int32) + dtype.minimum // TABLE_STEP
+        points = lax.stop_gradient(dequantize(QTensor.of(grid), qparams))
+        return jnp.nan_to_num(evaluate(function, points))
+    step = 1 if dtype is DType.INT8 else TABLE_STEP
     grid = jnp.arange(table_size(dtype), dtype=jnp.int32) * step + dtype.minimum
     points = lax.stop_gradient(dequantize(QTensor.of(grid), qparams))
     if dtype is DType.INT16:

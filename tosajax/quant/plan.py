@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from tosajax.quant.recipes import Bias, Bound, Lifted, Recipe, Value, Weight
 from tosajax.quant.regions import Function
-from tosajax.quant.spec import QSpec
+from tosajax.quant.spec import QSpec, Rule
+from tosajax.spec import RoundingMode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +28,15 @@ class Scaled:
     channel_axes: tuple[int, ...] = ()
     observed: tuple[str, ...] = ()
     function: Function | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the user asked `prepare` for; see there."""
+
+    rules: tuple[Rule, ...] = ()
+    rounding_mode: RoundingMode = RoundingMode.SINGLE_ROUND
+    own_pool_scales: bool = True
 
 
 class NormedConv(NamedTuple):
@@ -47,6 +57,7 @@ class Plan:
       recipes: for each constant that depends on parameters.
       bounds: for the output of each CLAMP whose ends do.
       norms: for the output of each convolution that keeps a batch norm.
+      options: that the decisions follow.
     """
 
     scaled: Mapping[str, Scaled] = dataclasses.field(default_factory=dict)
@@ -54,6 +65,7 @@ class Plan:
     recipes: Mapping[str, Recipe] = dataclasses.field(default_factory=dict)
     bounds: Mapping[str, tuple[Bound, Bound]] = dataclasses.field(default_factory=dict)
     norms: Mapping[str, NormedConv] = dataclasses.field(default_factory=dict)
+    options: Options = dataclasses.field(default_factory=Options)
 
     @functools.cached_property
     def is_integer(self) -> bool:

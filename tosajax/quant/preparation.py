@@ -14,7 +14,7 @@ from tosajax.graph import Graph, Node
 from tosajax.quant.convert.converter import Converter
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
 from tosajax.quant.model import QModel
-from tosajax.quant.plan import NormedConv
+from tosajax.quant.plan import NormedConv, Options, Plan
 from tosajax.quant.regions import covered, functions
 from tosajax.quant.simplify import simplified
 from tosajax.quant.spec import Rule, check_rules
@@ -68,6 +68,7 @@ def prepare(
         batch norm of.
     """
     _check(graph, rules)
+    options = Options(tuple(rules), rounding_mode, own_pool_scales)
     check_type("batch_norms", batch_norms, bool | str, "True, False or a regular expression")
     simple, normed = simplified(graph)
     check_rules(rules, graph, simple)
@@ -80,18 +81,29 @@ def prepare(
             raise ValueError(f"batch norms are kept by integers, and the rules ask for {asked}")
         graph, plan = with_rounded_operands(simple, operands)
         return QModel(graph, simple, plan)
-    found = functions(simple)
-    inside = covered(simple, found)
-    converter = Converter(
-        simple, found, {*inside, *found}, rules, rounding_mode, own_pool_scales, norms
-    )
-    for name in simple.inputs:
+    graph, plan = converted(simple, norms, options)
+    return QModel(graph, simple, plan, estimator, overrides or {})
+
+
+def converted(
+    graph: Graph, norms: Mapping[str, NormedConv], options: Options
+) -> tuple[Graph, Plan]:
+    """The graph of integers, and its plan.
+
+    Args:
+      graph: of floats, from `simplify`.
+      norms: the convolutions that keep a batch norm, by output.
+      options: from the user.
+    """
+    found = functions(graph)
+    inside = covered(graph, found)
+    converter = Converter(graph, found, {*inside, *found}, norms, options)
+    for name in graph.inputs:
         converter.input(name)
-    for node in simple.ordered_nodes():
+    for node in graph.ordered_nodes():
         if node.op not in spec.CONSTANT_OPERATORS and not inside.intersection(node.outputs):
             _convert(converter, node)
-    graph, plan = converter.finished()
-    return QModel(graph, simple, plan, estimator, overrides or {})
+    return converter.finished()
 
 
 def _check(graph: Graph, rules: Sequence[Rule]) -> None:

@@ -23,7 +23,7 @@ from quant.convert.helpers import (
     uniform,
 )
 
-from tosajax import Builder, DType, Graph, UnsupportedError
+from tosajax import Builder, DType, Graph
 from tosajax.quant import QSpec, calibrate, prepare, rule, with_bits
 
 SHAPE = (4, 16)
@@ -190,8 +190,18 @@ def test_a_spread_has_the_gradient_of_the_function(bits):
     np.testing.assert_allclose(slopes[inside], wanted[inside], atol=0.02 + step / 2)
 
 
-def test_a_table_from_int8_to_int16_is_refused():
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("bits", [8, 5])
+def test_a_table_from_int8_to_int16(symmetric, bits):
+    """It has an entry for each integer, so that only the output is rounded."""
     b = Builder()
-    y = b.op("TANH", floats(b, "x", *SHAPE), name="y")
-    with pytest.raises(UnsupportedError, match="'y': a table from INT8 'x' to INT16"):
-        prepare(b.graph([y]), [rule("y", act=QSpec("i16"))])
+    graph = b.graph([b.op("TANH", floats(b, "x", *SHAPE), name="y")])
+    rules = [rule("x", act=QSpec(bits=bits, symmetric=symmetric)), rule("y", act=QSpec("i16"))]
+    trial = Trial(graph, uniform(0, *SHAPE) + 0.5, rules=rules, against=BOTH)
+    assert trial.report, str(trial.report)
+    assert trial.dtype("x") is DType.INT8
+    assert trial.dtype("y") is DType.INT16
+    # Half a step of the output, and half of an entry.
+    atol = 1.1 * float(trial.step("y").max())
+    wanted = np.clip(np.tanh(trial["x"]), *trial.ends("y"))
+    np.testing.assert_allclose(trial["y"], wanted, atol=atol)

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from quant.convert.helpers import (
+    BOTH,
     SCALE16,
     SCALE32,
     VARIANTS,
@@ -23,7 +24,7 @@ from quant.convert.helpers import (
     zeros,
 )
 
-from tosajax import Builder, DType, Graph, Tensor, UnsupportedError
+from tosajax import Builder, DType, Graph, Tensor
 from tosajax.quant import (
     QSpec,
     bias_correct,
@@ -199,12 +200,26 @@ def test_weights_have_the_type_of_the_other_operand():
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_two_types_are_refused(name):
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_int8_by_int16(name, symmetric):
+    """The INT8 operand is widened, which is exact."""
     b = Builder()
     x, y = floats(b, "a", 2, 3, 5), floats(b, "b", 2, 5, 4)
     graph = b.graph([b.op("MATMUL", x, y, *zeros(b), name="y")])
-    with pytest.raises(UnsupportedError, match=r"MATMUL 'y': INT\d+ by INT\d+, expected one type"):
-        prepare(graph, [rule(f"^{name}$", act=QSpec("i16"))])
+    rules = [rule(".*", act=QSpec(symmetric=symmetric)), rule(f"^{name}$", act=QSpec("i16"))]
+    inputs = uniform(0, 2, 3, 5) + 0.5, uniform(1, 2, 5, 4) - 0.3
+    trial = Trial(graph, *inputs, rules=rules, against=BOTH)
+    assert trial.report, str(trial.report)
+    assert {trial.dtype("a"), trial.dtype("b")} == {DType.INT8, DType.INT16}
+    assert_rounded(trial, "y", trial["a"] @ trial["b"])
+
+
+def test_a_weight_beside_int16():
+    b = Builder()
+    w = constant(b, WEIGHT[:1], "w")
+    graph = b.graph([b.op("MATMUL", floats(b, "x", 1, 3, 5), w, *zeros(b), name="y")])
+    trial = Trial(graph, uniform(0, 1, 3, 5), rules=[rule("x", act=QSpec("i16"))], against=BOTH)
+    assert trial.report, str(trial.report)
 
 
 def test_a_square_of_matrices():

@@ -11,7 +11,7 @@ from tosajax import spec
 from tosajax.builder import Builder
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
-from tosajax.quant.plan import NormedConv, Plan, Scaled
+from tosajax.quant.plan import NormedConv, Options, Plan, Scaled
 from tosajax.quant.recipes import (
     Bias,
     Bound,
@@ -25,9 +25,11 @@ from tosajax.quant.recipes import (
     ZeroPoint,
 )
 from tosajax.quant.regions import Function
-from tosajax.quant.spec import Asked, QSpec, Rule
-from tosajax.report import UnsupportedError
+from tosajax.quant.spec import Asked, QSpec
 
+SINGLE_ROUND = spec.RoundingMode.SINGLE_ROUND
+# Integers of the input of an INT16 TABLE between two entries.
+TABLE_STEP = 128
 # Bits that int32 sums keep below the unit of int8 and int16, as in TFLite's kernels.
 _HEADROOM = {DType.INT8: 20, DType.INT16: 15}
 
@@ -57,18 +59,15 @@ class Converter:
         graph: Graph,
         functions: Mapping[str, Function],
         covered: Collection[str],
-        rules: Sequence[Rule],
-        rounding_mode: spec.RoundingMode,
-        own_pool_scales: bool = True,
-        norms: Mapping[str, NormedConv] | None = None,
+        norms: Mapping[str, NormedConv],
+        options: Options,
     ) -> None:
         self.graph = graph
         self.functions = functions
         self.covered = covered
-        self.asked = Asked(graph, rules)
-        self.rounding_mode = rounding_mode
-        self.own_pool_scales = own_pool_scales
-        self.norms = norms or {}
+        self.norms = norms
+        self.options = options
+        self.asked = Asked(graph, options.rules)
         self.builder = Builder(graph.name)
         self.scaled: dict[str, Scaled] = {}
         self.owners: dict[str, str] = {}
@@ -84,7 +83,9 @@ class Converter:
     def finished(self) -> tuple[Graph, Plan]:
         """The integer graph, once all nodes are converted, and its plan."""
         graph = self.builder.graph([self.get(name) for name in self.graph.outputs])
-        return graph, Plan(self.scaled, self.owners, self.recipes, self.bounds, self.norms)
+        return graph, Plan(
+            self.scaled, self.owners, self.recipes, self.bounds, self.norms, self.options
+        )
 
     # Tensors of the float graph.
 
@@ -257,7 +258,7 @@ class Converter:
             name=name,
             dtype=dtype,
             scale32=scale32,
-            rounding_mode=self.rounding_mode if scale32 else spec.RoundingMode.SINGLE_ROUND,
+            rounding_mode=self.options.rounding_mode if scale32 else SINGLE_ROUND,
             per_channel=channels > 1,
             input_unsigned=False,
             output_unsigned=False,
@@ -268,6 +269,12 @@ class Converter:
         x = self.get(name)
         zero_point = self.zero_point(name, label)
         return self.rescale(label, x, scale, DType.INT32, input_zp=zero_point)
+
+    def wide(self, name: str, label: str, *, factor: float = 1.0) -> Tensor:
+        """An INT8 tensor in INT16, without its zero point, times a factor: exact, in its unit."""
+        zero_point = self.zero_point(name, label)
+        scale = Scale(factor=factor)
+        return self.rescale(label, self.get(name), scale, DType.INT16, input_zp=zero_point)
 
     def common(self, names: Sequence[str], label: str) -> tuple[list[Tensor], Scale]:
         """Several tensors in int32, in one unit below each of theirs; and that unit."""
@@ -313,18 +320,15 @@ class Converter:
         """A TABLE for a function, in int16 where its input or its output is.
 
         A TABLE of int16 has an entry for 128 integers, and an input of fewer bits would use few of
-        them: it is spread over the type first.
+        them: it is spread over the type first. An int8 input of it has an entry for each integer.
         """
         name, source = function.output, function.source
         self._own(name, self.asked.act(name), function=function)
         x, wanted = self.get(source), self.dtype(name)
-        if x.dtype is DType.INT8 and wanted is DType.INT16:
-            raise UnsupportedError(
-                f"{name!r}: a table from INT8 {source!r} to INT16, expected one type: "
-                "give both the same by rules"
-            )
         if x.dtype is DType.INT16:
             x = self._spread(source)
+        elif wanted is DType.INT16:
+            x = self.wide(source, f"{name}/input", factor=TABLE_STEP)
         entries = self.made(
             f"{name}/table", Entries(name, x.dtype), x.dtype, (table_size(x.dtype),)
         )
@@ -333,7 +337,7 @@ class Converter:
             looked_up = self.rescale(
                 f"{name}/rescaled",
                 looked_up,
-                Scale(factor=Entries(name, x.dtype).step(wanted) / 2**7),
+                Scale(factor=Entries(name, x.dtype).step(wanted) / TABLE_STEP),
                 wanted,
                 output_zp=self.zero_point(name, name),
             )

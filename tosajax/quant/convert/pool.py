@@ -16,7 +16,7 @@ from tosajax.quant.recipes import Scale
 def avg_pool2d(c: Converter, node: Node) -> None:
     windows = _Windows.of(c, node)
     bits = c.dtype(node.inputs[0]).bits + 1 + (windows.divisor - 1).bit_length()
-    if not c.own_pool_scales or bits > 32:
+    if not c.options.own_pool_scales or bits > 32:
         _in_unit_of_input(c, node)
     elif windows.is_global:
         _global_mean(c, node, windows.divisor, bits)

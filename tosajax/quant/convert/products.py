@@ -8,7 +8,6 @@ from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
 from tosajax.quant.convert.converter import Accumulator, Converter
 from tosajax.quant.recipes import Bias, Scale
-from tosajax.report import UnsupportedError
 
 # A bias leaves room in int32 for the products, each of two differences of INT8.
 _BIAS_LIMIT, _LARGEST_PRODUCT = 2**31 - 256, 255 * 255
@@ -18,11 +17,13 @@ def matmul(c: Converter, node: Node) -> None:
     (a, b), (output,) = node.inputs[:2], node.outputs
     left = c.get(a)
     right = c.get(b) if c.constant(b) is None else _weight(c, output, b, left.dtype)
+    zero_points = [c.zero_point(name, f"{output}/acc") for name in (a, b)]
     if left.dtype is not right.dtype:
-        raise UnsupportedError(
-            f"{node.title}: {left.dtype.name} by {right.dtype.name}, expected one type: "
-            "give both the same by rules"
-        )
+        # INT8 beside INT16: TOSA has no product of two types.
+        at = 0 if left.dtype is DType.INT8 else 1
+        widened = c.wide((a, b)[at], f"{output}/{'AB'[at]}")
+        left, right = (widened, right) if at == 0 else (left, widened)
+        zero_points[at] = c.zero(f"{output}/{'AB'[at]}/zero", DType.INT16)
     acc_type = DType.INT48 if left.dtype is DType.INT16 else DType.INT32
     unit = Scale((c.owner(a), c.owner(b)))
     assert left.shape is not None
@@ -33,8 +34,7 @@ def matmul(c: Converter, node: Node) -> None:
         "MATMUL",
         left,
         right,
-        c.zero_point(a, f"{output}/acc"),
-        c.zero_point(b, f"{output}/acc"),
+        *zero_points,
         name=f"{output}/acc",
         dtype=acc_type,
         location=node.location,

@@ -53,7 +53,7 @@ def qparams_of_bits(
         if name in model.weights:
             found[name] = weight_qparams(model, name, corrected(params, name), width)
         else:
-            found[name] = _of_same_range(params["qparams"][name], width)
+            found[name] = of_same_range(params["qparams"][name], width)
     return found
 
 
@@ -73,7 +73,8 @@ def check_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Arr
             )
 
 
-def _of_same_range(qparams: QParams, bits: jax.Array) -> QParams:
+def of_same_range(qparams: QParams, bits: jax.Array) -> QParams:
+    """QParams of other bits with the range of these."""
     grid = qparams.grid
     zero_point = 0.0 if qparams.symmetric else qparams.zero_point
     low, high = ((end - zero_point) * qparams.scale for end in grid)

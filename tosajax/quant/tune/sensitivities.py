@@ -73,7 +73,7 @@ def sensitivity(
     if metric == "fisher" and loss is None:
         raise ValueError("metric 'fisher' needs a loss: that of the float graph has no gradient")
     if loss is None:
-        loss = _from_float(model, params, inputs)
+        loss = from_float(model, params, inputs)
     measure = {"loss": _by_loss, "fisher": _by_fisher, "hessian": _by_hessian}[metric]
     found: dict[str, dict[int, float]] = {}
     grow = measure(model, params, inputs, loss)
@@ -85,7 +85,8 @@ def sensitivity(
     return found
 
 
-def _from_float(model: QModel, params: Params, inputs: tuple[Any, ...]) -> Loss:
+def from_float(model: QModel, params: Params, inputs: tuple[Any, ...]) -> Loss:
+    """The mean squared difference from the outputs of the float graph."""
     wanted = model.apply(params, *inputs, mode="float")
 
     def loss(outputs: tuple[jax.Array, ...]) -> jax.Array:

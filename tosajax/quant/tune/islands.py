@@ -1,0 +1,88 @@
+"""with_rules: some layers of a model in other types than they were prepared in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+
+from tosajax.arguments.types import check_type
+from tosajax.quant.calibration import sample_tables, weight_qparams
+from tosajax.quant.model import QModel
+from tosajax.quant.observers import scale_and_zero_point
+from tosajax.quant.preparation import converted
+from tosajax.quant.qparams import QParams
+from tosajax.quant.recipes import Params, corrected
+from tosajax.quant.spec import QSpec, Rule, check_rules
+
+
+def with_rules(model: QModel, params: Params, rules: Sequence[Rule]) -> tuple[QModel, Params]:
+    """The model with more rules, and its parameters, without new examples.
+
+    Scales of tensors whose specification stays are as they were; others cover the range of the
+    scale before, and weights their values.
+
+    Args:
+      model: from `prepare`, of integers.
+      params: of the model, trained or not.
+      rules: these win over those of the model.
+
+    Raises:
+      TypeError: an argument is of another type.
+      UnsupportedError: TOSA has no operator of these types.
+      ValueError: the parameters are of another model; the model is of FP8 or from `lift`; the
+        pattern of a rule is found in no name; or a rule asks for FP8.
+    """
+    check_type("model", model, QModel, "a QModel, from `prepare`")
+    check_type("rules", rules, list | tuple, "a list of rules, as `rule` makes them")
+    for each in rules:
+        check_type("an element of rules", each, Rule, "a Rule, as `rule` makes it")
+    if model.float_graph is None or not model.plan.is_integer:
+        raise ValueError("rules for a model that is not of integers from a float graph")
+    for each in rules:
+        for asked in (each.weight, each.act):
+            if asked is not None and not asked.storage.is_integer:
+                raise ValueError(
+                    f"rule {each.pattern!r}: {asked.storage.name} beside integers, expected INT4, "
+                    "INT8 or INT16"
+                )
+    model.check(params)
+    check_rules(rules, model.float_graph)
+    options = dataclasses.replace(model.plan.options, rules=(*model.plan.options.rules, *rules))
+    graph, plan = converted(model.float_graph, model.plan.norms, options)
+    changed = dataclasses.replace(model, graph=graph, plan=plan)
+    qparams = {name: _carried(model, changed, params, name) for name in changed.specs}
+    return changed, sample_tables(changed, {**params, "qparams": qparams})
+
+
+def _carried(model: QModel, changed: QModel, params: Params, name: str) -> QParams:
+    """The QParams of a tensor of the changed model."""
+    wanted, owner = changed.specs[name], model.owners[name]
+    if owner == name and model.specs[name] == wanted and _has_axes(model, changed, name):
+        return params["qparams"][name]
+    if name in changed.weights:
+        return weight_qparams(changed, name, corrected(params, name))
+    return _of_range(params["qparams"][owner], wanted)
+
+
+def _has_axes(model: QModel, changed: QModel, name: str) -> bool:
+    return model.plan.scaled[name].channel_axes == changed.plan.scaled[name].channel_axes
+
+
+def _of_range(known: QParams, wanted: QSpec) -> QParams:
+    """QParams of a specification for the range of others."""
+    zero_point = 0.0 if known.symmetric else known.zero_point
+    low, high = ((end - zero_point) * known.scale for end in known.grid)
+    bits = jnp.asarray(wanted.bits, jnp.float32)
+    grid = wanted.storage.grid(bits, narrow_range=wanted.narrow_range)
+    scale, zero_point = scale_and_zero_point(low, high, grid, wanted.symmetric)
+    assert not isinstance(wanted.dtype, str)
+    return QParams(
+        scale,
+        zero_point,
+        bits,
+        dtype=wanted.dtype,
+        symmetric=wanted.symmetric,
+        narrow_range=wanted.narrow_range,
+    )

@@ -1,0 +1,250 @@
+"""rescue: the layers to lift to 16 bits, so that a loss is within a budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax import html
+from tosajax.arguments.names import near
+from tosajax.arguments.types import check_type
+from tosajax.dtypes import DType
+from tosajax.graph import Graph
+from tosajax.progress import Progress
+from tosajax.quant.arguments import Input, check_finite, real_inputs
+from tosajax.quant.model import QModel
+from tosajax.quant.recipes import Params
+from tosajax.quant.spec import QSpec, Rule, rule
+from tosajax.quant.tune.bits import of_same_range
+from tosajax.quant.tune.islands import with_rules
+from tosajax.quant.tune.sensitivities import Loss, from_float
+
+_WIDE = 16  # bits of a lifted tensor
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Rescue:
+    """What `rescue` found.
+
+    Args:
+      model: with the lifted tensors in INT16.
+      params: of it.
+      lifted: the tensors, those that help most by themselves first.
+      candidates: how many tensors could have been lifted.
+      before: the loss of the model that was given.
+      after: the loss of this one, on its integers.
+    """
+
+    model: QModel
+    params: Params
+    lifted: tuple[str, ...]
+    candidates: int
+    before: float
+    after: float
+
+    def __repr__(self) -> str:
+        return f"Rescue({', '.join(f'{what} {value}' for what, value in self._summary())})"
+
+    def __str__(self) -> str:
+        """The result, and each lifted tensor."""
+        return "\n".join([repr(self), *(f"  {name}" for name in self.lifted)])
+
+    def _repr_html_(self) -> str:
+        rows = [[name] for name in self.lifted]
+        return html.box("Rescue", self._summary(), ("tensor",), rows, noun="tensor", named_by=0)
+
+    def _summary(self) -> list[tuple[str, str]]:
+        lifted = f"{len(self.lifted)} of {self.candidates} tensors"
+        return [("lifted", lifted), ("loss", f"{self.before:.4g} to {self.after:.4g}")]
+
+
+def rescue(
+    model: QModel,
+    params: Params,
+    *inputs: Input,
+    budget: float,
+    loss: Loss | None = None,
+    names: Sequence[str] | None = None,
+    allow_nan: bool = False,
+    progress: bool = False,
+) -> Rescue:
+    """Lifts few activations to INT16, so that the loss of the integer graph is within a budget.
+
+    One program with fake quantization finds how much each tensor helps by itself, how many of the
+    best are enough, and which of these can be left out again. The model that ships is then made,
+    and its loss measured on integers; where that is above the budget, more are lifted.
+
+    Args:
+      model: from `prepare`, of integers, with activations of INT8.
+      params: of it, trained or not.
+      inputs: examples, as for `QModel.apply`.
+      budget: the largest loss.
+      loss: of the outputs of `QModel.apply`. By default the mean squared difference from the
+        outputs of the float graph.
+      names: the tensors that may be lifted; by default all of INT8 but the inputs and outputs of
+        the graph, whose types stay.
+      allow_nan: takes examples with NaN or infinities.
+      progress: show a bar of tensors on a terminal.
+
+    Returns:
+      A model and its parameters. INT4 weights beside lifted tensors become INT8 with the bits that
+      they had, as TOSA has no convolution of INT16 and INT4.
+
+    Raises:
+      TypeError: an argument is of another type.
+      ValueError: the model is of FP8 or from `lift`; the parameters are of another model; a name
+        is not of an INT8 activation; an example is NaN or infinite; or the loss with all of the
+        tensors lifted is above the budget.
+    """
+    check_type("model", model, QModel, "a QModel, from `prepare`")
+    if model.float_graph is None or not model.plan.is_integer:
+        raise ValueError("rescue of a model that is not of integers from a float graph")
+    model.check(params)
+    names = _candidates(model, names)
+    if not allow_nan:
+        check_finite(model.float_graph.input_tensors, inputs)
+    inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
+    if loss is None:
+        loss = from_float(model, params, inputs)
+    measure = functools.partial(_exact, inputs=inputs, loss=loss)
+    before = measure(model, params)
+    if before <= budget:
+        return Rescue(model, params, (), len(names), before, before)
+    with Progress(len(names), progress, unit="tensor") as bar:
+        bar.step("compiling")
+        simulated = _simulation(model, params, inputs, loss, names)
+        order = _by_gain(simulated, len(names), bar)
+        chosen = _enough(simulated, order, budget)
+        return _verified(model, params, names, order, chosen, before, budget, measure, bar)
+
+
+def _candidates(model: QModel, names: Sequence[str] | None) -> list[str]:
+    narrow = [n for n in model.activations if model.specs[n].dtype is DType.INT8]
+    if names is None:
+        ends = {model.owners.get(name) for name in (*model.graph.inputs, *model.graph.outputs)}
+        return [name for name in narrow if name not in ends]
+    check_type("names", names, list | tuple, "a list of names of tensors")
+    for name in names:
+        if name not in narrow:
+            raise ValueError(
+                f"names has {name!r}, which is not an INT8 activation with a scale of its own"
+                f"{near(name, narrow)}"
+            )
+    return list(dict.fromkeys(names))
+
+
+def _exact(model: QModel, params: Params, *, inputs: tuple[Any, ...], loss: Loss) -> float:
+    """The loss on integers."""
+    return float(jax.jit(lambda p, *x: loss(model.apply(p, *x)).mean())(params, *inputs))
+
+
+_Simulated = Callable[[Sequence[int]], float]
+
+
+def _simulation(
+    model: QModel, params: Params, inputs: tuple[Any, ...], loss: Loss, names: Sequence[str]
+) -> _Simulated:
+    """The loss with fake quantization where the tensors at some places of `names` are lifted."""
+
+    @jax.jit
+    def run(lifts: jax.Array, params: Params, *inputs: Any) -> jax.Array:
+        qparams = dict(params["qparams"])
+        for lift, name in zip(lifts, names, strict=True):
+            known = dataclasses.replace(qparams[name], dtype=DType.INT16)
+            wide = of_same_range(known, jnp.full_like(known.bits, _WIDE))
+            choose = functools.partial(jnp.where, lift)
+            qparams[name] = jax.tree.map(choose, wide, known)
+        outputs = model.apply({**params, "qparams": qparams}, *inputs, mode="fake_quant")
+        return loss(outputs).mean()
+
+    def simulated(places: Sequence[int]) -> float:
+        lifts = np.zeros(len(names), np.bool_)
+        lifts[list(places)] = True
+        return float(run(lifts, params, *inputs))
+
+    return simulated
+
+
+def _by_gain(simulated: _Simulated, count: int, bar: Progress) -> list[int]:
+    """The places, those first whose tensor leaves the least loss when it alone is lifted."""
+    losses = []
+    for place in range(count):
+        losses.append(simulated([place]))
+        bar.step("trying")
+        bar.update()
+    return sorted(range(count), key=losses.__getitem__)
+
+
+def _enough(simulated: _Simulated, order: Sequence[int], budget: float) -> list[int]:
+    """The shortest start of an order within the budget, without those that it does not need."""
+    low, high = 0, len(order)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if simulated(order[:middle]) <= budget else (middle, high)
+    chosen = list(order[:high])
+    if simulated(chosen) > budget:
+        return chosen
+    for place in reversed(chosen[:-1]):
+        without = [other for other in chosen if other != place]
+        if simulated(without) <= budget:
+            chosen = without
+    return chosen
+
+
+def _verified(
+    model: QModel,
+    params: Params,
+    names: Sequence[str],
+    order: Sequence[int],
+    chosen: Sequence[int],
+    before: float,
+    budget: float,
+    measure: Callable[[QModel, Params], float],
+    bar: Progress,
+) -> Rescue:
+    """The model that ships, with more tensors lifted until its integers are within the budget."""
+    places, more = list(chosen), 1
+    while True:
+        bar.step(f"{len(places)} lifted")
+        lifted = tuple(names[place] for place in order if place in places)
+        found, own = with_rules(model, params, _rules(model, lifted))
+        after = measure(found, own)
+        if after <= budget:
+            return Rescue(found, own, lifted, len(names), before, after)
+        rest = [place for place in order if place not in places]
+        if not rest:
+            raise ValueError(
+                f"the loss is {after:.4g} with all {len(names)} tensors lifted to INT16, and "
+                f"{before:.4g} with none: expected a budget of at least that, or more `names`"
+            )
+        places += rest[:more]
+        more *= 2
+
+
+def _rules(model: QModel, lifted: Sequence[str]) -> list[Rule]:
+    """The rules for INT16 tensors, and for the weights beside them."""
+    assert model.float_graph is not None
+    rules = [rule(_only(name), act=QSpec("i16")) for name in lifted]
+    for name in _weights_beside(model.float_graph, model, lifted):
+        own = model.specs[name]
+        if own.dtype is DType.INT4:
+            rules.append(rule(_only(name), weight=dataclasses.replace(own, dtype=DType.INT8)))
+    return rules
+
+
+def _weights_beside(graph: Graph, model: QModel, lifted: Sequence[str]) -> list[str]:
+    """The constants that a node multiplies lifted tensors by."""
+    pairs = [node.inputs[:2] for node in graph.nodes if len(node.inputs) > 1]
+    return [w for x, w in pairs if w in model.weights and model.owners.get(x) in lifted]
+
+
+def _only(name: str) -> str:
+    """The pattern that is found in this name alone."""
+    return f"^{re.escape(name)}$"
