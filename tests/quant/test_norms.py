@@ -418,6 +418,31 @@ def test_estimates_after_quantization_are_nearer_to_the_floats():
     assert tq.check_bit_exact(model, after, IMAGES[:4], against=("frozen",))
 
 
+def test_bias_correction_is_of_the_convolution():
+    """Its bias is added before the factor of the norm, which is far from 1 here."""
+    model = kept([tq.rule(".*", weight=tq.QSpec(bits=3, per_channel=True))])
+    params = tq.calibrate(model, [IMAGES])
+    norms = {n: dataclasses.replace(v, gamma=v.gamma * 0.3) for n, v in params["norms"].items()}
+    params = {**params, "norms": norms}
+    watched = model.with_outputs("first_bn/acc", "depth_bn/acc")
+    floats = model.with_outputs("first_bn", "depth_bn")
+
+    def errors(params: Any) -> list[np.ndarray]:
+        found = []
+        sums = watched.integers(params, IMAGES)
+        wanted = floats.apply(params, IMAGES, mode="float")
+        for name, acc, y in zip(("first_bn", "depth_bn"), sums, wanted, strict=True):
+            unit = bias_recipes(model, name)[1].scale(params) * params["norms"][name].factor
+            real = np.asarray(payload(acc), np.float64) * np.asarray(unit, np.float64)
+            found.append(np.abs((real - np.asarray(y)).mean((0, 1, 2))))
+        return found
+
+    corrected = tq.bias_correct(model, params, [IMAGES])
+    for before, after in zip(errors(params), errors(corrected), strict=True):
+        assert before.max() > 0.005
+        assert after.max() < 0.1 * before.max()
+
+
 # Errors.
 
 

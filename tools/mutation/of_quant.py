@@ -132,7 +132,6 @@ MUTANTS = [
             "_samples": [
                 change("TABLE_STEP", "127", 1),
                 unwrap("lax.stop_gradient", 1),
-                left("+", 0),
                 left("+", 1),
                 left("/"),
             ],
@@ -238,6 +237,11 @@ MUTANTS = [
             "_without_still": [result("steps", 1)],
             "relative": [change("state.start", "params['qparams']", 0)],
         },
+    ),
+    *mutants(
+        "quant/calibration.py",
+        "quant/convert/test_activation.py",
+        {"_samples": [left("+", 0)]},
     ),
     *mutants(
         "quant/tune/islands.py",

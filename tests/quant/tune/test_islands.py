@@ -11,6 +11,7 @@ import pytest
 
 from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
+from tosajax.quant.tune.rescuing import _enough
 from tosajax.spec import NanMode, RoundingMode
 
 RNG = np.random.default_rng(0)
@@ -159,6 +160,16 @@ def test_the_fewest_tensors_within_the_budget(model, params):
         assert wide == set(found.lifted)
     assert set(found.lifted) >= {"relu0", "wide1"}
     assert found.candidates == 5
+
+
+@pytest.mark.parametrize(
+    ("needed", "kept"),
+    [({1, 3}, [1, 3]), ({0}, [0]), ({4}, [4]), ({0, 1, 2, 3, 4}, list(range(5)))],
+)
+def test_what_is_not_needed_is_left_out(needed, kept):
+    """Tensors that help by themselves may be of no use beside others."""
+    assert _enough(lambda places: float(len(needed - set(places))), range(5), 0.5) == kept
+    assert _enough(lambda places: 1.0, range(5), 0.5) == list(range(5))
 
 
 def test_nothing_to_rescue(model, params):

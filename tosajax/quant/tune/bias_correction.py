@@ -11,6 +11,7 @@ from tosajax.grad.qtensor import QTensor, tie
 from tosajax.graph import Node
 from tosajax.quant.arguments import Batch
 from tosajax.quant.calibration import examples
+from tosajax.quant.channels import on_last_axis
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Bias, Params, corrected, with_corrections
 
@@ -70,6 +71,8 @@ def _mean_error(
     def error(params: Params, *inputs: jax.Array) -> jax.Array:
         (acc,) = integers.integers(params, *inputs)
         (wanted,) = floats.apply(params, *inputs, mode="float")
+        if name in model.plan.norms:  # the bias is added before its factor
+            wanted = wanted / on_last_axis(params["norms"][name].factor, wanted.ndim)
         unit = recipe.scale(params)
         found = tie(acc) * unit.reshape((1,) * (len(acc.shape) - 1) + (-1,))
         difference = found - wanted
