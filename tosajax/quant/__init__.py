@@ -45,6 +45,7 @@ from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.bits import allocate_bits, mean_bits, with_bits
 from tosajax.quant.tune.equalization import equalize
 from tosajax.quant.tune.islands import with_rules
+from tosajax.quant.tune.reconstruction import reconstruct
 from tosajax.quant.tune.rescuing import Rescue, rescue
 from tosajax.quant.tune.rounding import learned_rounding
 from tosajax.quant.tune.sensitivities import sensitivity
@@ -96,6 +97,7 @@ __all__ = [
     "prepare",
     "project",
     "quantize",
+    "reconstruct",
     "relative",
     "report",
     "rescue",

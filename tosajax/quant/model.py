@@ -46,6 +46,8 @@ from tosajax.quant.regions import Function
 from tosajax.quant.spec import QSpec
 
 Mode = Literal["exact", "fake_quant", "float"]
+# Of the name of a tensor and its value, the value to read.
+Rounded = Callable[[str, Any], Any]
 _T = TypeVar("_T")
 _S = TypeVar("_S")
 
@@ -181,7 +183,7 @@ class QModel:
         if graph is self.graph:
             outputs = self.integers(params, *inputs)
         else:
-            run = functools.partial(self._run_floats, params, is_rounded=mode != "float")
+            run = functools.partial(self.run_floats, params, rounded=self._rounded_in(params, mode))
             tensors = graph.input_tensors
             outputs = on_batch(run, tensors, arguments.real_inputs(tensors, inputs))
         return self._real_outputs(params, graph, outputs)
@@ -217,10 +219,11 @@ class QModel:
         graph = self._graph(mode)
         if graph is self.graph:
             rows = self.input_integers(params, *inputs)
-            found = functools.partial(self._run_integers, params)
+            found = functools.partial(self.run_integers, params)
         else:
             rows = arguments.real_inputs(graph.input_tensors, inputs)
-            found = functools.partial(self._run_floats, params, is_rounded=mode != "float")
+            rounded = self._rounded_in(params, mode)
+            found = functools.partial(self.run_floats, params, rounded=rounded)
 
         def run(*inputs: Any) -> tuple[tuple[Any, ...], Norms]:
             norms = BatchNorms(params["norms"])
@@ -244,40 +247,57 @@ class QModel:
     ) -> tuple[jax.Array, ...]:
         return tuple(self.real(params, n, y) for n, y in zip(graph.outputs, outputs, strict=True))
 
-    def _run_floats(
-        self, params: Params, *inputs: Any, is_rounded: bool, norms: BatchNorms | None = None
+    def _rounded_in(self, params: Params, mode: Mode) -> Rounded | None:
+        """What rounds the tensors of the float graph in a mode."""
+        return None if mode == "float" else functools.partial(self.rounded, params)
+
+    def run_floats(
+        self,
+        params: Params,
+        *inputs: Any,
+        rounded: Rounded | None = None,
+        norms: BatchNorms | None = None,
     ) -> tuple[Any, ...]:
-        """Runs the float graph, with or without rounding tensors to the real values of integers.
+        """Runs the float graph on one example, or on the graph's own batch.
 
         Args:
-          inputs: of one example, or of the graph's own batch.
+          params: from `calibrate`.
+          inputs: float32, in the graph's shapes.
+          rounded: of the name and the value of a quantized constant, an input or the output of a
+            node, the value that is read in its place, as `QModel.rounded` gives it; by default
+            the value itself.
           norms: to find the statistics of; by default they are those of the parameters.
         """
         own = params.get("norms", {}) if norms is None else {}
-        known = self._float_constants(params, own, is_rounded=is_rounded)
+        known = self._float_constants(params, own, rounded=rounded)
 
         def amend(name: str, value: Any) -> dict[str, Any]:
             if norms is not None and name in self.plan.norms:
                 value = norms.of(name, value)(value)
-            return {name: self._rounded(params, name, value) if is_rounded else value}
+            return {name: value if rounded is None else rounded(name, value)}
 
         return self._float_built[0](known, {}, *inputs, amend=amend)[2]
 
     def _float_constants(
-        self, params: Params, norms: Norms, *, is_rounded: bool = False
+        self, params: Params, norms: Norms, *, rounded: Rounded | None = None
     ) -> dict[str, Any]:
         """The constants of the float graph by name, these batch norms folded."""
         known = {**self._float_params, **params["values"]}
-        if is_rounded:
+        if rounded is not None:
             known |= {name: corrected(params, name) for name in params.get("corrections", ())}
-            known |= {name: self._rounded(params, name, known[name]) for name in self.weights}
-        for name, norm in norms.items():
-            weight, bias, axes = self.plan.norms[name]
-            known[weight] = known[weight] * norm.factor.reshape(along(axes, known[weight].shape))
-            known[bias] = norm(known[bias])
+            known |= {name: rounded(name, known[name]) for name in self.weights}
+        for name, (weight, bias, axes) in self.plan.norms.items():
+            if name in norms:
+                shape = along(axes, known[weight].shape)
+                known[weight] = known[weight] * norms[name].factor.reshape(shape)
+                known[bias] = norms[name](known[bias])
         return known
 
-    def _rounded(self, params: Params, name: str, value: Any) -> Any:
+    def rounded(self, params: Params, name: str, value: Any) -> Any:
+        """A tensor of the float graph, rounded to the real values of its integers.
+
+        Tensors without a scale of their own stay as they are.
+        """
         if name not in self.specs:
             return value
         return fake_quant(value, params["qparams"][name], self.specs[name].estimator)
@@ -286,20 +306,21 @@ class QModel:
         """Runs the integer graph; see `apply`. Returns integers and FP8 as QTensors."""
         self.check(params)
         params = self._held(params)
-        run = functools.partial(self._run_integers, params, known=self._constants(params))
+        run = functools.partial(self.run_integers, params, known=self._constants(params))
         return on_batch(run, self.graph.input_tensors, self.input_integers(params, *inputs))
 
-    def _run_integers(
+    def run_integers(
         self,
         params: Params,
         *inputs: jax.Array | QTensor,
         known: dict[str, Any] | None = None,
         norms: BatchNorms | None = None,
     ) -> tuple[jax.Array | QTensor, ...]:
-        """Runs the integer graph.
+        """Runs the integer graph on one example, or on the graph's own batch.
 
         Args:
-          inputs: of one example, or of the graph's own batch.
+          params: from `calibrate`.
+          inputs: as `input_integers` gives them.
           known: its constants, if they have been made.
           norms: to find the statistics of; by default they are those of the parameters.
         """
@@ -505,10 +526,11 @@ class QModel:
             norms = {name: held_statistics(norm) for name, norm in params["norms"].items()}
             params = {**params, "norms": norms}
         held = dict(params["qparams"])
-        for name, qparams in held.items():
+        for name, spec in self.specs.items():
+            qparams = held[name]
             if name in self.sampled:
                 held[name] = jax.tree.map(lax.stop_gradient, qparams)
-            elif not self.specs[name].learned_bits:
+            elif not spec.learned_bits:
                 held[name] = dataclasses.replace(qparams, bits=lax.stop_gradient(qparams.bits))
         return {**params, "qparams": held}
 
@@ -594,10 +616,9 @@ def on_batch(
     Raises:
       ValueError: the inputs are not a batch of the tensors.
     """
-    rows = _rows(tensors, inputs)
-    if rows is None:
+    if _batched(tensors, inputs) is None:
         return run(*inputs)
-    return _as_given(jax.vmap(run)(*rows), tensors, inputs)
+    return as_given(jax.vmap(run)(*rows(tensors, inputs)), tensors, inputs)
 
 
 def on_examples(
@@ -610,17 +631,34 @@ def on_examples(
     Returns:
       The first result of all examples, and the second, which is the same in each, of one.
     """
-    rows = _rows(tensors, inputs)
-    is_own = rows is None
-    rows = jax.tree.map(lambda x: x[None], list(inputs)) if rows is None else rows
-    outputs, common = jax.vmap(run, axis_name=EXAMPLES)(*rows)
+    outputs, common = jax.vmap(run, axis_name=EXAMPLES)(*rows(tensors, inputs))
     first = jax.tree.map(lambda x: x[0], common)
-    if is_own:
-        return jax.tree.map(lambda y: y[0], outputs), first
-    return _as_given(outputs, tensors, inputs), first
+    return as_given(outputs, tensors, inputs), first
 
 
-def _rows(
+def rows(
+    tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]
+) -> list[jax.Array | QTensor]:
+    """The inputs with an axis of examples in front; the graph's own batch is one example.
+
+    Raises:
+      ValueError: the inputs are not a batch of the tensors.
+    """
+    found = _batched(tensors, inputs)
+    return jax.tree.map(lambda x: x[None], list(inputs)) if found is None else found
+
+
+def as_given(outputs: _T, tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]) -> _T:
+    """The outputs of `rows` of inputs, as a batch along the axis that the inputs have theirs."""
+    shapes = [(tuple(x.shape), tuple(t.shape or ())) for x, t in zip(inputs, tensors, strict=True)]
+    if all(found == own for found, own in shapes):
+        return jax.tree.map(lambda y: y[0], outputs)
+    if all(found[1:] == own for found, own in shapes):
+        return outputs
+    return jax.tree.map(lambda y: y[:, 0] if y.shape[1:2] == (1,) else y, outputs)
+
+
+def _batched(
     tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]
 ) -> list[jax.Array | QTensor] | None:
     """The inputs with an axis of examples in front; None where they are the graph's own batch."""
@@ -640,14 +678,6 @@ def _rows(
         jax.tree.map(lambda x: x[:, None], x) if a and not b else x
         for x, a, b in zip(inputs, in_first, in_front, strict=True)
     ]
-
-
-def _as_given(outputs: _T, tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]) -> _T:
-    """The outputs of rows, as a batch along the axis that the inputs have theirs."""
-    pairs = zip(inputs, tensors, strict=True)
-    if all(tuple(x.shape)[1:] == tuple(tensor.shape or ()) for x, tensor in pairs):
-        return outputs
-    return jax.tree.map(lambda y: y[:, 0] if y.shape[1:2] == (1,) else y, outputs)
 
 
 def _operand(x: jax.Array) -> jax.Array | QTensor:

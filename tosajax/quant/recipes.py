@@ -148,17 +148,28 @@ class Weight:
         rounding = params.get("rounding", {}).get(self.tensor)
         if rounding is None:
             return quantize(values, qparams, self.estimator)
-        return _rounded(values, rounding, qparams)
+        return stepped(values, rounding, qparams)
 
 
-def _rounded(values: jax.Array, rounding: jax.Array, qparams: QParams) -> QTensor:
+def stepped(values: jax.Array, rounding: jax.Array, qparams: QParams) -> QTensor:
     """Rounds down where `rounding` is below 0, else up, with the gradient of a soft step."""
-    zero_point = zero_point_integer(qparams).q.astype(jnp.float32)
-    grid = lax.stop_gradient(qparams.grid)
-    down = jnp.floor(lax.stop_gradient(divide(values, qparams.scale))) + zero_point
-    hard = jnp.clip(down + (rounding >= 0).astype(jnp.float32), *grid)
-    soft = jnp.clip(down + soft_step(rounding), *grid)
+    up = (rounding >= 0).astype(jnp.float32)
+    hard = _above(values, up, qparams)
+    soft = _above(values, soft_step(rounding), qparams)
     return QTensor(hard.astype(qparams.storage.dtype.storage), follow(hard, soft))
+
+
+def _above(values: jax.Array, step: jax.Array, qparams: QParams) -> jax.Array:
+    """The integers below these values, and a part of a step more, within the range."""
+    zero_point = zero_point_integer(qparams).q.astype(jnp.float32)
+    down = jnp.floor(lax.stop_gradient(divide(values, qparams.scale))) + zero_point
+    return jnp.clip(down + step, *lax.stop_gradient(qparams.grid))
+
+
+def soft_rounding(values: jax.Array, rounding: jax.Array, qparams: QParams) -> jax.Array:
+    """Real values between those of the integers below and above, by the soft step itself."""
+    zero_point = zero_point_integer(qparams).q.astype(jnp.float32)
+    return (_above(values, soft_step(rounding), qparams) - zero_point) * qparams.scale
 
 
 def soft_step(rounding: jax.Array) -> jax.Array:

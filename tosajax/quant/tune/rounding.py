@@ -63,7 +63,7 @@ def learned_rounding(
     chosen = default if optimizer is None else optimizer
     floats = jax.jit(lambda p, *x: model.apply(p, *x, mode="float"))
     wanted = [floats(params, *batch) for batch in batches]
-    rounding = {name: _nearest(params, name) for name in model.weights}
+    rounding = {name: nearest(params, name) for name in model.weights}
 
     def loss(rounding: dict[str, jax.Array], params: Params, inputs: Any, wanted: Any):
         outputs = model.apply({**params, "rounding": rounding}, *inputs)
@@ -84,18 +84,18 @@ def learned_rounding(
             rounding, state = step(rounding, state, params, batches[at], wanted[at])
             bar.step("learning")
             bar.update()
-    return _settled(model, params, rounding)
+    return with_rounding(params, rounding)
 
 
-def _nearest(params: Params, name: str) -> jax.Array:
+def nearest(params: Params, name: str) -> jax.Array:
     """The rounding whose soft step is the distance of a weight above the integer below."""
     scaled = divide(corrected(params, name), params["qparams"][name].scale)
     return jax.scipy.special.logit((scaled - jnp.floor(scaled) + 0.1) / 1.2)
 
 
-def _settled(model: QModel, params: Params, rounding: dict[str, jax.Array]) -> Params:
+def with_rounding(params: Params, rounding: dict[str, jax.Array]) -> Params:
     """The parameters with corrections to the integers chosen, so that weights round to them."""
     chosen = {**params, "rounding": rounding}
     qparams = params["qparams"]
-    made = {name: dequantize(Weight(name)(chosen), qparams[name]) for name in model.weights}
+    made = {name: dequantize(Weight(name)(chosen), qparams[name]) for name in rounding}
     return with_corrections(params, made)

@@ -1,0 +1,119 @@
+"""part: the nodes between some tensors of a model, as a model of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
+
+from tosajax.graph import Graph
+from tosajax.quant.model import QModel
+from tosajax.quant.plan import Plan
+
+_T = TypeVar("_T")
+
+
+def part(model: QModel, start: str | None, outputs: Sequence[str]) -> QModel:
+    """The model of the nodes between tensors; the parameters of the whole are its own as well.
+
+    Args:
+      model: from `prepare`.
+      start: a tensor of `cuts`, an input of the part; None for a part from the inputs on.
+      outputs: tensors of both graphs.
+
+    Returns:
+      A model with `start` as its first input, then those inputs of the whole that it reads.
+    """
+    assert model.float_graph is not None
+    stops = () if start is None else (start,)
+    graphs = model.graph, model.float_graph
+    needed = [_needed(graph, stops, outputs) for graph in graphs]
+    read = [name for name in model.float_graph.inputs if name not in stops]
+    inputs = (*stops, *(name for name in read if any(name in names for names in needed)))
+    graph, floats = (
+        _kept(graph, {*names, *inputs}, inputs, outputs)
+        for graph, names in zip(graphs, needed, strict=True)
+    )
+    plan = _plan(model.plan, graph)
+    return dataclasses.replace(model, graph=graph, float_graph=floats, plan=plan)
+
+
+def cuts(model: QModel) -> list[str]:
+    """The activations that all of both graphs after them depends on alone, in order.
+
+    Other inputs of the graph, and constants, may be read after them as well.
+    """
+    assert model.float_graph is not None
+    ours = set(_cuts(model.graph))
+    return [name for name in _cuts(model.float_graph) if name in ours and name in model.owners]
+
+
+def _cuts(graph: Graph) -> list[str]:
+    """The tensors after each of which no other computed one is still to be read."""
+    unread = Counter([*(name for node in graph.nodes for name in node.inputs), *graph.outputs])
+    given = set(graph.inputs)
+    computed: set[str] = set()
+    live: set[str] = set()
+    found = []
+    for node in graph.ordered_nodes():
+        for name in node.inputs:
+            unread[name] -= 1
+            if not unread[name]:
+                live.discard(name)
+        if not (given | computed).isdisjoint(node.inputs):
+            computed.update(node.outputs)
+            live.update(name for name in node.outputs if unread[name])
+            if len(live) == 1:
+                found += live
+    return list(dict.fromkeys(found))
+
+
+def _needed(graph: Graph, stops: Collection[str], outputs: Sequence[str]) -> set[str]:
+    """The tensors that the outputs are computed from, back to where to stop."""
+    producers = {name: node for node in graph.nodes for name in node.outputs}
+    pending, needed = list(outputs), set(outputs)
+    while pending:
+        name = pending.pop()
+        if name in stops or name not in producers:
+            continue
+        new = set(producers[name].inputs) - needed
+        needed |= new
+        pending += new
+    return needed
+
+
+def _kept(
+    graph: Graph, names: Collection[str], inputs: tuple[str, ...], outputs: Sequence[str]
+) -> Graph:
+    nodes = tuple(
+        node
+        for node in graph.nodes
+        if not set(node.outputs).isdisjoint(names) and set(node.outputs).isdisjoint(inputs)
+    )
+    tensors = {name: tensor for name, tensor in graph.tensors.items() if name in names}
+    return dataclasses.replace(
+        graph, inputs=inputs, outputs=tuple(outputs), tensors=tensors, nodes=nodes
+    )
+
+
+def _plan(plan: Plan, graph: Graph) -> Plan:
+    """The plan of a part: what is of the tensors of its graph."""
+
+    def of(known: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
+        return {name: value for name, value in known.items() if name in names}
+
+    owners = of(plan.owners, graph.tensors)
+    computed = {name for node in graph.nodes for name in node.outputs}
+    scaled = {
+        name: tensor if name in computed else dataclasses.replace(tensor, function=None)
+        for name, tensor in of(plan.scaled, set(owners.values())).items()
+    }
+    return dataclasses.replace(
+        plan,
+        scaled=scaled,
+        owners=owners,
+        recipes=of(plan.recipes, graph.tensors),
+        bounds=of(plan.bounds, computed),
+        norms={name: conv for name, conv in plan.norms.items() if f"{name}/acc" in computed},
+    )

@@ -1,0 +1,259 @@
+"""Block: a part of a model that learns to give what it gives in floats."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tosajax.dtypes import DType
+from tosajax.grad.qtensor import QTensor, payload
+from tosajax.graph import Tensor
+from tosajax.quant.calibration import sample_tables
+from tosajax.quant.model import QModel
+from tosajax.quant.qparams import QParams, dequantize
+from tosajax.quant.recipes import Params, soft_rounding, soft_step, stepped
+from tosajax.quant.tune.rounding import nearest, with_rounding
+
+if TYPE_CHECKING:
+    import optax
+
+# Of the regularizer of AdaRound: none in the first steps, then a power that falls.
+_FREE, _FIRST_POWER, _LAST_POWER = 0.2, 20.0, 2.0
+
+
+class Learning(NamedTuple):
+    """How each block learns; see `reconstruct`."""
+
+    steps: int
+    drop: float
+    regularizer: float
+    optimizer: optax.GradientTransformation
+    seed: int
+
+
+class Rows(NamedTuple):
+    """What a block learns from, of one batch: arrays with an axis of examples in front.
+
+    Args:
+      integers: the inputs that the quantized blocks before it give.
+      floats: the inputs that the float graph has.
+      wanted: the outputs of the float graph.
+      weights: of each element of the outputs.
+    """
+
+    integers: tuple[jax.Array, ...]
+    floats: tuple[jax.Array, ...]
+    wanted: tuple[jax.Array, ...]
+    weights: tuple[jax.Array, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block:
+    """A part of a model.
+
+    Args:
+      part: the model of it.
+      weights: the constants whose rounding it learns.
+      scales: the activations whose scales and zero points it learns.
+    """
+
+    part: QModel
+    weights: tuple[str, ...]
+    scales: tuple[str, ...]
+
+    def data(
+        self,
+        params: Params,
+        integers: Mapping[str, jax.Array],
+        floats: Mapping[str, jax.Array],
+        weights: tuple[jax.Array, ...],
+    ) -> Rows:
+        """What it learns from, of the values of a batch by name."""
+        names = self.part.graph.inputs
+        stored, real = (tuple(values[name] for name in names) for values in (integers, floats))
+        return Rows(stored, real, self.floats(params, *real), weights)
+
+    @functools.cached_property
+    def floats(self) -> Callable[..., tuple[jax.Array, ...]]:
+        """The outputs in floats, of parameters and the inputs in floats."""
+        run = self.part.run_floats
+        return jax.jit(lambda params, *x: jax.vmap(functools.partial(run, params))(*x))
+
+    @functools.cached_property
+    def integers(self) -> Callable[..., tuple[tuple[jax.Array, ...], jax.Array]]:
+        """The integers of the outputs, and the mean of their weighted squared errors."""
+        part = self.part
+
+        @jax.jit
+        def run(params: Params, data: Rows) -> tuple[tuple[jax.Array, ...], jax.Array]:
+            inputs = map(_operand, part.graph.input_tensors, data.integers)
+            made = jax.vmap(functools.partial(part.run_integers, params))(*inputs)
+            real = [part.real(params, n, y) for n, y in zip(part.graph.outputs, made, strict=True)]
+            return tuple(map(payload, made)), self._error(real, data)
+
+        return run
+
+    def learned(
+        self, model: QModel, params: Params, data: Sequence[Rows], learning: Learning
+    ) -> tuple[Params, list[tuple[jax.Array, ...]]]:
+        """The parameters of the whole after this block, and the integers that it then gives."""
+        before, error = self._outcome(params, data)
+        if not error > 0:
+            return params, before
+        trained = self._trained(params, data, learning, error)
+        changed = _with_scales(model, params, trained["qparams"])
+        changed = with_rounding(changed, trained["rounding"])
+        after, lower = self._outcome(changed, data)
+        return (changed, after) if lower < error else (params, before)
+
+    def _outcome(
+        self, params: Params, data: Sequence[Rows]
+    ) -> tuple[list[tuple[jax.Array, ...]], float]:
+        found = [self.integers(params, batch) for batch in data]
+        errors = jnp.stack([error for _, error in found])
+        return [made for made, _ in found], float(errors.mean())
+
+    def _trained(
+        self, params: Params, data: Sequence[Rows], learning: Learning, error: float
+    ) -> Params:
+        optimizer = learning.optimizer
+        qparams = {name: jax.tree.map(jnp.copy, params["qparams"][name]) for name in self.scales}
+        rounding = {name: nearest(params, name) for name in self.weights}
+        trained: Params = {"qparams": qparams, "rounding": rounding}
+        objective = functools.partial(self._objective, learning=learning, error=error)
+
+        @functools.partial(jax.jit, donate_argnums=(0, 1))
+        def step(trained: Params, state: Any, params: Params, number: jax.Array, batch: Rows):
+            gradient = jax.grad(objective)(trained, params, number, batch)
+            with jax.numpy_dtype_promotion("standard"):  # optax relies on it
+                updates, state = optimizer.update(gradient, state, trained)
+                return jax.tree.map(jnp.add, trained, updates), state
+
+        with jax.numpy_dtype_promotion("standard"):
+            state: Any = optimizer.init(trained)
+        for number in range(learning.steps):
+            batch = data[number % len(data)]
+            trained, state = step(trained, state, params, jnp.int32(number), batch)
+        return trained
+
+    def _objective(
+        self,
+        trained: Params,
+        params: Params,
+        number: jax.Array,
+        batch: Rows,
+        *,
+        learning: Learning,
+        error: float,
+    ) -> jax.Array:
+        """The error, as a share of that of nearest rounding, and the regularizer."""
+        held = {name: _without_bits(qparams) for name, qparams in trained["qparams"].items()}
+        qparams = {**params["qparams"], **held}
+        params, rounding = {**params, "qparams": qparams}, trained["rounding"]
+        key = jax.random.fold_in(jax.random.key(learning.seed), number)
+        found = self._rounded_outputs(params, rounding, batch, key, learning)
+        share = number.astype(jnp.float32) / learning.steps
+        penalty = learning.regularizer * _regularizer(rounding, share)
+        return self._error(found, batch) / error + penalty
+
+    def _rounded_outputs(
+        self,
+        params: Params,
+        rounding: dict[str, jax.Array],
+        batch: Rows,
+        key: jax.Array,
+        learning: Learning,
+    ) -> tuple[jax.Array, ...]:
+        """The outputs with fake quantization, a share of activations left in floats."""
+        part = self.part
+        inputs = part.graph.inputs
+        weight = soft_rounding if learning.regularizer else _to_integer
+        places = {name: place for place, name in enumerate((*inputs, *part.activations))}
+
+        def run(key: jax.Array, integers: Any, floats: Any) -> tuple[jax.Array, ...]:
+            def kept(name: str, rounded: jax.Array, value: jax.Array) -> jax.Array:
+                return _dropped(
+                    jax.random.fold_in(key, places[name]), learning.drop, rounded, value
+                )
+
+            def rounded(name: str, value: Any) -> Any:
+                if name in inputs:
+                    return value
+                if name in rounding:
+                    return weight(value, rounding[name], params["qparams"][name])
+                found = part.rounded(params, name, value)
+                return kept(name, found, value) if name in places else found
+
+            given = zip(part.graph.input_tensors, integers, floats, strict=True)
+            mixed = [
+                kept(t.name, part.real(params, t.name, _operand(t, q)), x)
+                if t.name in part.owners
+                else x
+                for t, q, x in given
+            ]
+            return part.run_floats(params, *mixed, rounded=rounded)
+
+        keys = jax.random.split(key, len(batch.wanted[0]))
+        return jax.vmap(run)(keys, batch.integers, batch.floats)
+
+    def _error(self, found: Sequence[jax.Array], data: Rows) -> jax.Array:
+        """The mean over examples of weighted squared errors; indices and booleans do not count."""
+        names = self.part.graph.outputs
+        each = zip(names, found, data.wanted, data.weights, strict=True)
+        errors = [
+            (jnp.square(y - wanted) * weight).sum()
+            for name, y, wanted, weight in each
+            if name in self.part.owners
+        ]
+        return sum(errors, jnp.zeros(())) / len(data.wanted[0])
+
+
+def _dropped(key: jax.Array, share: float, rounded: jax.Array, value: jax.Array) -> jax.Array:
+    """A tensor of which this share is not rounded."""
+    if not share:
+        return rounded
+    # A byte for each element: random numbers are what costs most in small blocks.
+    drawn = jax.random.bits(key, value.shape, jnp.uint8)
+    return jnp.where(drawn < round(share * 256), value, rounded)
+
+
+def _regularizer(rounding: dict[str, jax.Array], share: jax.Array) -> jax.Array:
+    """The mean distance of soft steps from 0 and 1, from 0 to 1; none at first.
+
+    Args:
+      share: of all steps, that were made.
+    """
+    left = jnp.clip((1 - share) / (1 - _FREE), 0.0, 1.0)
+    power = _LAST_POWER + (_FIRST_POWER - _LAST_POWER) * left
+    parts = [1 - jnp.abs(2 * soft_step(x) - 1) ** power for x in rounding.values()]
+    count = max(sum(x.size for x in parts), 1)
+    total = jnp.stack([x.sum() for x in parts]).sum() if parts else jnp.zeros(())
+    return jnp.where(share < _FREE, 0.0, total / count)
+
+
+def _with_scales(model: QModel, params: Params, qparams: dict[str, QParams]) -> Params:
+    """The parameters with these scales and zero points, tables sampled in them."""
+    params = {**params, "qparams": {**params["qparams"], **qparams}}
+    sources = [name for name in qparams if name in model.sampled]
+    return sample_tables(model, params, sources) if sources else params
+
+
+def _to_integer(values: jax.Array, rounding: jax.Array, qparams: QParams) -> jax.Array:
+    """The real value of the integer that `rounding` chooses, with the gradient of a soft step."""
+    return dequantize(stepped(values, rounding, qparams), qparams)
+
+
+def _without_bits(qparams: QParams) -> QParams:
+    """Without gradients to the bits."""
+    return dataclasses.replace(qparams, bits=lax.stop_gradient(qparams.bits))
+
+
+def _operand(tensor: Tensor, x: jax.Array) -> jax.Array | QTensor:
+    """An input of the integer graph."""
+    return x if tensor.dtype is DType.BOOL else QTensor.of(x)

@@ -1,0 +1,220 @@
+"""reconstruct: rounds the weights of a model block by block, each for the outputs of its block."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from tosajax.arguments.names import near
+from tosajax.arguments.types import check_type, count
+from tosajax.grad.qtensor import QTensor, payload
+from tosajax.graph import Tensor
+from tosajax.progress import Progress
+from tosajax.quant.arguments import Batch
+from tosajax.quant.calibration import examples
+from tosajax.quant.model import QModel, as_given, rows
+from tosajax.quant.parts import cuts, part
+from tosajax.quant.recipes import Params
+from tosajax.quant.training.steps import import_optax, relative
+from tosajax.quant.tune.blocks import Block, Learning
+from tosajax.quant.tune.sensitivities import Loss
+
+if TYPE_CHECKING:
+    import optax
+
+# The values of tensors by name, of a batch: an axis of examples in front.
+_Values = dict[str, Any]
+
+
+def reconstruct(
+    model: QModel,
+    params: Params,
+    batches: Iterable[Batch],
+    *,
+    ends: Sequence[str] | None = None,
+    steps: int = 400,
+    drop: float = 0.0,
+    regularizer: float = 0.0,
+    loss: Loss | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+    seed: int = 0,
+    allow_nan: bool = False,
+    progress: bool = False,
+) -> Params:
+    """Chooses for each weight the integer below or above, and scales, block by block.
+
+    Each block reads the integers of the blocks before it, which are done, and learns the outputs
+    that it has in floats, so that the error of one does not add to that of the next. A block that
+    would be worse on integers than before stays as it was. It follows "Up or Down? Adaptive
+    Rounding for Post-Training Quantization" (Nagel et al., 2020), "BRECQ: Pushing the Limit of
+    Post-Training Quantization by Block Reconstruction" (Li et al., 2021), and "QDrop: Randomly
+    Dropping Quantization for Extremely Low-bit Post-Training Quantization" (Wei et al., 2022).
+
+    A weight is at one of its two integers from the first step on, with the gradient of a soft
+    step between them: some hundred steps are enough. With a `regularizer` it moves between the two
+    and is drawn to one, as AdaRound has it, which takes thousands. Needs
+    `pip install 'tosajax[train]'`; no labels.
+
+    Args:
+      model: from `prepare`, of integers.
+      params: from `calibrate`.
+      batches: examples, as for `calibrate`; used in turn. The values of one tensor between blocks
+        are held for all of them.
+      ends: the last tensors of blocks, in order. By default each tensor that all of the graph
+        after it depends on alone ends one with weights: a residual block, or a layer of a chain.
+      steps: of the optimizer, for each block, one batch each.
+      drop: the share of activations that are not rounded while a block learns, in [0, 1); of QDrop,
+        which has 0.5.
+      regularizer: how strongly weights are drawn to integers, beside an error that is 1 at the
+        start; 0: they are at integers.
+      loss: of the outputs of `QModel.apply`: elements of the outputs of a block count by the square
+        of its gradient, in floats, as in BRECQ. By default all count alike.
+      optimizer: of optax, of the rounding, and of scales and zero points as `relative` gives them;
+        Adam by default, with rates that fall from 0.03, and from 0.003 for scales, to 0.
+      seed: of what is dropped.
+      allow_nan: takes examples with NaN or infinities.
+      progress: show a bar of blocks on a terminal.
+
+    Returns:
+      The parameters with "corrections" of weights, which round to the chosen integers, and with
+      new scales and zero points of activations; the float graph keeps its own.
+
+    Raises:
+      ImportError: optax is not installed.
+      TypeError: an argument, or an example, is of another type.
+      ValueError: a number is out of range; an end is not a tensor that blocks may end in; the model
+        is of FP8, or has no float graph; the parameters are of another model; or there are no
+        examples, or one is NaN or infinite.
+    """
+    optax = import_optax()
+    found = examples(model, params, batches, allow_nan=allow_nan)
+    _check(model, steps, drop, regularizer)
+    blocks = _blocks(model, ends)
+    chosen = _default_optimizer(optax, steps) if optimizer is None else optimizer
+    learning = Learning(steps, drop, regularizer, chosen, seed)
+    importance = _importance(model, loss, found, params)
+    assert model.float_graph is not None
+    tensors, own = model.float_graph.input_tensors, model.graph.input_tensors
+    floats = [_by_name(model, tensors, batch) for batch in found]
+    integers = [_by_name(model, own, model.input_integers(params, *batch)) for batch in found]
+    with Progress(len(blocks), progress, unit="block") as bar:
+        for block in blocks:
+            names = block.part.graph.outputs
+            bar.step(names[0])
+            data = [
+                block.data(params, stored, real, importance(names, number))
+                for number, (stored, real) in enumerate(zip(integers, floats, strict=True))
+            ]
+            params, made = block.learned(model, params, data, learning)
+            floats = [_after(model, v, names, d.wanted) for v, d in zip(floats, data, strict=True)]
+            integers = [_after(model, v, names, m) for v, m in zip(integers, made, strict=True)]
+            bar.update()
+    return params
+
+
+def _blocks(model: QModel, ends: Sequence[str] | None) -> list[Block]:
+    """The blocks with weights, in order."""
+    names = _own_ends(model) if ends is None else _checked_ends(model, ends)
+    starts, outputs = [None, *names], [*((name,) for name in names), model.graph.outputs]
+    parts = [part(model, start, end) for start, end in zip(starts, outputs, strict=True)]
+    if not parts[-1].weights:
+        parts.pop()
+    # Constants and scales are learned in the first block that has them, scales of inputs nowhere.
+    seen = {model.owners.get(name) for name in model.graph.inputs}
+    found = []
+    for each in parts:
+        weights, scales = (
+            tuple(name for name in names if name not in seen)
+            for names in (each.weights, each.activations)
+        )
+        found.append(Block(each, weights, scales))
+        seen |= {*weights, *scales}
+    return found
+
+
+def _by_name(
+    model: QModel, tensors: Sequence[Tensor], batch: Sequence[jax.Array | QTensor]
+) -> _Values:
+    """A batch of inputs as rows."""
+    return dict(zip(model.graph.inputs, map(payload, rows(tensors, batch)), strict=True))
+
+
+def _after(model: QModel, values: _Values, names: Sequence[str], outputs: Sequence[Any]) -> _Values:
+    """The values that blocks after one may read: the inputs of the graph, and its outputs."""
+    kept = {name: values[name] for name in model.graph.inputs}
+    return {**kept, **dict(zip(names, outputs, strict=True))}
+
+
+def _own_ends(model: QModel) -> list[str]:
+    """The ends of blocks with weights."""
+    found, start = [], None
+    for name in cuts(model):
+        if part(model, start, (name,)).weights:
+            found.append(name)
+            start = name
+    return found
+
+
+def _checked_ends(model: QModel, ends: Sequence[str]) -> list[str]:
+    check_type("ends", ends, list | tuple, "a list of names of tensors")
+    known = cuts(model)
+    for name in ends:
+        if name not in known:
+            raise ValueError(
+                f"ends has {name!r}, which is not a quantized tensor that all of the graph after "
+                f"it depends on alone{near(name, known)}"
+            )
+    return [name for name in known if name in ends and name not in model.graph.outputs]
+
+
+def _importance(
+    model: QModel, loss: Loss | None, batches: Sequence[tuple[Any, ...]], params: Params
+) -> Callable[[Sequence[str], int], tuple[jax.Array, ...]]:
+    """The weight of each element of some tensors of a batch: its squared gradient, or 1."""
+    if loss is None:
+        return lambda names, _: (jnp.ones(()),) * len(names)
+    floats = {name: value for name, value in params.items() if name != "corrections"}
+    assert model.float_graph is not None
+    tensors = model.float_graph.input_tensors
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def squared(names: tuple[str, ...], params: Params, *inputs: Any) -> tuple[jax.Array, ...]:
+        given = rows(tensors, inputs)
+
+        def total(shifts: dict[str, jax.Array]) -> jax.Array:
+            def run(shifts: dict[str, jax.Array], *inputs: Any) -> tuple[jax.Array, ...]:
+                def shifted(name: str, value: Any) -> Any:
+                    return value + shifts[name] if name in shifts else value
+
+                return model.run_floats(params, *inputs, rounded=shifted)
+
+            return loss(as_given(jax.vmap(run)(shifts, *given), tensors, inputs)).sum()
+
+        shapes = {name: model.graph.tensors[name].shape or () for name in names}
+        count = len(jax.tree.leaves(given)[0])
+        none = {name: jnp.zeros((count, *shape), jnp.float32) for name, shape in shapes.items()}
+        found = jax.grad(total)(none)
+        return tuple(jnp.square(found[name]) for name in names)
+
+    return lambda names, number: squared(tuple(names), floats, *batches[number])
+
+
+def _default_optimizer(optax: Any, steps: int) -> optax.GradientTransformation:
+    rates = {"rounding": 3e-2, "qparams": 3e-3}
+    each = {name: optax.adam(optax.cosine_decay_schedule(r, steps)) for name, r in rates.items()}
+    return relative(optax.multi_transform(each, {name: name for name in rates}))
+
+
+def _check(model: QModel, steps: int, drop: float, regularizer: float) -> None:
+    if not model.plan.is_integer:
+        raise ValueError("reconstruct is for integers, and this model is of FP8")
+    if count("steps", steps) < 1:
+        raise ValueError(f"steps is {steps}, expected at least 1")
+    if not 0 <= drop < 1:
+        raise ValueError(f"drop is {drop}, expected a number in [0, 1)")
+    if not regularizer >= 0:
+        raise ValueError(f"regularizer is {regularizer}, expected a number that is not negative")
