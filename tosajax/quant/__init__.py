@@ -43,7 +43,7 @@ from tosajax.quant.training.schedule import Schedule
 from tosajax.quant.training.steps import RelativeState, project, relative
 from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.bits import allocate_bits, mean_bits, with_bits
-from tosajax.quant.tune.equalization import equalize
+from tosajax.quant.tune.equalization import equalize, smooth
 from tosajax.quant.tune.islands import with_rules
 from tosajax.quant.tune.reconstruction import reconstruct
 from tosajax.quant.tune.rescuing import Rescue, rescue
@@ -105,6 +105,7 @@ __all__ = [
     "sample_tables",
     "sensitivity",
     "settle",
+    "smooth",
     "squared_difference",
     "with_bits",
     "with_rules",

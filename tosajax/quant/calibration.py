@@ -83,7 +83,15 @@ def examples(
     if model.float_graph is None:
         raise ValueError("the model has no float graph to compare with, expected one of `prepare`")
     model.check(params)
+    return real_batches(model, batches, allow_nan=allow_nan)
+
+
+def real_batches(
+    model: QModel, batches: Iterable[Batch], *, allow_nan: bool
+) -> list[tuple[jax.Array | QTensor, ...]]:
+    """Batches as inputs of the float graph, of a model that has one; errors as of `examples`."""
     check_batches(batches)
+    assert model.float_graph is not None
     tensors, found = model.float_graph.input_tensors, []
     for number, batch in enumerate(batches):
         inputs = as_inputs(batch)

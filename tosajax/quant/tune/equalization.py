@@ -1,37 +1,31 @@
-"""equalize: balances the ranges of channels across layers, before calibration."""
+"""equalize, smooth: the same function in floats, of channels that round better."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from tosajax import spec
-from tosajax.graph import Graph, Node
-from tosajax.quant.arguments import Numbers
-from tosajax.quant.calibration import known_values
-from tosajax.quant.channels import along
+from tosajax.grad.qtensor import QTensor
+from tosajax.quant.arguments import Batch, Numbers
+from tosajax.quant.calibration import known_values, real_batches
 from tosajax.quant.model import QModel
+from tosajax.quant.tune.scalings import Scaling, find_scalings, largest
 
-
-class Pair(NamedTuple):
-    """Two convolutions with only homogeneous operators between them."""
-
-    first: Node
-    second: Node
+_Values = dict[str, jax.Array]
 
 
 def equalize(
     model: QModel, *, values: Mapping[str, Numbers] | None = None, passes: int = 20
-) -> dict[str, jax.Array]:
+) -> _Values:
     """Cross-layer equalization: the same float function, with weights that round better.
 
-    Each channel between two convolutions is scaled by the root of the ratio of its largest
-    weights before and after ("Data-Free Quantization Through Weight Equalization and Bias
-    Correction", Nagel et al., 2019).
+    Each channel between two layers is scaled by the root of the ratio of its largest weights
+    before and after ("Data-Free Quantization Through Weight Equalization and Bias Correction",
+    Nagel et al., 2019). Layers are convolutions and MATMULs with constants, and the factors of a
+    layer norm before some; between them may be biases, ReLU, pooling, changes of shape, and the
+    sum of attention over values.
 
     Args:
       model: from `prepare`.
@@ -46,72 +40,91 @@ def equalize(
       ValueError: the model has no float graph; or a value has no tensor, another shape, or is NaN.
     """
     known = known_values(model, values)
-    assert model.float_graph is not None
-    pairs = list(find_pairs(model.float_graph))
+    found = _scalings(model, known)
     for _ in range(passes):
-        for pair in pairs:
-            known |= _scaled(pair, known)
+        for scaling in found:
+            first = scaling.divided[0]
+            before = first.largest(scaling.size, known[first.name])
+            factors = _ratio(before, scaling.largest_behind(known), 0.5)
+            known |= scaling.applied(factors, known)
     return known
 
 
-def find_pairs(graph: Graph) -> Iterator[Pair]:
-    """The pairs of a graph in which no other node reads the tensors between."""
-    readers: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        for name in dict.fromkeys(node.inputs):
-            readers.setdefault(name, []).append(node)
-    for node in graph.ordered_nodes():
-        if not _convolves(node) or not _constant(graph, node):
-            continue
-        name = node.outputs[0]
-        while (reader := _sole(graph, readers, name)) and _passes(reader, graph):
-            name = reader.outputs[0]
-        if reader and _convolves(reader) and reader.inputs[0] == name and _constant(graph, reader):
-            yield Pair(node, reader)
+def smooth(
+    model: QModel,
+    batches: Iterable[Batch],
+    *,
+    values: Mapping[str, Numbers] | None = None,
+    strength: float = 0.5,
+    allow_nan: bool = False,
+) -> _Values:
+    """Moves the range of large channels of activations to the weights that read them.
+
+    Each channel is divided by its largest magnitude to the power of `strength`, over that of its
+    weights to the power of the rest ("SmoothQuant: Accurate and Efficient Post-Training
+    Quantization for Large Language Models", Xiao et al., 2023), wherever the factors of a layer
+    norm, or a layer as in `equalize`, can divide them.
+
+    Args:
+      model: from `prepare`.
+      batches: examples, as for `calibrate`.
+      values: constants of the float graph by name; by default its own.
+      strength: in [0, 1]: 0 leaves the weights of all channels alike, 1 the activations.
+      allow_nan: takes examples with NaN or infinities.
+
+    Returns:
+      Values for `calibrate`.
+
+    Raises:
+      TypeError: an argument, or an example, is of another type.
+      ValueError: the model has no float graph; a value has no tensor, another shape, or is NaN;
+        the strength is out of range; or there are no examples, or one is NaN or infinite.
+    """
+    known = known_values(model, values)
+    if not 0 <= strength <= 1:
+        raise ValueError(f"strength is {strength}, expected a number in [0, 1]")
+    found = _scalings(model, known)
+    inputs = real_batches(model, batches, allow_nan=allow_nan)
+    ranges = _ranges(model, known, found, inputs)
+    for scaling in found:
+        # Scalings before this one have not changed what it reads.
+        read = [largest(scaling.size, r.channels, ranges[r.tensor]) for r in scaling.reads]
+        activations, weights = jnp.stack(read).max(0), scaling.largest_behind(known)
+        known |= scaling.applied(_ratio(activations, weights, strength), known)
+    return known
 
 
-def _sole(graph: Graph, readers: Mapping[str, list[Node]], name: str) -> Node | None:
-    found = readers.get(name, [])
-    return found[0] if len(found) == 1 and name not in graph.outputs else None
+def _scalings(model: QModel, values: _Values) -> list[Scaling]:
+    """Those of constants that parameters hold."""
+    assert model.float_graph is not None
+    found = find_scalings(model.float_graph)
+    return [s for s in found if all(c.name in values for c in (*s.divided, *s.multiplied))]
 
 
-def _convolves(node: Node) -> bool:
-    return spec.OPERATORS[node.op].chapter == "conv"
-
-
-def _constant(graph: Graph, node: Node) -> bool:
-    return all(graph.tensors[name].values is not None for name in node.inputs[1:3])
-
-
-def _passes(node: Node, graph: Graph) -> bool:
-    if node.op == "CLAMP":
-        return float(node.attributes["min_val"]) in (0.0, -np.inf) and _no_limit(node)
-    if node.op == "PAD":
-        constant = graph.tensors[node.inputs[2]].values
-        return constant is not None and not constant.any()
-    return spec.OPERATORS[node.op].is_homogeneous
-
-
-def _no_limit(node: Node) -> bool:
-    return float(node.attributes["max_val"]) >= float(np.finfo(np.float32).max)
-
-
-def _scaled(pair: Pair, values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    (_, weight, bias), (_, after, _) = (node.inputs[:3] for node in pair)
-    outputs = spec.OPERATORS[pair.first.op].channel_axes.outputs
-    inputs = spec.OPERATORS[pair.second.op].channel_axes.inputs
-    before = _largest(values[weight], outputs).reshape(-1)
-    behind = _largest(values[after], inputs).reshape(-1)
+def _ratio(before: jax.Array, behind: jax.Array, strength: float) -> jax.Array:
+    """before**strength / behind**(1 - strength); 1 where one of them is 0."""
     used = (before > 0) & (behind > 0)
-    scale = jnp.where(used, jnp.sqrt(before / jnp.where(used, behind, 1.0)), 1.0)
-    scale = jnp.where(used, scale, 1.0)
-    return {
-        weight: values[weight] / scale.reshape(along(outputs, values[weight].shape)),
-        bias: values[bias] / scale,
-        after: values[after] * scale.reshape(along(inputs, values[after].shape)),
-    }
+    before, behind = (jnp.where(used, x, 1.0) for x in (before, behind))
+    return before**strength / behind ** (1 - strength)
 
 
-def _largest(values: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    others = tuple(axis for axis in range(values.ndim) if axis not in axes)
-    return jnp.abs(values).max(others)
+def _ranges(
+    model: QModel,
+    values: _Values,
+    scalings: Sequence[Scaling],
+    batches: Sequence[Sequence[jax.Array | QTensor]],
+) -> dict[str, jax.Array]:
+    """The largest magnitude of each index of the last axis of what scalings read."""
+    names = list(dict.fromkeys(read.tensor for s in scalings for read in s.reads))
+    if not names:
+        return {}
+    watched = model.with_outputs(*names)
+
+    @jax.jit
+    def run(values: _Values, *inputs: jax.Array) -> list[jax.Array]:
+        outputs = watched.apply({"values": values}, *inputs, mode="float")
+        return [jnp.abs(y).max(tuple(range(y.ndim - 1))) for y in outputs]
+
+    found = [run(values, *inputs) for inputs in batches]
+    each = zip(*found, strict=True)
+    return {name: jnp.stack(ranges).max(0) for name, ranges in zip(names, each, strict=True)}
