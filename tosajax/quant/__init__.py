@@ -44,6 +44,7 @@ from tosajax.quant.training.steps import RelativeState, project, relative
 from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.bits import allocate_bits, mean_bits, with_bits
 from tosajax.quant.tune.equalization import equalize, smooth
+from tosajax.quant.tune.gptq import gptq
 from tosajax.quant.tune.islands import with_rules
 from tosajax.quant.tune.reconstruction import reconstruct
 from tosajax.quant.tune.rescuing import Rescue, rescue
@@ -84,6 +85,7 @@ __all__ = [
     "estimate_norms",
     "fake_quant",
     "fit",
+    "gptq",
     "initial_values",
     "learned_rounding",
     "lift",

@@ -12,7 +12,7 @@ import pytest
 from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
 from tosajax.quant.parts import cuts, part
-from tosajax.quant.recipes import corrected
+from tosajax.quant.recipes import Params, corrected
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -50,7 +50,7 @@ def network() -> Graph:
 
 
 @functools.cache
-def prepared(bits: int = 3) -> tuple[tq.QModel, tq.Params]:
+def prepared(bits: int = 3) -> tuple[tq.QModel, Params]:
     weight = tq.QSpec("i8", bits=bits, narrow_range=True)
     model = tq.prepare(network(), [tq.rule(".*", weight=weight)])
     return model, tq.calibrate(model, BATCHES)

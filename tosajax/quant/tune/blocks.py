@@ -99,6 +99,16 @@ class Block:
 
         return run
 
+    def real_inputs(self, params: Params, integers: Sequence[jax.Array]) -> list[jax.Array]:
+        """The inputs of an example in floats, of its integers; indices and booleans as they are."""
+        tensors = self.part.graph.input_tensors
+        return [
+            self.part.real(params, tensor.name, _operand(tensor, x))
+            if tensor.name in self.part.owners
+            else x
+            for tensor, x in zip(tensors, integers, strict=True)
+        ]
+
     def learned(
         self, model: QModel, params: Params, data: Sequence[Rows], learning: Learning
     ) -> tuple[Params, list[tuple[jax.Array, ...]]]:
@@ -190,13 +200,8 @@ class Block:
                 found = part.rounded(params, name, value)
                 return kept(name, found, value) if name in places else found
 
-            given = zip(part.graph.input_tensors, integers, floats, strict=True)
-            mixed = [
-                kept(t.name, part.real(params, t.name, _operand(t, q)), x)
-                if t.name in part.owners
-                else x
-                for t, q, x in given
-            ]
+            given = zip(inputs, self.real_inputs(params, integers), floats, strict=True)
+            mixed = [kept(n, q, x) if n in part.owners else x for n, q, x in given]
             return part.run_floats(params, *mixed, rounded=rounded)
 
         keys = jax.random.split(key, len(batch.wanted[0]))

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
-from tosajax.arguments.names import near
-from tosajax.arguments.types import check_type, count
-from tosajax.grad.qtensor import QTensor, payload
-from tosajax.graph import Tensor
+from tosajax.arguments.types import count
 from tosajax.progress import Progress
 from tosajax.quant.arguments import Batch
 from tosajax.quant.calibration import examples
 from tosajax.quant.model import QModel, as_given, rows
-from tosajax.quant.parts import cuts, part
 from tosajax.quant.recipes import Params
 from tosajax.quant.training.steps import import_optax, relative
 from tosajax.quant.tune.blocks import Block, Learning
 from tosajax.quant.tune.sensitivities import Loss
+from tosajax.quant.tune.walking import Importance, Walk
 
 if TYPE_CHECKING:
     import optax
-
-# The values of tensors by name, of a batch: an axis of examples in front.
-_Values = dict[str, Any]
 
 
 def reconstruct(
@@ -93,96 +86,36 @@ def reconstruct(
     optax = import_optax()
     found = examples(model, params, batches, allow_nan=allow_nan)
     _check(model, steps, drop, regularizer)
-    blocks = _blocks(model, ends)
     chosen = _default_optimizer(optax, steps) if optimizer is None else optimizer
     learning = Learning(steps, drop, regularizer, chosen, seed)
-    importance = _importance(model, loss, found, params)
-    assert model.float_graph is not None
-    tensors, own = model.float_graph.input_tensors, model.graph.input_tensors
-    floats = [_by_name(model, tensors, batch) for batch in found]
-    integers = [_by_name(model, own, model.input_integers(params, *batch)) for batch in found]
-    with Progress(len(blocks), progress, unit="block") as bar:
-        for block in blocks:
-            names = block.part.graph.outputs
-            bar.step(names[0])
-            data = [
-                block.data(params, stored, real, importance(names, number))
-                for number, (stored, real) in enumerate(zip(integers, floats, strict=True))
-            ]
+    walk = Walk(model, params, found, ends)
+    importance = None if loss is None else _importance(model, walk.blocks, loss, found, params)
+    with Progress(len(walk.blocks), progress, unit="block") as bar:
+        for block in walk.blocks:
+            bar.step(block.part.graph.outputs[0])
+            data = walk.data(block, params, importance)
             params, made = block.learned(model, params, data, learning)
-            floats = [_after(model, v, names, d.wanted) for v, d in zip(floats, data, strict=True)]
-            integers = [_after(model, v, names, m) for v, m in zip(integers, made, strict=True)]
+            walk.advance(block, data, made)
             bar.update()
     return params
 
 
-def _blocks(model: QModel, ends: Sequence[str] | None) -> list[Block]:
-    """The blocks with weights, in order."""
-    names = _own_ends(model) if ends is None else _checked_ends(model, ends)
-    starts, outputs = [None, *names], [*((name,) for name in names), model.graph.outputs]
-    parts = [part(model, start, end) for start, end in zip(starts, outputs, strict=True)]
-    if not parts[-1].weights:
-        parts.pop()
-    # Constants and scales are learned in the first block that has them, scales of inputs nowhere.
-    seen = {model.owners.get(name) for name in model.graph.inputs}
-    found = []
-    for each in parts:
-        weights, scales = (
-            tuple(name for name in names if name not in seen)
-            for names in (each.weights, each.activations)
-        )
-        found.append(Block(each, weights, scales))
-        seen |= {*weights, *scales}
-    return found
-
-
-def _by_name(
-    model: QModel, tensors: Sequence[Tensor], batch: Sequence[jax.Array | QTensor]
-) -> _Values:
-    """A batch of inputs as rows."""
-    return dict(zip(model.graph.inputs, map(payload, rows(tensors, batch)), strict=True))
-
-
-def _after(model: QModel, values: _Values, names: Sequence[str], outputs: Sequence[Any]) -> _Values:
-    """The values that blocks after one may read: the inputs of the graph, and its outputs."""
-    kept = {name: values[name] for name in model.graph.inputs}
-    return {**kept, **dict(zip(names, outputs, strict=True))}
-
-
-def _own_ends(model: QModel) -> list[str]:
-    """The ends of blocks with weights."""
-    found, start = [], None
-    for name in cuts(model):
-        if part(model, start, (name,)).weights:
-            found.append(name)
-            start = name
-    return found
-
-
-def _checked_ends(model: QModel, ends: Sequence[str]) -> list[str]:
-    check_type("ends", ends, list | tuple, "a list of names of tensors")
-    known = cuts(model)
-    for name in ends:
-        if name not in known:
-            raise ValueError(
-                f"ends has {name!r}, which is not a quantized tensor that all of the graph after "
-                f"it depends on alone{near(name, known)}"
-            )
-    return [name for name in known if name in ends and name not in model.graph.outputs]
-
-
 def _importance(
-    model: QModel, loss: Loss | None, batches: Sequence[tuple[Any, ...]], params: Params
-) -> Callable[[Sequence[str], int], tuple[jax.Array, ...]]:
-    """The weight of each element of some tensors of a batch: its squared gradient, or 1."""
-    if loss is None:
-        return lambda names, _: (jnp.ones(()),) * len(names)
+    model: QModel,
+    blocks: Sequence[Block],
+    loss: Loss,
+    batches: Sequence[tuple[Any, ...]],
+    params: Params,
+) -> Importance:
+    """The squared gradients of a loss, in floats, by the outputs of blocks."""
     floats = {name: value for name, value in params.items() if name != "corrections"}
     assert model.float_graph is not None
     tensors = model.float_graph.input_tensors
+    outputs = [name for block in blocks for name in block.part.graph.outputs]
+    ends = [name for name in outputs if name in model.owners]
 
-    @functools.partial(jax.jit, static_argnums=0)
-    def squared(names: tuple[str, ...], params: Params, *inputs: Any) -> tuple[jax.Array, ...]:
+    @jax.jit
+    def squared(params: Params, *inputs: Any) -> dict[str, jax.Array]:
         given = rows(tensors, inputs)
 
         def total(shifts: dict[str, jax.Array]) -> jax.Array:
@@ -194,13 +127,16 @@ def _importance(
 
             return loss(as_given(jax.vmap(run)(shifts, *given), tensors, inputs)).sum()
 
-        shapes = {name: model.graph.tensors[name].shape or () for name in names}
         count = len(jax.tree.leaves(given)[0])
-        none = {name: jnp.zeros((count, *shape), jnp.float32) for name, shape in shapes.items()}
-        found = jax.grad(total)(none)
-        return tuple(jnp.square(found[name]) for name in names)
+        shapes = {name: (count, *(model.graph.tensors[name].shape or ())) for name in ends}
+        found = jax.grad(total)({name: jnp.zeros(shape) for name, shape in shapes.items()})
+        return jax.tree.map(jnp.square, found)
 
-    return lambda names, number: squared(tuple(names), floats, *batches[number])
+    def of(names: Sequence[str], number: int) -> tuple[jax.Array, ...]:
+        found = squared(floats, *batches[number])
+        return tuple(found.get(name, jnp.ones(())) for name in names)
+
+    return of
 
 
 def _default_optimizer(optax: Any, steps: int) -> optax.GradientTransformation:
