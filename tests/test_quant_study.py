@@ -19,7 +19,7 @@ from tosajax import quant as tq
 TINY = dataclasses.replace(
     quant_study.QUICK,
     networks={
-        "mobilenet": lambda seed: float_networks.mobilenet(seed, blocks=((1, 4, 8),), last=4),
+        "mobilenet": lambda seed: float_networks.mobilenet(seed, blocks=((1, 4, 2),), last=4),
         "transformer": lambda seed: float_networks.transformer(seed, blocks=0, width=4),
     },
     train=8,
