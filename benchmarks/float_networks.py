@@ -106,7 +106,7 @@ def _attend(n: _Layers, x: Tensor, heads: int, name: str) -> Tensor:
     length, depth = height * wide, width // heads
     found = []
     for kind, order in (("query", (1, 0, 2)), ("key", (1, 2, 0)), ("value", (1, 0, 2))):
-        gain = depth**-0.5 if kind == "query" else 1
+        gain = 1 / depth if kind == "query" else 1
         y = n.conv(x, width, name=f"{name}/{kind}", gain=gain)
         y = n.reshape(y, (length, heads, depth))
         found.append(n.op("TRANSPOSE", y, perms=order))

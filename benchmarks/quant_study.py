@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0] + ".")
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(FULL.networks))
     parser.add_argument("--seeds", nargs="+", type=int)
-    parser.add_argument("--settings", nargs="+", choices=SETTINGS, metavar="BITS")
+    parser.add_argument("--settings", nargs="*", metavar="BITS", help="none: float32 alone")
     parser.add_argument("--quick", action="store_true", help="one seed, W2A4, tiny sizes")
     parser.add_argument("--out", type=Path, help="a JSON file of results, to go on from as well")
     parser.add_argument("--plot", type=Path, help="a picture of them")
@@ -124,8 +124,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sizes = QUICK if options.quick else FULL
     if unknown := set(options.networks) - set(sizes.networks):
         parser.error(f"no network {', '.join(sorted(unknown))}")
-    seeds = options.seeds or (range(1) if options.quick else range(3))
-    settings = options.settings or (["W2A4"] if options.quick else list(SETTINGS))
+    seeds, settings = options.seeds, options.settings
+    seeds = range(1 if options.quick else 3) if seeds is None else seeds
+    settings = list(SETTINGS)[-1 if options.quick else 0 :] if settings is None else settings
+    if unknown := set(settings) - set(SETTINGS):
+        parser.error(f"no setting {', '.join(sorted(unknown))}, expected some of {[*SETTINGS]}")
     results, images = Results(options.out, sizes), Images(sizes)
     for seed in seeds:
         for name in options.networks or sizes.networks:
