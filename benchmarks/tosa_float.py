@@ -54,17 +54,17 @@ def _layer(
                 "stride": (1, 1),
                 "pad": (0,) * 4,
             }
-            return b.op("AVG_POOL2D", x, _zero(b), _zero(b), acc_type=FP32, **window)
+            return b.op("AVG_POOL2D", x, zero(b), zero(b), acc_type=FP32, **window)
         case Reshape():
             return b.op("RESHAPE", x, b.const_shape(layer.shape))
         case Transpose():
             return b.op("TRANSPOSE", x, perms=layer.perms)
         case MatMul():
-            return b.op("MATMUL", *sources, _zero(b), _zero(b), dtype=FP32)
+            return b.op("MATMUL", *sources, zero(b), zero(b), dtype=FP32)
         case Softmax():
-            return _softmax(b, x)
+            return softmax(b, x)
         case Gelu():
-            return _gelu(b, x)
+            return gelu(b, x)
     raise NotImplementedError(type(layer).__name__)
 
 
@@ -78,8 +78,8 @@ def _conv(b: tosajax.Builder, layer: Conv, params: Sequence[np.ndarray], x: Tens
         x,
         b.const(weight[..., None] if layer.depthwise else weight.transpose(3, 0, 1, 2), FP32),
         b.const(bias, FP32),
-        _zero(b),
-        _zero(b),
+        zero(b),
+        zero(b),
         pad=(*pads[0], *pads[1]),
         stride=(layer.stride,) * 2,
         dilation=(1, 1),
@@ -94,25 +94,30 @@ def _relu(b: tosajax.Builder, x: Tensor, wanted: bool) -> Tensor:
     return b.op("CLAMP", x, min_val=0.0, max_val=largest, nan_mode=NanMode.PROPAGATE)
 
 
-def _softmax(b: tosajax.Builder, x: Tensor) -> Tensor:
+def softmax(b: tosajax.Builder, x: Tensor, name: str | None = None) -> Tensor:
+    """Of the last of three axes."""
     below = b.op("SUB", x, b.op("REDUCE_MAX", x, axis=2, nan_mode=NanMode.PROPAGATE))
     powers = b.op("EXP", below)
     total = b.op("REDUCE_SUM", powers, axis=2)
-    return b.op("MUL", powers, b.op("RECIPROCAL", total), _shift(b))
+    return b.op("MUL", powers, b.op("RECIPROCAL", total), shift(b), name=name)
 
 
-def _gelu(b: tosajax.Builder, x: Tensor) -> Tensor:
+def gelu(b: tosajax.Builder, x: Tensor, name: str | None = None) -> Tensor:
+    """x * Phi(x)."""
     ones = (1,) * len(x.shape or ())
     half, one, root = (
         b.const(np.full(ones, value), FP32) for value in (0.5, 1.0, 1 / math.sqrt(2))
     )
-    erf = b.op("ERF", b.op("MUL", x, root, _shift(b)))
-    return b.op("MUL", b.op("MUL", x, half, _shift(b)), b.op("ADD", erf, one), _shift(b))
+    erf = b.op("ERF", b.op("MUL", x, root, shift(b)))
+    twice = b.op("ADD", erf, one)
+    return b.op("MUL", b.op("MUL", x, half, shift(b)), twice, shift(b), name=name)
 
 
-def _zero(b: tosajax.Builder) -> Tensor:
+def zero(b: tosajax.Builder) -> Tensor:
+    """A zero point."""
     return b.const([0.0], FP32)
 
 
-def _shift(b: tosajax.Builder) -> Tensor:
+def shift(b: tosajax.Builder) -> Tensor:
+    """What MUL of floats takes in place of a shift."""
     return b.const([0], DType.INT8)

@@ -20,6 +20,16 @@ CASES: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
         {"pad": (1, 0, 2, 1), "stride": (2, 1), "dilation": (1, 3)},
     ),
     (
+        "conv2d",
+        [(2, 7, 8, 3), (4, 1, 1, 3), (4,)],
+        {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)},
+    ),
+    (
+        "conv2d",
+        [(2, 7, 8, 3), (4, 1, 1, 3), (1,)],
+        {"pad": (1, 0, 0, 2), "stride": (1, 1), "dilation": (1, 1)},
+    ),
+    (
         "conv3d",
         [(1, 4, 5, 7, 2), (3, 2, 1, 3, 2), (1,)],
         {"pad": (1, 0, 0, 2, 2, 1), "stride": (1, 2, 3), "dilation": (2, 1, 1)},
@@ -68,4 +78,25 @@ def test_gradients_are_those_of_real_numbers(name, shapes, attributes):
 
     found, expected = (jax.jit(lambda f=f: both(f))() for f in (surrogate, real))
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())
+
+
+@pytest.mark.parametrize(("name", "shapes", "attributes"), CASES)
+def test_floats_have_the_bits_of_the_operator_and_these_gradients(name, shapes, attributes):
+    rng = np.random.default_rng(9)
+    operands = tuple(jnp.asarray(rng.normal(size=s), jnp.float32) for s in shapes)
+    zero = jnp.zeros(1, jnp.float32)
+
+    def both(kernel: Any) -> Any:
+        def function(*operands: jax.Array) -> jax.Array:
+            return kernel(*operands, zero, zero, **attributes, acc_type=DType.FP32)
+
+        result, pull = jax.vjp(function, *operands)
+        slopes = jnp.asarray(np.random.default_rng(8).normal(size=result.shape), jnp.float32)
+        return result, pull(slopes)
+
+    kernels = getattr(conv, name), getattr(ops, name)
+    (result, found), (wanted, expected) = (jax.jit(lambda f=f: both(f))() for f in kernels)
+    np.testing.assert_array_equal(result, wanted)
+    for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())

@@ -6,6 +6,7 @@ convolutions.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from tosajax import ops
 from tosajax.grad._exact import exact
 from tosajax.grad.depthwise import depthwise
 from tosajax.grad.qtensor import QTensor, tie, tie_scalar
+from tosajax.ops._follow import follow
 from tosajax.ops._window import Window, window
 from tosajax.ops.routes.loop import MAX_TAPS
 
@@ -31,21 +33,34 @@ def _convolution(
     """Decorates a function of input and weight less their zero points, and attributes."""
 
     def decorate(sums: Callable[..., jax.Array]) -> Callable[..., Any]:
-        @exact(kernel)
-        def surrogate(*operands: QTensor, **attributes: Any) -> jax.Array:
+        def surrogate(*operands: QTensor | jax.Array, **attributes: Any) -> jax.Array:
             """Linear in input, weight and bias less their zero points."""
             x, weight, bias = (tie(operand) for operand in operands[:3])
             x_zp, weight_zp = (tie_scalar(operand) for operand in operands[3:])
             total = sums(x - x_zp, weight - weight_zp, **attributes)
             return total + bias.reshape((1,) * (total.ndim - 1) + (-1,))
 
-        return surrogate
+        convolve = exact(kernel)(surrogate)
+
+        @functools.wraps(surrogate)
+        def call(*operands: QTensor | jax.Array, **attributes: Any) -> jax.Array | QTensor:
+            result = convolve(*operands, **attributes)
+            if isinstance(result, QTensor) or result.dtype != jnp.float32:
+                return result
+            # JAX's own gradients of the kernels are several times slower.
+            return follow(result, surrogate(*operands, **attributes))
+
+        return call
 
     return decorate
 
 
 def _linear(x: jax.Array, weight: jax.Array, **attributes: Any) -> jax.Array:
     shape = _window(weight.shape[1:-1], attributes)
+    if math.prod(shape.size) == math.prod(shape.stride) == 1 and not any(map(any, shape.pad)):
+        # XLA:CPU is up to ten times slower with the gradient of a convolution to its weight.
+        rows, contracted = weight.reshape(-1, weight.shape[-1]), ((x.ndim - 1,), (1,))
+        return lax.dot_general(x, rows, (contracted, ((), ())), precision=lax.Precision.HIGHEST)
     return lax.conv_general_dilated(
         x,
         weight,
