@@ -13,7 +13,7 @@ calculus. Gradients at a single point of the line would differ by the curvature 
 
 The widths are those that make rounding the identity on average: a step of quantization of each
 weight; of each bias, a step of the output; a quarter of each scale, so that the largest values move
-by some steps; a quarter of the range for zero points; one bit. Narrower ones see the teeth of the
+by some steps; a quarter of the range for zero points; one bit, of bits that are not at an end. Narrower ones see the teeth of the
 staircase: a scale that moves by one step at the end of its range leaves small values where they
 are, and the loss then follows the error of their rounding, which no step of training meets twice.
 
@@ -145,7 +145,9 @@ def widths(model: tq.QModel, params: Any, kind: str) -> Any:
                     widen(name, zero_point=jnp.exp2(given[name].bits) * _WIDTH_OF_RANGE)
         case "bits":
             for name in (*model.weights, *activations):
-                widen(name, bits=jnp.float32(1))
+                own = given[name]
+                is_inside = (own.bits >= 3) & (own.bits <= own.storage.dtype.bits - 1)
+                widen(name, bits=is_inside.astype(jnp.float32))
         case _:
             raise ValueError(f"kind {kind!r}, expected one of {', '.join(KINDS)}")
     return {**still, "values": values, "qparams": qparams}
@@ -230,13 +232,15 @@ def surrogates(
 ) -> np.ndarray:
     """[directions, dithers]: the surrogate, at random points between the ends."""
     rng = np.random.default_rng(1)
-    keys = iter(jax.random.split(jax.random.key(2), sizes.directions * sizes.gradients))
+    keys = jax.random.split(jax.random.key(2), (sizes.directions, sizes.gradients))
     found = np.empty((sizes.directions, sizes.gradients))
     for index, direction in enumerate(directions):
         for number in range(sizes.gradients):
-            key, moved = next(keys), np.float32(rng.uniform(0, 0.5)) * direction
+            moved = np.float32(rng.uniform(0, 0.5)) * direction
             # In pairs on both sides of the middle: curvature cancels out.
-            pair = [gradient(params + x, widths, key, *batch) for x in (moved, -moved)]
+            pair = [
+                gradient(params + x, widths, keys[index, number], *batch) for x in (moved, -moved)
+            ]
             found[index, number] = np.asarray(pair, np.float64).mean(axis=0) @ direction
     return found
 
@@ -284,10 +288,17 @@ def compare(
     batch: Sequence[Any],
     sizes: Sizes,
     gradients: Mapping[str, Callable[..., jax.Array]] | None = None,
+    also: Sequence[str] = (),
 ) -> dict[str, Agreement]:
-    """How gradients by name, by default that of the programs, agree with the truth of a kind."""
-    start, moved = flat(params), flat(widths(model, params, kind))
-    directions = draw(sizes, start, moved)
+    """How gradients by name, by default that of the programs, agree with the truth of a kind.
+
+    Args:
+      also: kinds that are dithered as well, and not moved along.
+    """
+    start, own = flat(params), flat(widths(model, params, kind))
+    directions = draw(sizes, start, own)
+    others = [flat(widths(model, params, other)) for other in also if other != kind]
+    moved = sum(others, own)
     truth = truths(found, start, moved, directions, sizes, *batch)
     agreements = {}
     for name, gradient in (gradients or {"": found.gradient}).items():
@@ -358,6 +369,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
     parser.add_argument("--bits", nargs="*", metavar="WxAy", help="W4A4, for instance")
     parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS)
+    parser.add_argument("--also", nargs="*", default=[], choices=KINDS, help="dithered as well")
     parser.add_argument("--estimators", nargs="*", default=["clipped_ste"], choices=ESTIMATORS)
     parser.add_argument("--directions", type=int, default=Sizes().directions)
     parser.add_argument("--dithers", type=int, default=Sizes().dithers)
@@ -397,7 +409,7 @@ def _print_network(name: str, options: argparse.Namespace, sizes: Sizes) -> None
             continue
         trained = train(found, of_bits(model, params, *bits), split, _AFTER)
         for kind in options.kinds:
-            rows = compare(model, found, trained, kind, batch, sizes, gradients)
+            rows = compare(model, found, trained, kind, batch, sizes, gradients, options.also)
             for estimator, row in rows.items():
                 print(f"{name:14} {title:5} {kind:18} {estimator:12} {_text(row)}", flush=True)
 
