@@ -13,9 +13,10 @@ calculus. Gradients at a single point of the line would differ by the curvature 
 
 The widths are those that make rounding the identity on average: a step of quantization of each
 weight; of each bias, a step of the output; a quarter of each scale, so that the largest values move
-by some steps; a quarter of the range for zero points; one bit, of bits that are not at an end. Narrower ones see the teeth of the
-staircase: a scale that moves by one step at the end of its range leaves small values where they
-are, and the loss then follows the error of their rounding, which no step of training meets twice.
+by some steps; a quarter of the range for zero points; one bit, of bits that are not at an end.
+Narrower ones see the teeth of the staircase: a scale that moves by one step at the end of its range
+leaves small values where they are, and the loss then follows the error of their rounding, which no
+step of training meets twice.
 
 Both means have noise. Their squares are taken as products of different dithers, which have none on
 average, so that correlation and slope are those of endless dithers; a correlation may come out

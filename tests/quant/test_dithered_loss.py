@@ -77,7 +77,7 @@ def test_surrogates_are_gradients_of_the_dithered_loss(problem: Problem, trained
 def test_noise_of_dithers_does_not_lower_correlations(cosine: float):
     """With a slope of 2, of truths and surrogates whose noise is three times as large as they."""
     rng = np.random.default_rng(0)
-    directions, dithers = 4000, 30
+    directions, dithers = 1000, 30
     x, y = rng.normal(size=(2, directions, 1))
     truth = 2 * (cosine * x + np.sqrt(1 - cosine**2) * y)
     noise = rng.normal(size=(2, directions, dithers))
@@ -87,7 +87,7 @@ def test_noise_of_dithers_does_not_lower_correlations(cosine: float):
         (found.slope, 2 * cosine),
         (found.at_point, cosine),
     ]:
-        np.testing.assert_allclose(measured[0], wanted, atol=0.1)
+        np.testing.assert_allclose(measured[0], wanted, atol=0.2)
         assert measured[1] - 0.05 <= wanted <= measured[2] + 0.05
     np.testing.assert_allclose(found.reliability, 1 / (1 + 9 / dithers), atol=0.05)
 
