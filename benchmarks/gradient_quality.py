@@ -47,7 +47,7 @@ from tosajax.quant.recipes import Bias, Multiplier
 
 sys.path.insert(0, str(works.ROOT / "examples"))
 
-import digits
+import digits  # pyright: ignore[reportMissingImports]
 
 NETWORKS = {
     "convolutional": gradient_networks.convolutional,
@@ -206,7 +206,8 @@ def programs(loss: Callable[..., jax.Array], params: Any) -> Programs:
 
 def draw(sizes: Sizes, params: jax.Array, widths: jax.Array, *, seed: int = 0) -> np.ndarray:
     """Directions: each parameter up or down at random, by its width."""
-    signs = np.random.default_rng(seed).choice(np.float32([-1, 1]), (sizes.directions, params.size))
+    ends = np.array([-1, 1], np.float32)
+    signs = np.random.default_rng(seed).choice(ends, (sizes.directions, params.size))
     return signs * np.asarray(widths)
 
 
