@@ -55,7 +55,15 @@ NETWORKS = {
 }
 # Of weights and activations; inputs and scores have 8.
 BITS = ((8, 8), (4, 8), (4, 4), (2, 4))
-KINDS = ("weights", "biases", "weight scales", "activation scales", "zero points", "bits")
+KINDS = (
+    "weights",
+    "biases",
+    "weight scales",
+    "activation scales",
+    "inner activation scales",  # without inputs and outputs, which outweigh the others
+    "zero points",
+    "bits",
+)
 ESTIMATORS: Mapping[str, grad.Estimator] = {
     "clipped_ste": grad.clipped_ste,
     "ste": grad.ste,
@@ -137,8 +145,10 @@ def widths(model: tq.QModel, params: Any, kind: str) -> Any:
         case "biases":
             for name, output in _outputs_of_biases(model).items():
                 values[name] = values[name] + given[output].scale
-        case "weight scales" | "activation scales":
-            for name in model.weights if kind == "weight scales" else activations:
+        case "weight scales" | "activation scales" | "inner activation scales":
+            inner = [name for name in activations if name not in _ends(model)]
+            names = {"weight scales": model.weights, "activation scales": activations}
+            for name in names.get(kind, inner):
                 widen(name, scale=given[name].scale * _WIDTH_OF_RANGE)
         case "zero points":
             for name in activations:
@@ -152,6 +162,11 @@ def widths(model: tq.QModel, params: Any, kind: str) -> Any:
         case _:
             raise ValueError(f"kind {kind!r}, expected one of {', '.join(KINDS)}")
     return {**still, "values": values, "qparams": qparams}
+
+
+def _ends(model: tq.QModel) -> set[str]:
+    """The tensors whose scales inputs and outputs have."""
+    return {model.owners[name] for name in (*model.graph.inputs, *model.graph.outputs)}
 
 
 def _outputs_of_biases(model: tq.QModel) -> dict[str, str]:
@@ -337,8 +352,8 @@ def entropy(model: tq.QModel) -> Callable[..., jax.Array]:
 def of_bits(model: tq.QModel, params: Any, weight_bits: int, act_bits: int) -> Any:
     """The parameters with other bits, but for inputs and outputs."""
     bits = dict.fromkeys(model.weights, weight_bits) | dict.fromkeys(model.activations, act_bits)
-    ends = {model.owners[name] for name in (*model.graph.inputs, *model.graph.outputs)}
-    return jax.jit(lambda p: tq.with_bits(model, p, bits | dict.fromkeys(ends, 8)))(params)
+    bits |= dict.fromkeys(_ends(model), 8)
+    return jax.jit(lambda p: tq.with_bits(model, p, bits))(params)
 
 
 def train(found: Programs, params: Any, split: digits.Split, steps: int) -> Any:

@@ -22,7 +22,7 @@ from examples import digits
 
 SIZES = quality.Sizes(directions=24, dithers=24, gradients=6)
 TRAINING_STEPS = 100
-KINDS = ("weights", "biases", "weight scales", "activation scales", "zero points")
+KINDS = tuple(kind for kind in quality.KINDS if kind != "bits")
 # Few weights share a scale, so that theirs need dithers of the weights to have a smooth loss.
 ALSO = ("weights", "biases")
 
