@@ -4,7 +4,7 @@ Trains networks in float32 on generated images (`examples/textures.py`), quantiz
 in four ways, and measures the accuracy of the integer graph of each:
 
 - nearest: calibrated, weights rounded to nearest;
-- learned: the rounding of weights learned from the outputs of the float network, without labels;
+- learned: rounding and scales learned block by block from the float network, without labels;
 - fake: trained in floats that are rounded to the values of integers, then converted;
 - exact: trained on the integers of the graph.
 
@@ -61,7 +61,7 @@ class Sizes:
       batch: images of a step.
       float_steps: of training in float32, by network.
       tuned_steps: of training after quantization.
-      learned_steps: of learning the rounding.
+      learned_steps: of learning the rounding of a block.
       calibrated: images to calibrate with, and to learn the rounding.
       elements: to compare with each other program, at least.
       rate: of float training; after quantization a fifth.
@@ -342,8 +342,8 @@ class _Tuning:
 
     def learned(self) -> dict[str, Any]:
         batches, steps = list(self.images.unlabelled()), self.images.sizes.learned_steps
-        learn = getattr(tq, "reconstruct", tq.learned_rounding)
-        return {"accuracy": self._accuracy(learn(self._model, self._start, batches, steps=steps))}
+        found = tq.reconstruct(self._model, self._start, batches, steps=steps)
+        return {"accuracy": self._accuracy(found)}
 
     def fake(self) -> dict[str, Any]:
         params = self._tuned("fake_quant")

@@ -13,7 +13,7 @@ Rows = Mapping[str, Mapping[str, Any]]
 WAYS = ("nearest", "learned", "fake", "exact")
 _TITLES = {
     "nearest": "rounded to nearest",
-    "learned": "learned rounding",
+    "learned": "reconstructed by blocks",
     "fake": "fake-quantized training, converted",
     "exact": "exact training",
 }
