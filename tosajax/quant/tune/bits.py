@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
@@ -15,6 +18,8 @@ from tosajax.quant.model import QModel
 from tosajax.quant.observers import scale_and_zero_point
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params, corrected
+
+_T = TypeVar("_T")
 
 
 def with_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Array]) -> Params:
@@ -113,23 +118,75 @@ def allocate_bits(
     Raises:
       ValueError: nothing is within the budget.
     """
-    # The choices so far that none beats in both cost and score.
-    front: list[tuple[float, float, tuple[int, ...]]] = [(0.0, 0.0, ())]
+    least = sum(min(cost(name, b) for b in choices) for name, choices in scores.items())
+    front = _front(scores, cost, budget * (1 + 1e-9))
+    if not front:
+        raise ValueError(f"budget {budget}: the cheapest choice costs {least}")
+    return dict(zip(scores, front[-1].bits, strict=True))
+
+
+def pareto(
+    scores: Mapping[str, Mapping[int, float]],
+    cost: Callable[[str, int], float],
+    *,
+    points: int = 1000,
+) -> list[dict[str, int]]:
+    """The choices of bits that no other beats in both cost and sum of scores, cheapest first.
+
+    Args:
+      scores: for each tensor, the growth of the loss by its possible bits, as from `sensitivity`.
+      cost: of a tensor with that many bits.
+      points: how many to keep after each tensor, spread over the costs: exact where there are
+        fewer, else close.
+
+    Returns:
+      Bits by tensor, of each choice.
+
+    Raises:
+      ValueError: fewer than two points.
+    """
+    if points < 2:
+        raise ValueError(f"points is {points}, expected at least 2")
+    front = _front(scores, cost, math.inf, points)
+    return [dict(zip(scores, point.bits, strict=True)) for point in front]
+
+
+class _Point(NamedTuple):
+    cost: float
+    score: float
+    bits: tuple[int, ...]
+
+
+def _front(
+    scores: Mapping[str, Mapping[int, float]],
+    cost: Callable[[str, int], float],
+    budget: float,
+    points: int | None = None,
+) -> list[_Point]:
+    """The choices within a budget that none beats in both cost and score, cheapest first."""
+    front = [_Point(0.0, 0.0, ())]
     least = {name: min(cost(name, b) for b in choices) for name, choices in scores.items()}
     rest = sum(least.values())
     for name, choices in scores.items():
         rest -= least[name]
         longer = sorted(
-            (spent + cost(name, bits), score + float(added), (*chosen, bits))
+            _Point(spent + cost(name, bits), score + float(added), (*chosen, bits))
             for spent, score, chosen in front
             for bits, added in choices.items()
-            if spent + cost(name, bits) + rest <= budget * (1 + 1e-9)
+            if spent + cost(name, bits) + rest <= budget
         )
         front = []
         for candidate in longer:
-            if not front or candidate[1] < front[-1][1]:
+            if not front or candidate.score < front[-1].score:
                 front.append(candidate)
-    if not front:
-        cheapest = sum(least.values())
-        raise ValueError(f"budget {budget}: the cheapest choice costs {cheapest}")
-    return dict(zip(scores, front[-1][2], strict=True))
+        if points is not None:
+            front = spread_out(front, points)
+    return front
+
+
+def spread_out(front: Sequence[_T], points: int) -> list[_T]:
+    """So many of them, evenly, the first and the last among them."""
+    if len(front) <= points:
+        return list(front)
+    places = np.linspace(0, len(front) - 1, points).round().astype(int)
+    return [front[place] for place in places]
