@@ -500,8 +500,9 @@ class QModel:
         Raises:
           UnsupportedError: one of them is inside a loop or a branch.
         """
+        inner = {**inner_tensors(self.graph), **self._inner_tensors}
         for name in names:
-            if name in self._inner_tensors:
+            if name in inner and name not in self.graph.tensors:
                 raise UnsupportedError(
                     f"{name!r} is inside a loop or a branch, which has no value of it at its end"
                 )

@@ -83,13 +83,13 @@ def prepare(
     simple, normed = simplified(graph)
     check_rules(rules, graph, simple)
     norms = _norms(simple, normed, batch_norms) if batch_norms else {}
+    _check_control_flow(simple, rules)
     if operands := rounded_operands(simple, rules):
         asked = next(iter(operands.values())).storage.name
         if estimator is not clipped_ste or overrides:
             raise ValueError(f"estimators are of integers, and the rules ask for {asked}")
         if norms:
             raise ValueError(f"batch norms are kept by integers, and the rules ask for {asked}")
-        _check_alone(simple, asked)
         graph, plan = with_rounded_operands(simple, operands)
         return QModel(graph, simple, plan)
     graph, plan = converted(simple, norms, options)
@@ -124,10 +124,13 @@ def _check(graph: Graph, rules: Sequence[Rule]) -> None:
         )
 
 
-def _check_alone(graph: Graph, asked: str) -> None:
-    for node in graph.nodes:
+def _check_control_flow(graph: Graph, rules: Sequence[Rule]) -> None:
+    """Raises UnsupportedError where rules ask for more than integers in loops and branches."""
+    asked = [spec for rule in rules for spec in (rule.weight, rule.act) if spec is not None]
+    names = [spec.storage.name for spec in asked if not spec.storage.is_integer]
+    for node in graph.nodes if names else ():
         if graph_keys(node):
-            raise UnsupportedError(f"{node.title}: rules ask for {asked}, expected integers")
+            raise UnsupportedError(f"{node.title}: rules ask for {names[0]}, expected integers")
 
 
 def _check_turns(graph: Graph, plan: Plan) -> None:

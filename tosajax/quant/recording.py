@@ -16,19 +16,19 @@ class Record(NamedTuple):
     """The values of a tensor of floats, each time that it is computed.
 
     Args:
-      values: float32 [times, *shape]; NaN where it has not been computed so often.
-      count: int32 scalar, how often it was; more than `times` if the first axis is too short.
+      values: float32 [most, *shape]; NaN where it has not been computed so often.
+      times: int32 scalar, how often it was; values beyond `most` are lost.
     """
 
     values: jax.Array
-    count: jax.Array
+    times: jax.Array
 
 
-def no_records(tensors: Iterable[Tensor], times: Mapping[str, int]) -> dict[str, Record]:
-    """Records of tensors before a run, by name."""
+def no_records(tensors: Iterable[Tensor], most: Mapping[str, int]) -> dict[str, Record]:
+    """Records of tensors before a run, by name, with room for so many values."""
     return {
         tensor.name: Record(
-            jnp.full((times[tensor.name], *(tensor.shape or ())), jnp.nan, jnp.float32),
+            jnp.full((most[tensor.name], *(tensor.shape or ())), jnp.nan, jnp.float32),
             jnp.zeros((), jnp.int32),
         )
         for tensor in tensors
@@ -40,8 +40,8 @@ def recorded(records: Mapping[str, Any], name: str, value: jax.Array) -> Mapping
     if name not in records:
         return records
     record = records[name]
-    values = record.values.at[record.count].set(value, mode="drop")
-    return {**records, name: Record(values, record.count + 1)}
+    values = record.values.at[record.times].set(value, mode="drop")
+    return {**records, name: Record(values, record.times + 1)}
 
 
 def times_inside(graph: Graph, turns: Mapping[str, int], most: int | None) -> dict[str, int]:

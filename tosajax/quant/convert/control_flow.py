@@ -8,6 +8,7 @@ output.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tosajax.graph import Graph, Node
 from tosajax.quant.convert.converter import Converter
@@ -46,6 +47,8 @@ def cond_if(c: Converter, node: Node) -> None:
         if c.is_float(output):
             results = [(branch, branch.outputs[place]) for branch in branches.values()]
             _own_result(c, output, *results)
+            for _, name in results:  # so that examples have to take both branches
+                c.observe(name, for_=output)
     before = [c.owners.get(name) for name in node.inputs[1:]]
     after = [c.owners.get(name) for name in node.outputs]
     graphs = {key: _converted(c, branch, before, after) for key, branch in branches.items()}
@@ -54,7 +57,7 @@ def cond_if(c: Converter, node: Node) -> None:
 
 def _put(c: Converter, node: Node, operands: Sequence, **graphs: Graph) -> None:
     """The node with graphs of integers."""
-    names = {key: c.builder.subgraph(graph) for key, graph in graphs.items()}
+    names: dict[str, Any] = {key: c.builder.subgraph(graph) for key, graph in graphs.items()}
     outputs = c.builder.ops(node.op, *operands, names=node.outputs, location=node.location, **names)
     for name, tensor in zip(node.outputs, outputs, strict=True):
         c.put(name, tensor)

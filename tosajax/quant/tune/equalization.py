@@ -47,7 +47,7 @@ def equalize(
     """
     known = known_values(model, values)
     assert model.float_graph is not None
-    pairs = list(find_pairs(model.float_graph))
+    pairs = [pair for part in model.float_graph.walk() for pair in find_pairs(part)]
     for _ in range(passes):
         for pair in pairs:
             known |= _scaled(pair, known)
