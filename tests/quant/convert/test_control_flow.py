@@ -224,6 +224,15 @@ def test_a_state_out_of_a_table(rules):
     assert float(jnp.abs(rounded - y).max()) < tolerance
 
 
+def test_fake_quantization_rounds_states_in_each_turn():
+    model = prepare(small(), [rule("h_end", act=QSpec(bits=3, symmetric=False))])
+    params = calibrate(model, [(ROWS, H0)])
+    (rounded,) = model.apply(params, ROWS, H0, mode="fake_quant")
+    (exact,) = model.apply(params, ROWS, H0)
+    step = float(params["qparams"]["h_end"].scale)
+    assert np.mean(np.abs(rounded - exact) < step / 2) > 0.9
+
+
 def swapping() -> Graph:
     """Two states that change places in each of 3 turns, one of them doubled."""
     states = [("i", INT32, (1, 1)), ("a", FP32, (1, UNITS)), ("b", FP32, (1, UNITS))]
