@@ -10,7 +10,7 @@ MUTANTS = [
         "lowering/build.py",
         "lowering",
         {
-            "_constants": [left("+"), condition("True", 0)],
+            "_constants": [change("name_in()", "name"), condition("True", 0)],
         },
     ),
     *mutants(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutation.changes import change, condition, left, result, right, unsigned, unwrap
+from mutation.changes import change, condition, left, result, right, skip, unsigned, unwrap
 from mutation.listing import mutants
 
 MUTANTS = [
@@ -327,5 +327,18 @@ MUTANTS = [
             "_Run.observe": [change("_copied()", "state.average", 1)],
             "fit": [condition("False", 5)],
         },
+    ),
+    *mutants(
+        "quant/convert/control_flow.py",
+        "quant/convert/test_control_flow.py",
+        {
+            "while_loop": [change("c.in_unit()", "c.get(name)"), skip("c.observe")],
+            "_converted": [change("inner.in_unit()", "inner.get(name)")],
+        },
+    ),
+    *mutants(
+        "quant/recording.py",
+        "quant/convert/test_control_flow.py",
+        {"recorded": [change("record.times", "0", 0)]},
     ),
 ]

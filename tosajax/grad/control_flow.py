@@ -19,8 +19,11 @@ def while_loop(
     cond_graph: Callable[..., jax.Array],
     body_graph: Callable[..., Sequence[Any]],
     max_trip_count: int | None = None,
+    turns: int | None = None,
 ) -> tuple[Any, ...]:
     """That of the turns; in reverse mode with `max_trip_count` only, NaN where there are more."""
+    if turns is not None:
+        return _repeated(tuple(input_list), body_graph, turns)
     values = ops.while_loop(input_list, cond_graph=cond_graph, body_graph=body_graph)
     if max_trip_count is None:
         return values
@@ -41,3 +44,14 @@ def while_loop(
         return follow(value, slope * source)
 
     return jax.tree.map(join, values, sources)
+
+
+def _repeated(
+    values: tuple[Any, ...], body_graph: Callable[..., Sequence[Any]], turns: int
+) -> tuple[Any, ...]:
+    """The turns of a loop that takes so many: one loop for values and for derivatives."""
+
+    def turn(values: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
+        return tuple(body_graph(*values)), None
+
+    return lax.scan(turn, values, length=turns)[0]

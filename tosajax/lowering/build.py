@@ -19,7 +19,18 @@ from tosajax.graph import Graph, Node, Tensor, declared_variables
 from tosajax.graph.edit import unused
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
 from tosajax.lowering.operators import custom_step, operator_step
-from tosajax.lowering.run import Amend, Context, CustomOps, GraphFunction, Params, Run, Step, Traced
+from tosajax.lowering.run import (
+    Amend,
+    Context,
+    CustomOps,
+    GraphFunction,
+    Params,
+    Run,
+    Step,
+    Traced,
+    Watch,
+    name_in,
+)
 from tosajax.lowering.variable_steps import read_step, write_step
 from tosajax.lowering.variables import State
 from tosajax.ops.routes.platform import ANY, Platform, tracing_for
@@ -48,7 +59,7 @@ def lower(
       fn: pure and traceable: jit, vmap and differentiate it. Inputs and outputs stand in the
         graph's order, each in `dtype.storage` and of its exact shape.
       params: the values of every CONST, by tensor name; those of a subgraph after its name and
-        a slash.
+        a slash, unless their own name begins so.
 
     Raises:
       TosaError: the graph is illegal.
@@ -78,6 +89,7 @@ def build(
     platform: Platform = ANY,
     kernels: Any = ops,
     traced: Traced | None = None,
+    turns: Mapping[str, int] | None = None,
 ) -> tuple[GraphFunction, Params]:
     """The function of a legal graph, with state and flags whether the graph has any or not.
 
@@ -91,24 +103,39 @@ def build(
       platform: the only one that the program is for, if that is known.
       kernels: holds a function for each operator, by its name in lower case.
       traced: attributes that come with the parameters.
+      turns: how many a WHILE_LOOP takes, by its first output, for kernels that make use of it.
 
     Returns:
-      program: (params, state, *inputs, amend=None) -> (state, flags, outputs); `amend` is given
-        the name and the value of each input and of each output of a node, except in subgraphs,
-        and returns by name what is read from then on: this value or another in its place, and
-        constants in place of others.
+      program: (params, state, *inputs, amend=None, watch=None) -> (state, flags, outputs).
+        `amend` is given the name and the value of each input and of each output of a node, and
+        returns by name what is read from then on: this value or another in its place, and
+        constants in place of others. `watch` is given the state as well, and returns the next one.
+        Tensors of subgraphs have the names that their constants would have in the parameters.
       params: as from `lower`.
     """
     variables = declared_variables(graph)
     context = Context(
-        custom_ops or {}, report_unpredictable, prepare, kernels, traced or {}, variables, {}
+        custom_ops or {},
+        report_unpredictable,
+        prepare,
+        kernels,
+        traced or {},
+        variables,
+        {},
+        turns or {},
     )
     block = _block(graph, "", context)
 
-    def program(params: Params, state: State, *inputs: jax.Array, amend: Amend | None = None):
+    def program(
+        params: Params,
+        state: State,
+        *inputs: jax.Array,
+        amend: Amend | None = None,
+        watch: Watch | None = None,
+    ):
         try:
             with tracing_for(platform):
-                return block(params, state, *inputs, amend=amend)
+                return block(params, state, *inputs, amend=amend, watch=watch)
         except RecursionError:
             limit = f"Python's recursion limit ({sys.getrecursionlimit()})"
             message = f"graph {graph.name!r} nests control flow too deeply for {limit}"
@@ -140,21 +167,24 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
     if context.report_unpredictable:
         readers.update(name for node in nodes if RULES[node.op].require for name in node.inputs)
     steps = [
-        _fenced(_step(node, graph, blocks, context), node, graph.tensors, readers) for node in nodes
+        _fenced(_step(node, graph, prefix, blocks, context), node, graph.tensors, readers)
+        for node in nodes
     ]
 
-    def run_graph(params: Params, state: State, *inputs: jax.Array, amend: Amend | None = None):
+    def run_graph(
+        params: Params,
+        state: State,
+        *inputs: jax.Array,
+        amend: Amend | None = None,
+        watch: Watch | None = None,
+    ):
         values = {name: params[key] for name, key in constants.items()}
         values.update(zip(graph.inputs, inputs, strict=True))
-        run = Run(params, state, values, {})
-        if amend is not None:
-            for name in graph.inputs:
-                run.values.update(amend(name, run.values[name]))
+        run = Run(params, state, values, {}, amend, watch)
+        run.found(graph.inputs, prefix)
         for step, node in zip(steps, nodes, strict=True):
             step(run)
-            if amend is not None:
-                for name in node.outputs:
-                    run.values.update(amend(name, run.values[name]))
+            run.found(node.outputs, prefix)
         return run.state, run.flags, tuple(run.read(graph.outputs))
 
     return run_graph
@@ -166,7 +196,7 @@ def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
     for node in graph.nodes:
         for name in node.outputs if node.op == "CONST" else ():
             # A tensor of another graph may have a slash in its own name.
-            key = unused(prefix + name, params)
+            key = unused(name_in(prefix, name), params)
             tensor = graph.tensors[name]
             assert tensor.values is not None
             keys[name] = key
@@ -195,12 +225,19 @@ def _fenced(
     return run_step
 
 
-def _step(node: Node, graph: Graph, blocks: Mapping[str, GraphFunction], context: Context) -> Step:
+def _step(
+    node: Node,
+    graph: Graph,
+    prefix: str,
+    blocks: Mapping[str, GraphFunction],
+    context: Context,
+) -> Step:
     match node.op:
         case "COND_IF":
             return cond_if_step(node, blocks, FlagNames(context))
         case "WHILE_LOOP":
-            return while_loop_step(node, blocks, context)
+            turns = context.turns.get(name_in(prefix, node.outputs[0])) if node.outputs else None
+            return while_loop_step(node, blocks, context, turns)
         case "VARIABLE_READ":
             return read_step(node, graph.tensors[node.outputs[0]], context)
         case "VARIABLE_WRITE":

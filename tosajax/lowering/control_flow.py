@@ -20,7 +20,7 @@ def cond_if_step(node: Node, blocks: Mapping[str, GraphFunction], flag_names: Fl
 
     def step(run: Run) -> None:
         condition, *inputs = run.read(node.inputs)
-        graphs = [functools.partial(blocks[name], run.params) for name in names]
+        graphs = [_within(run, blocks[name]) for name in names]
         nothing = flag_names.lowered(graphs, run.state, *inputs)
         then_graph, else_graph = (_with_flags(graph, nothing) for graph in graphs)
         run.state, flags, outputs = ops.cond_if(
@@ -32,14 +32,15 @@ def cond_if_step(node: Node, blocks: Mapping[str, GraphFunction], flag_names: Fl
     return step
 
 
-def while_loop_step(node: Node, blocks: Mapping[str, GraphFunction], context: Context) -> Step:
-    cond_name, body_name = (node.attributes[key] for key in ("cond_graph", "body_graph"))
+def while_loop_step(
+    node: Node, blocks: Mapping[str, GraphFunction], context: Context, turns: int | None
+) -> Step:
+    names = [node.attributes[key] for key in ("cond_graph", "body_graph")]
     flag_names = FlagNames(context)
+    known = {} if turns is None else {"turns": turns}
 
     def step(run: Run) -> None:
-        cond_graph, body_graph = (
-            functools.partial(blocks[name], run.params) for name in (cond_name, body_name)
-        )
+        cond_graph, body_graph = (_within(run, blocks[name]) for name in names)
         inputs = tuple(run.read(node.inputs))
         nothing = flag_names.lowered((cond_graph, body_graph), run.state, *inputs)
 
@@ -57,6 +58,7 @@ def while_loop_step(node: Node, blocks: Mapping[str, GraphFunction], context: Co
             judge(run.state, nothing, inputs),
             cond_graph=lambda condition, *_: condition,
             body_graph=turn,
+            **known,
         )
         store(run, node, outputs)
         _report(run, node, flags)
@@ -75,6 +77,10 @@ class FlagNames:
         if self._names is None:
             self._names = {name for graph in graphs for name in jax.eval_shape(graph, *args)[1]}
         return {name: jnp.asarray(False) for name in self._names}
+
+
+def _within(run: Run, block: GraphFunction) -> GraphFunction:
+    return functools.partial(block, run.params, amend=run.amend, watch=run.watch)
 
 
 def _with_flags(graph: Callable[..., Any], nothing: Flags) -> Callable[..., Any]:

@@ -18,12 +18,19 @@ CustomOps = Mapping[tuple[str, str], Callable[..., Any]]
 Traced = Mapping[str, Mapping[str, str]]
 # Given the name and the value of an input or of a node's output, what is read in its place.
 Amend = Callable[[str, Any], Any]
-# A graph, ready to run: (params, state, *inputs, amend=None) -> (state, flags, outputs).
+# Given the state, and the name and the value of an input or of a node's output, the state after it.
+Watch = Callable[[State, str, Any], State]
+# A graph, ready to run:
+# (params, state, *inputs, amend=None, watch=None) -> (state, flags, outputs).
 GraphFunction = Callable[..., tuple[State, Flags, tuple[jax.Array, ...]]]
 
 
 class Context(NamedTuple):
-    """The options of lowering, and the parameters found so far."""
+    """The options of lowering, and the parameters found so far.
+
+    Args:
+      turns: of loops, by the name of their first output, where they are known.
+    """
 
     custom_ops: CustomOps
     report_unpredictable: bool
@@ -32,6 +39,7 @@ class Context(NamedTuple):
     traced: Traced
     variables: Mapping[str, Sequence[Tensor]]
     params: Params
+    turns: Mapping[str, int]
 
 
 @dataclasses.dataclass
@@ -42,9 +50,31 @@ class Run:
     state: State
     values: dict[str, Any]
     flags: Flags
+    amend: Amend | None = None
+    watch: Watch | None = None
 
     def read(self, names: Sequence[str]) -> list[Any]:
         return [self.values[name] for name in names]
+
+    def found(self, names: Sequence[str], prefix: str) -> None:
+        """Shows tensors that have been computed, in the graph of a path, to `watch` and `amend`."""
+        for name in names:
+            known = name_in(prefix, name)
+            if self.watch is not None:
+                self.state = self.watch(self.state, known, self.values[name])
+            if self.amend is not None:
+                amended = self.amend(known, self.values[name])
+                self.values.update({name if n == known else n: v for n, v in amended.items()})
+
+
+def name_in(prefix: str, name: str) -> str:
+    """How a tensor of a subgraph is known outside of it: by the path of its graph and its name.
+
+    Args:
+      prefix: the path, with a slash behind each graph; empty for the main graph.
+      name: of the tensor; one that begins with the path stays as it is.
+    """
+    return name if name.startswith(prefix) else prefix + name
 
 
 # A node, ready to run: reads and writes the tensors and variables of a run.

@@ -80,6 +80,8 @@ def check_bit_exact(
 ) -> BitExactReport:
     """Compares every tensor of a model, as it is trained, with its frozen graph.
 
+    Of loops and branches, these are their states and results.
+
     Sums of FP8 products are floats: programs may differ in their last bits, and then by a step of
     the next tensor that is rounded to FP8. These count as mismatches; judge FP8 models by their
     outputs within a tolerance as well.

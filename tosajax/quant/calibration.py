@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from tosajax.quant.arguments import (
     check_finite,
     real_inputs,
 )
+from tosajax.quant.blocks import all_tensors
 from tosajax.quant.channels import along
 from tosajax.quant.convert.converter import TABLE_STEP, table_size
 from tosajax.quant.model import QModel
@@ -187,7 +188,7 @@ def initial_values(model: QModel) -> dict[str, jax.Array]:
     check_type("model", model, QModel, "a QModel, from `prepare`")
     if model.float_graph is None:
         raise ValueError("a model without a float graph has parameters already, from `lift`")
-    tensors = model.float_graph.tensors
+    tensors = all_tensors(model.float_graph)
     return {name: jnp.asarray(tensors[name].values, jnp.float32) for name in model.trained}
 
 
@@ -203,7 +204,7 @@ def known_values(model: QModel, values: Mapping[str, Numbers] | None) -> dict[st
         return known
     check_type("values", values, Mapping, "a dictionary of arrays by tensor name")
     assert model.float_graph is not None
-    constants = {n: t for n, t in model.float_graph.tensors.items() if t.values is not None}
+    constants = {n: t for n, t in all_tensors(model.float_graph).items() if t.values is not None}
     for name, value in values.items():
         if name not in constants:
             raise ValueError(
@@ -253,6 +254,8 @@ def _observed_batches(
     allow_nan: bool,
 ) -> Observed:
     states, count, moments = initial_states(model), 0, _initial_moments(model)
+    names = [source for source, _ in _sources(model)]
+    seen = np.zeros(len(names), np.bool_)
     update, update_moments = model.jitted(updated_states), model.jitted(_updated_moments)
     params = {"values": values}
     assert model.float_graph is not None
@@ -264,9 +267,11 @@ def _observed_batches(
             check_finite(tensors, inputs, where=f"batch {count}: ")
         # Before JAX, which narrows 64-bit numbers or refuses them.
         inputs = real_inputs(tensors, inputs)
-        states, is_nan = update(states, params, *inputs)
+        states, sight = update(states, params, *inputs)
+        seen = sight.is_computed | seen
+        _check_turns(names, sight, count)
         if not allow_nan:
-            _check_computed([source for source, _ in _sources(model)], is_nan, count)
+            _check_computed(names, sight, count)
         if moments:
             moments = update_moments(moments, params, *inputs)
         count += 1
@@ -274,6 +279,12 @@ def _observed_batches(
         bar.update()
     if not count:
         raise ValueError("no examples to calibrate with")
+    for name, is_seen in zip(names, np.asarray(seen), strict=True):
+        if not is_seen:
+            raise ValueError(
+                f"no example computes {name!r}: expected some that take its branch, or a turn of "
+                "its loop"
+            )
     return Observed(values, states, moments)
 
 
@@ -282,22 +293,48 @@ def initial_states(model: QModel) -> dict[str, Any]:
     return {name: model.specs[name].observer.init() for name in model.activations}
 
 
+class Sight(NamedTuple):
+    """What a batch shows of each tensor of `_sources`: bool, an element each.
+
+    Args:
+      is_computed: not in a branch that no example takes, nor in a loop without turns.
+      is_nan: it is computed, and NaN throughout.
+      is_cut: a loop takes more turns than are known to be the most.
+    """
+
+    is_computed: jax.Array
+    is_nan: jax.Array
+    is_cut: jax.Array
+
+
 def updated_states(
     model: QModel, states: Mapping[str, Any], params: Params, *inputs: jax.Array
-) -> tuple[dict[str, Any], jax.Array]:
-    """The states after a batch, and for each tensor of `_sources` whether it is NaN throughout.
+) -> tuple[dict[str, Any], Sight]:
+    """The states after a batch, and what it shows.
+
+    Tensors inside loops and branches are observed each time that they are computed, at once.
 
     Args:
       params: "values", and "norms" where there are any.
     """
     sources, states = _sources(model), dict(states)
-    observed = model.with_outputs(*(source for source, _ in sources))
-    outputs = observed.apply(params, *inputs, mode="float")
-    for (_, name), y in zip(sources, outputs, strict=True):
+    values, records = model.float_values(params, [source for source, _ in sources], *inputs)
+    yes, sights = jnp.bool_(True), []
+    for source, name in sources:
+        is_computed, is_cut = yes, ~yes
+        if source in records:
+            y, count = records[source]
+            is_computed, is_cut = (count > 0).any(), (count > y.shape[count.ndim]).any()
+        else:
+            y = values[source]
+        # NaN, where a record has no value, is not observed.
         states[name] = model.specs[name].observer.update(states[name], y)
-    # A SELECT may leave out some NaN, as logarithms of negative numbers.
-    is_nan = [jnp.isnan(y).all() & bool(y.size) for y in outputs]
-    return states, jnp.stack(is_nan) if is_nan else jnp.zeros(0, jnp.bool_)
+        # A SELECT may leave out some NaN, as logarithms of negative numbers.
+        is_nan = jnp.isnan(y).all() & bool(y.size) & is_computed
+        sights.append(Sight(is_computed, is_nan, is_cut))
+    if not sights:
+        return states, Sight(*[jnp.zeros(0, jnp.bool_)] * 3)
+    return states, jax.tree.map(lambda *each: jnp.stack(each), *sights)
 
 
 def _initial_moments(model: QModel) -> dict[str, Moments]:
@@ -319,8 +356,24 @@ def _sources(model: QModel) -> list[tuple[str, str]]:
     return [(s, n) for n in model.activations for s in (n, *model.plan.scaled[n].observed)]
 
 
-def _check_computed(names: Sequence[str], is_nan: jax.Array, batch: int) -> None:
-    for name, found in zip(names, np.asarray(is_nan), strict=True):
+def not_computed(model: QModel, sight: Sight) -> set[str]:
+    """The activations that no example of a batch computes."""
+    names = [name for _, name in _sources(model)]
+    pairs = list(zip(names, np.asarray(sight.is_computed), strict=True))
+    return {name for name, _ in pairs} - {name for name, is_computed in pairs if is_computed}
+
+
+def _check_turns(names: Sequence[str], sight: Sight, batch: int) -> None:
+    for name, found in zip(names, np.asarray(sight.is_cut), strict=True):
+        if found:
+            raise ValueError(
+                f"batch {batch}: the loop of {name!r} takes more turns than max_trip_count of "
+                "`prepare`, expected at most so many"
+            )
+
+
+def _check_computed(names: Sequence[str], sight: Sight, batch: int) -> None:
+    for name, found in zip(names, np.asarray(sight.is_nan), strict=True):
         if found:
             raise ValueError(
                 f"batch {batch}: the float graph computes nothing but NaN in {name!r} from finite "
@@ -372,7 +425,7 @@ def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None =
         if owner in chosen:
             # A copy: a step to which parameters are donated takes no array twice.
             sampled[owner] = jax.tree.map(jnp.copy, params["qparams"][owner])
-            is_wide = model.specs[name].dtype is DType.INT16
+            is_wide = model.specs[model.owners[name]].dtype is DType.INT16
             tables[name] = _samples(function, sampled[owner], is_wide=is_wide)
     return {**params, "tables": tables, "sampled": sampled}
 

@@ -117,6 +117,9 @@ def report(
 ) -> QuantReport:
     """Compares every quantized tensor with the float graph.
 
+    Those inside loops and branches have no row. The states and results that they lead to have one,
+    and the local error of a WHILE_LOOP or a COND_IF is that of all nodes of its graphs.
+
     Args:
       model: from `prepare`, with its parameters.
       inputs: examples, as for `QModel.apply`; real values.
@@ -135,7 +138,7 @@ def report(
     if not allow_nan:
         check_finite(model.float_graph.input_tensors, inputs)
     inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
-    names = model.activations
+    names = model.outer_activations
     if not names:
         raise ValueError("the graph has no quantized tensor")
     accumulators = {n: acc for n in names if (acc := accumulator(model.graph, n)) is not None}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tosajax.graph import Graph, Node, Quantization
+from tosajax.quant.blocks import all_nodes, in_parts
 from tosajax.quant.plan import Plan
 from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams
 from tosajax.quant.recipes import Factor, Multiplier, Params, Recipe, Scale
@@ -31,6 +32,13 @@ def with_constants(graph: Graph, made: Mapping[str, np.ndarray], plan: Plan) -> 
     Raises:
       TosaError: the graph is illegal.
     """
+    frozen = in_parts(graph, lambda part: _with_constants(part, made, plan))
+    validate(frozen).raise_errors()
+    return frozen
+
+
+def _with_constants(graph: Graph, made: Mapping[str, np.ndarray], plan: Plan) -> Graph:
+    """The same without the graphs inside it."""
     graph = _without_idle_spreads(graph, made, plan.recipes)
     tensors = {
         name: dataclasses.replace(t, values=made[name].reshape(t.shape or ()))
@@ -56,9 +64,7 @@ def with_constants(graph: Graph, made: Mapping[str, np.ndarray], plan: Plan) -> 
         if not (node.op == "CLAMP" and node.outputs[0] in gone)
     ]
     kept = {name: tensor for name, tensor in tensors.items() if name not in renamed}
-    frozen = dataclasses.replace(graph, tensors=kept, nodes=tuple(nodes))
-    validate(frozen).raise_errors()
-    return frozen
+    return dataclasses.replace(graph, tensors=kept, nodes=tuple(nodes))
 
 
 def quantizations(
@@ -149,7 +155,7 @@ def check_rescales(
     graph: Graph, made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe], params: Params
 ) -> None:
     """Raises ValueError where a RESCALE cannot express its scale, with the scales it is made of."""
-    for node in graph.nodes:
+    for node in all_nodes(graph):
         if node.op != "RESCALE":
             continue
         multiplier, shift = (made.get(name) for name in node.inputs[1:3])

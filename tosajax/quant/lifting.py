@@ -21,8 +21,9 @@ from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Graph, Node, Tensor, arguments
 from tosajax.graph.edit import unused
 from tosajax.lowering.build import to_device
+from tosajax.passes.turns import turns
 from tosajax.quant.model import QModel
-from tosajax.quant.plan import Plan
+from tosajax.quant.plan import Options, Plan
 from tosajax.quant.qparams import multiplier_and_shift
 from tosajax.quant.recipes import Params, Recipe
 from tosajax.report import UnsupportedError
@@ -41,6 +42,7 @@ def lift(
     *,
     estimator: Estimator = clipped_ste,
     overrides: Mapping[str, Estimator] | None = None,
+    max_trip_count: int | None = None,
 ) -> tuple[QModel, Params]:
     """Makes the constants of an integer graph parameters, in units of their own last bit.
 
@@ -52,6 +54,8 @@ def lift(
         (multipliers) and "table".
       estimator: the surrogate derivative of rounding and saturation.
       overrides: other estimators, by operator.
+      max_trip_count: as of `prepare`; without it a WHILE_LOOP whose inputs decide on its turns has
+        no gradients. Constants inside loops and branches stay as they are.
 
     Returns:
       model: its `apply` takes integers for the inputs, and returns integers as float32.
@@ -83,7 +87,9 @@ def lift(
         raise UnsupportedError(
             f"graph {graph.name!r} has no constant of {', '.join(trainable)} to train"
         )
-    return QModel(graph, None, Plan(recipes=recipes), estimator, overrides or {}), params
+    options = Options(max_trip_count=max_trip_count)
+    plan = Plan(recipes=recipes, turns=turns(graph), options=options)
+    return QModel(graph, None, plan, estimator, overrides or {}), params
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -29,6 +29,7 @@ from tosajax.lowering.build import build
 from tosajax.lowering.run import GraphFunction
 from tosajax.quant import arguments
 from tosajax.quant.arguments import Input
+from tosajax.quant.blocks import inner_tensors
 from tosajax.quant.channels import along, on_last_axis
 from tosajax.quant.convert.operands import with_rounding_casts
 from tosajax.quant.frozen import (
@@ -42,8 +43,10 @@ from tosajax.quant.norms import EXAMPLES, BatchNorms, Norms, held_statistics, sh
 from tosajax.quant.plan import Plan
 from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
 from tosajax.quant.recipes import Bias, Bound, Multiplier, Params, Recipe, Scale, Shift, corrected
+from tosajax.quant.recording import Record, no_records, recorded, times_inside
 from tosajax.quant.regions import Function
 from tosajax.quant.spec import QSpec
+from tosajax.report import UnsupportedError
 
 Mode = Literal["exact", "fake_quant", "float"]
 # Of the name of a tensor and its value, the value to read.
@@ -257,6 +260,7 @@ class QModel:
         *inputs: Any,
         rounded: Rounded | None = None,
         norms: BatchNorms | None = None,
+        records: Mapping[str, Record] | None = None,
     ) -> tuple[Any, ...]:
         """Runs the float graph on one example, or on the graph's own batch.
 
@@ -267,16 +271,21 @@ class QModel:
             node, the value that is read in its place, as `QModel.rounded` gives it; by default
             the value itself.
           norms: to find the statistics of; by default they are those of the parameters.
+          records: to add values to. They follow the outputs in what is returned.
         """
         own = params.get("norms", {}) if norms is None else {}
         known = self._float_constants(params, own, rounded=rounded)
+        program = self._float_built[0]
 
         def amend(name: str, value: Any) -> dict[str, Any]:
             if norms is not None and name in self.plan.norms:
                 value = norms.of(name, value)(value)
             return {name: value if rounded is None else rounded(name, value)}
 
-        return self._float_built[0](known, {}, *inputs, amend=amend)[2]
+        if records is None:
+            return program(known, {}, *inputs, amend=amend)[2]
+        state, _, outputs = program(known, records, *inputs, amend=amend, watch=recorded)
+        return *outputs, state
 
     def _float_constants(
         self, params: Params, norms: Norms, *, rounded: Rounded | None = None
@@ -296,11 +305,50 @@ class QModel:
     def rounded(self, params: Params, name: str, value: Any) -> Any:
         """A tensor of the float graph, rounded to the real values of its integers.
 
-        Tensors without a scale of their own stay as they are.
+        Tensors without a scale stay as they are.
         """
-        if name not in self.specs:
+        owner = name if name in self.specs else self._inner_owners.get(name)
+        if owner is None:
             return value
-        return fake_quant(value, params["qparams"][name], self.specs[name].estimator)
+        return fake_quant(value, params["qparams"][owner], self.specs[owner].estimator)
+
+    @functools.cached_property
+    def _inner_owners(self) -> dict[str, str]:
+        """The owners of tensors inside loops and branches."""
+        return {name: owner for name, owner in self.owners.items() if name in self._inner_tensors}
+
+    @functools.cached_property
+    def _inner_tensors(self) -> dict[str, Tensor]:
+        """The tensors of the float graph inside loops and branches."""
+        return {} if self.float_graph is None else inner_tensors(self.float_graph)
+
+    def float_values(
+        self, params: Params, names: Sequence[str], *inputs: Input
+    ) -> tuple[dict[str, jax.Array], dict[str, Record]]:
+        """Tensors of the float graph: those of the main graph, and those inside loops and branches.
+
+        Args:
+          params: "values", and "norms" where there are any.
+          names: of the tensors.
+          inputs: as for `apply`.
+
+        Returns:
+          Values by name, and records by name, with axes of a batch in front.
+        """
+        inner = {name: self._inner_tensors[name] for name in names if name in self._inner_tensors}
+        outer = [name for name in names if name not in inner]
+        model = self.with_outputs(*outer)
+        if not inner:
+            return dict(zip(outer, model.apply(params, *inputs, mode="float"), strict=True)), {}
+        assert model.float_graph is not None
+        self.check(params, "float")
+        times = times_inside(model.float_graph, self.plan.turns, self.plan.options.max_trip_count)
+        records = no_records(inner.values(), times)
+        run = functools.partial(model.run_floats, self._held(params), records=records)
+        tensors = model.float_graph.input_tensors
+        *values, found = on_batch(run, tensors, arguments.real_inputs(tensors, inputs))
+        real = model._real_outputs(params, model.float_graph, values)
+        return dict(zip(outer, real, strict=True)), found
 
     def integers(self, params: Params, *inputs: Input) -> tuple[jax.Array | QTensor, ...]:
         """Runs the integer graph; see `apply`. Returns integers and FP8 as QTensors."""
@@ -405,9 +453,14 @@ class QModel:
 
     @functools.cached_property
     def _sources(self) -> tuple[str, ...]:
-        """The inputs of the float graph, then its quantized tensors."""
+        """The inputs of the float graph, then its quantized tensors outside loops and branches."""
         assert self.float_graph is not None
-        return tuple(dict.fromkeys((*self.float_graph.inputs, *self.activations)))
+        return tuple(dict.fromkeys((*self.float_graph.inputs, *self.outer_activations)))
+
+    @property
+    def outer_activations(self) -> tuple[str, ...]:
+        """The activations outside loops and branches; states and results of these are there."""
+        return tuple(name for name in self.activations if name not in self._inner_tensors)
 
     def real(self, params: Params, name: str, value: jax.Array | QTensor) -> jax.Array:
         """The real values of a tensor of the integer graph, given its integers as a QTensor."""
@@ -459,7 +512,17 @@ class QModel:
         return quantizations(self.plan, qparams, self.graph)
 
     def with_outputs(self, *names: str) -> QModel:
-        """The same model with other tensors of the integer graph as its outputs."""
+        """The same model with other tensors of the integer graph as its outputs.
+
+        Raises:
+          UnsupportedError: one of them is inside a loop or a branch.
+        """
+        inner = {**inner_tensors(self.graph), **self._inner_tensors}
+        for name in names:
+            if name in inner and name not in self.graph.tensors:
+                raise UnsupportedError(
+                    f"{name!r} is inside a loop or a branch, which has no value of it at its end"
+                )
         graph, floats = self.graph, self.float_graph
         if floats is not None:
             floats = dataclasses.replace(floats, outputs=names)
@@ -567,7 +630,12 @@ class QModel:
     @functools.cached_property
     def _built(self) -> tuple[GraphFunction, dict[str, jax.Array]]:
         with jax.ensure_compile_time_eval():
-            return build(self.graph, kernels=self._kernels, traced=self.plan.bound_keys)
+            return build(
+                self.graph,
+                kernels=self._kernels,
+                traced=self.plan.bound_keys,
+                turns=self.plan.turns,
+            )
 
     @functools.cached_property
     def _float_params(self) -> dict[str, jax.Array | QTensor]:
@@ -578,17 +646,19 @@ class QModel:
     def _float_built(self) -> tuple[GraphFunction, dict[str, jax.Array]]:
         assert self.float_graph is not None
         with jax.ensure_compile_time_eval():
-            return build(self.float_graph, kernels=self._kernels)
+            return build(self.float_graph, kernels=self._kernels, turns=self.plan.turns)
 
     @functools.cached_property
     def _local_program(self) -> GraphFunction:
         assert self.float_graph is not None
         with jax.ensure_compile_time_eval():
-            return build(_step_by_step(self.float_graph, self._sources), kernels=self._kernels)[0]
+            graph = _step_by_step(self.float_graph, self._sources)
+            return build(graph, kernels=self._kernels, turns=self.plan.turns)[0]
 
     @functools.cached_property
     def _kernels(self) -> SimpleNamespace:
-        found = kernels(self.estimator, self.overrides)
+        most = self.plan.options.max_trip_count
+        found = kernels(self.estimator, self.overrides, max_trip_count=most)
         if self.plan.is_integer:
             return found
         return with_rounding_casts(found, {s.storage.dtype for s in self.specs.values()})

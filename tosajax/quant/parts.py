@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from tosajax.graph import Graph
+from tosajax.quant.blocks import all_nodes, all_tensors, graph_keys
 from tosajax.quant.model import QModel
 from tosajax.quant.plan import Plan
 
@@ -92,8 +93,14 @@ def _kept(
         if not set(node.outputs).isdisjoint(names) and set(node.outputs).isdisjoint(inputs)
     )
     tensors = {name: tensor for name, tensor in graph.tensors.items() if name in names}
+    inside = [node.attributes[key] for node in nodes for key in graph_keys(node)]
     return dataclasses.replace(
-        graph, inputs=inputs, outputs=tuple(outputs), tensors=tensors, nodes=nodes
+        graph,
+        inputs=inputs,
+        outputs=tuple(outputs),
+        tensors=tensors,
+        nodes=nodes,
+        subgraphs={name: graph.subgraphs[name] for name in inside},
     )
 
 
@@ -103,17 +110,15 @@ def _plan(plan: Plan, graph: Graph) -> Plan:
     def of(known: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
         return {name: value for name, value in known.items() if name in names}
 
-    owners = of(plan.owners, graph.tensors)
-    computed = {name for node in graph.nodes for name in node.outputs}
-    scaled = {
-        name: tensor if name in computed else dataclasses.replace(tensor, function=None)
-        for name, tensor in of(plan.scaled, set(owners.values())).items()
-    }
+    tensors = all_tensors(graph)
+    owners = of(plan.owners, tensors)
+    computed = {name for node in all_nodes(graph) for name in node.outputs}
     return dataclasses.replace(
         plan,
-        scaled=scaled,
+        scaled=of(plan.scaled, set(owners.values())),
         owners=owners,
-        recipes=of(plan.recipes, graph.tensors),
+        recipes=of(plan.recipes, tensors),
         bounds=of(plan.bounds, computed),
+        functions=of(plan.functions, computed),
         norms={name: conv for name, conv in plan.norms.items() if f"{name}/acc" in computed},
     )

@@ -21,13 +21,11 @@ class Scaled:
       spec: how it is quantized.
       channel_axes: the axes of the channels of a constant with one scale for each; else empty.
       observed: other tensors whose values its range must hold.
-      function: of the output of a TABLE, the function.
     """
 
     spec: QSpec
     channel_axes: tuple[int, ...] = ()
     observed: tuple[str, ...] = ()
-    function: Function | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +35,7 @@ class Options:
     rules: tuple[Rule, ...] = ()
     rounding_mode: RoundingMode = RoundingMode.SINGLE_ROUND
     own_pool_scales: bool = True
+    max_trip_count: int | None = None
 
 
 class NormedConv(NamedTuple):
@@ -51,11 +50,16 @@ class NormedConv(NamedTuple):
 class Plan:
     """The decisions of `prepare` and `lift` for a graph, by tensor name; all else follows.
 
+    Tensors inside loops and branches have names of their own. A state of a loop has the scale of
+    the loop's output, in all turns; a result of a branch that of the output of the COND_IF.
+
     Args:
       scaled: the tensors with a scale of their own, in the order of the graph.
       owners: for each tensor of stored values (integers, FP8), the one whose scale it has.
       recipes: for each constant that depends on parameters.
       bounds: for the output of each CLAMP whose ends do.
+      functions: for the output of each TABLE, the function.
+      turns: of the loops whose inputs do not change it, by their first output.
       norms: for the output of each convolution that keeps a batch norm.
       options: that the decisions follow.
     """
@@ -64,6 +68,8 @@ class Plan:
     owners: Mapping[str, str] = dataclasses.field(default_factory=dict)
     recipes: Mapping[str, Recipe] = dataclasses.field(default_factory=dict)
     bounds: Mapping[str, tuple[Bound, Bound]] = dataclasses.field(default_factory=dict)
+    functions: Mapping[str, Function] = dataclasses.field(default_factory=dict)
+    turns: Mapping[str, int] = dataclasses.field(default_factory=dict)
     norms: Mapping[str, NormedConv] = dataclasses.field(default_factory=dict)
     options: Options = dataclasses.field(default_factory=Options)
 
@@ -76,12 +82,6 @@ class Plan:
     def specs(self) -> dict[str, QSpec]:
         """How each tensor with a scale of its own is quantized."""
         return {name: tensor.spec for name, tensor in self.scaled.items()}
-
-    @functools.cached_property
-    def functions(self) -> dict[str, Function]:
-        """For the output of each TABLE, the function."""
-        found = {name: tensor.function for name, tensor in self.scaled.items()}
-        return {name: function for name, function in found.items() if function is not None}
 
     @functools.cached_property
     def sampled(self) -> dict[str, str]:

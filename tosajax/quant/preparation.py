@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tosajax import spec
 from tosajax.arguments.types import check_type
 from tosajax.grad.estimators import Estimator, clipped_ste
-from tosajax.graph import Graph, Node
+from tosajax.graph import Graph
+from tosajax.quant.blocks import all_nodes, graph_keys
 from tosajax.quant.convert.converter import Converter
+from tosajax.quant.convert.graphs import convert
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
 from tosajax.quant.model import QModel
 from tosajax.quant.plan import NormedConv, Options, Plan
-from tosajax.quant.regions import covered, functions
 from tosajax.quant.simplify import simplified
 from tosajax.quant.spec import Rule, check_rules
 from tosajax.report import UnsupportedError
@@ -31,12 +31,17 @@ def prepare(
     overrides: Mapping[str, Estimator] | None = None,
     own_pool_scales: bool = True,
     batch_norms: bool | str = False,
+    max_trip_count: int | None = None,
 ) -> QModel:
     """Turns a float graph into a model of integers, to calibrate, to train and to freeze.
 
     Constants are folded, batch normalization goes into convolutions, a CLAMP into the RESCALE
     before it, and elementwise functions of one tensor (sigmoid, GELU, a square, an inverse square
     root) become a TABLE each.
+
+    Graphs of WHILE_LOOP and COND_IF are converted as well; a tensor x of a graph "body" is "body/x"
+    for rules and in parameters. A float state of a loop has one scale in all turns, that of the
+    loop's output; the results of both branches have the scale of the output.
 
     Rules may give FP8 to all operands of convolutions and MATMUL, as `rule(".*",
     weight=QSpec("fp8e4m3"), act=QSpec("fp8e4m3"))` does. Each then passes through FP8 with a scale
@@ -56,7 +61,11 @@ def prepare(
         statistics of its own, which `freeze` folds (`QModel.apply_batch`, `estimate_norms`). True:
         those whose channels the graph scales after them. A regular expression: those that it is
         found in the name of the output or the weight, which may have been folded long before. The
-        weight and the bias must be constants that nothing else reads.
+        weight and the bias must be constants that nothing else reads. None inside loops and
+        branches.
+      max_trip_count: the most turns of each WHILE_LOOP whose inputs decide on their number.
+        Gradients, examples of `calibrate` and memory are for so many; a loop that takes more has
+        the same outputs, and gradients that are NaN.
 
     Raises:
       TypeError: an argument is of another type.
@@ -64,15 +73,17 @@ def prepare(
       UnsupportedError: an operator, or a type among its operands, has no integer form; or FP8 is
         asked for beside integers.
       ValueError: an estimator, or batch norms that are kept, beside FP8; a graph without floats,
-        which `lift` takes; a rule whose pattern is found in no name; or no convolution to keep the
-        batch norm of.
+        which `lift` takes; a loop that needs `max_trip_count`; a rule whose pattern is found in no
+        name; or no convolution to keep the batch norm of.
     """
     _check(graph, rules)
-    options = Options(tuple(rules), rounding_mode, own_pool_scales)
+    options = Options(tuple(rules), rounding_mode, own_pool_scales, max_trip_count)
     check_type("batch_norms", batch_norms, bool | str, "True, False or a regular expression")
+    check_type("max_trip_count", max_trip_count, int | None, "a number of turns")
     simple, normed = simplified(graph)
     check_rules(rules, graph, simple)
     norms = _norms(simple, normed, batch_norms) if batch_norms else {}
+    _check_control_flow(simple, rules)
     if operands := rounded_operands(simple, rules):
         asked = next(iter(operands.values())).storage.name
         if estimator is not clipped_ste or overrides:
@@ -82,6 +93,7 @@ def prepare(
         graph, plan = with_rounded_operands(simple, operands)
         return QModel(graph, simple, plan)
     graph, plan = converted(simple, norms, options)
+    _check_turns(simple, plan)
     return QModel(graph, simple, plan, estimator, overrides or {})
 
 
@@ -95,14 +107,8 @@ def converted(
       norms: the convolutions that keep a batch norm, by output.
       options: from the user.
     """
-    found = functions(graph)
-    inside = covered(graph, found)
-    converter = Converter(graph, found, {*inside, *found}, norms, options)
-    for name in graph.inputs:
-        converter.input(name)
-    for node in graph.ordered_nodes():
-        if node.op not in spec.CONSTANT_OPERATORS and not inside.intersection(node.outputs):
-            _convert(converter, node)
+    converter = Converter(graph, norms, options)
+    convert(converter)
     return converter.finished()
 
 
@@ -116,6 +122,24 @@ def _check(graph: Graph, rules: Sequence[Rule]) -> None:
             f"graph {graph.name!r} has no floats to quantize: it is of integers already; "
             "quant.lift trains such graphs"
         )
+
+
+def _check_control_flow(graph: Graph, rules: Sequence[Rule]) -> None:
+    """Raises UnsupportedError where rules ask for more than integers in loops and branches."""
+    asked = [spec for rule in rules for spec in (rule.weight, rule.act) if spec is not None]
+    names = [spec.storage.name for spec in asked if not spec.storage.is_integer]
+    for node in graph.nodes if names else ():
+        if graph_keys(node):
+            raise UnsupportedError(f"{node.title}: rules ask for {names[0]}, expected integers")
+
+
+def _check_turns(graph: Graph, plan: Plan) -> None:
+    for node in all_nodes(graph):
+        is_known = node.op != "WHILE_LOOP" or node.outputs[0] in plan.turns
+        if not is_known and plan.options.max_trip_count is None:
+            raise ValueError(
+                f"{node.title}: its inputs decide on the number of turns, expected max_trip_count"
+            )
 
 
 def _norms(graph: Graph, normed: Collection[str], asked: bool | str) -> dict[str, NormedConv]:
@@ -144,32 +168,3 @@ def _norms(graph: Graph, normed: Collection[str], asked: bool | str) -> dict[str
         where = "whose channels are scaled" if asked is True else f"with {asked!r} in its name"
         raise ValueError(f"batch_norms {asked!r}: the graph has no convolution {where}")
     return found
-
-
-def _convert(converter: Converter, node: Node) -> None:
-    (output,) = node.outputs
-    if output in converter.done:
-        return
-    if output in converter.functions:
-        converter.look_up(converter.functions[output])
-    elif not any(converter.is_float(name) for name in (*node.inputs, output)):
-        converter.copy(node)
-    else:
-        _conversion(node)(converter, node)
-
-
-def _conversion(node: Node) -> Callable[[Converter, Node], None]:
-    """The function of its chapter and name; operators without one may keep their scale."""
-    operator = spec.OPERATORS[node.op]
-    try:
-        module = importlib.import_module(f"tosajax.quant.convert.{operator.chapter}")
-    except ModuleNotFoundError:
-        module = None
-    found = getattr(module, node.op.lower(), _move if operator.keeps_scale else None)
-    if found is None:
-        raise UnsupportedError(f"{node.title}: this operator of floats has no integer form")
-    return found
-
-
-def _move(converter: Converter, node: Node) -> None:
-    converter.move(node, node.inputs[0])

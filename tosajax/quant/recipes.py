@@ -322,13 +322,20 @@ def _end(qparams: QParams, *, upper: bool) -> QTensor:
 
 @dataclasses.dataclass(frozen=True)
 class Entries:
-    """A TABLE: the samples of a function, of INT8 in the units of its output, of INT16 in steps."""
+    """A TABLE: the samples of a function, of INT8 in the units of its output, of INT16 in steps.
+
+    Args:
+      tensor: the output.
+      owner: the tensor whose scale the output has.
+      dtype: of the input of the TABLE.
+    """
 
     tensor: str
+    owner: str
     dtype: DType
 
     def __call__(self, params: Params) -> QTensor:
-        samples, qparams = params["tables"][self.tensor], params["qparams"][self.tensor]
+        samples, qparams = params["tables"][self.tensor], params["qparams"][self.owner]
         if self.dtype is DType.INT8:
             return quantize(samples, qparams)
         value = divide(samples, qparams.scale * self.step(qparams.dtype))

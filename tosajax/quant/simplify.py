@@ -18,9 +18,10 @@ from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.edit import unused
 from tosajax.lowering.build import build
 from tosajax.passes.folding import fold
+from tosajax.quant.blocks import all_nodes, in_parts, separated, with_constants_inside
 from tosajax.quant.channels import along
 from tosajax.report import UnsupportedError
-from tosajax.spec import AccType
+from tosajax.spec import AccType, Form
 from tosajax.validation import validate
 
 # The operators that go into convolutions, as they scale and move values; and the operand with which
@@ -37,6 +38,8 @@ def simplify(graph: Graph) -> Graph:
     - ADD, SUB and MUL by constants that vary along the channels at most go into the weights and
       the bias of the convolution before them, where nothing else reads the tensors between.
     - Operators that change nothing are dropped, and a RESHAPE of a RESHAPE becomes one.
+    - Loops and branches have graphs of their own, with their constants in them; a tensor x of a
+      graph "body" is "body/x".
 
     Args:
       graph: legal, every dimension known. Integer tensors stay as they are.
@@ -48,35 +51,44 @@ def simplify(graph: Graph) -> Graph:
 
     Raises:
       TosaError: the graph is illegal.
-      UnsupportedError: it has open dimensions, control flow, variables, custom operators or
-        Fourier transforms.
+      UnsupportedError: it has open dimensions, variables, custom operators or Fourier transforms.
     """
     return simplified(graph)[0]
 
 
 def simplified(graph: Graph) -> tuple[Graph, frozenset[str]]:
     """What `simplify` makes, and the outputs of its convolutions that a MUL has gone into."""
-    _check(graph)
-    graph = fold(_in_float32(graph))
+    graph = with_constants_inside(_checked(graph))
+    graph = fold(in_parts(graph, _in_float32))
     # Before convolutions count their readers, nodes that nothing reads must go.
-    graph = fold(_without_identities(_computed(graph)))
-    graph, normed = _without_batch_norms(graph)
-    graph, names = _renamed(graph)
-    graph = _without_unused_tensors(fold(graph))
+    graph = fold(in_parts(graph, lambda part: _without_identities(_computed(part))))
+    normed, names = set[str](), dict[str, str]()
+
+    def without_batch_norms(part: Graph) -> Graph:
+        part, found = _without_batch_norms(part)
+        part, renamed = _renamed(part)
+        normed.update(found)
+        names.update(renamed)
+        return part
+
+    graph = in_parts(fold(in_parts(graph, without_batch_norms)), _without_unused_tensors)
     return graph, frozenset(names.get(name, name) for name in normed)
 
 
-def _check(graph: Graph) -> None:
+def _checked(graph: Graph) -> Graph:
+    """The graph without graphs that no node names, and with different names in all others."""
     if graph.is_dynamic:
         raise UnsupportedError(
             f"graph {graph.name!r} has open dimensions: bind them first, with tosajax.bind"
         )
     validate(graph).raise_errors()
-    for node in graph.nodes:
+    graph = separated(graph)
+    for node in all_nodes(graph):
         operator = spec.OPERATORS[node.op]
-        if not operator.is_function or operator.chapter == "fft":  # of complex numbers
+        if operator.chapter in ("custom", "fft", "variable"):  # fft: of complex numbers
             found = f"operators of {operator.chapter} cannot be quantized"
             raise UnsupportedError(f"{node.title}: {found}")
+    return graph
 
 
 # One float type.
@@ -85,7 +97,7 @@ def _check(graph: Graph) -> None:
 def _in_float32(graph: Graph) -> Graph:
     tensors = {name: _wide_tensor(tensor) for name, tensor in graph.tensors.items()}
     nodes = [_wide_node(node, graph.tensors) for node in graph.nodes]
-    return dataclasses.replace(graph, tensors=tensors, nodes=nodes, subgraphs={})
+    return dataclasses.replace(graph, tensors=tensors, nodes=nodes)
 
 
 def _wide_tensor(tensor: Tensor) -> Tensor:
@@ -98,7 +110,7 @@ def _wide_node(node: Node, tensors: Mapping[str, Tensor]) -> Node:
         return dataclasses.replace(node, op="IDENTITY")
     attributes = dict(node.attributes)
     for argument in spec.OPERATORS[node.op].attributes:
-        if argument.name in attributes:
+        if argument.name in attributes and argument.form is not Form.GRAPH:
             value = attributes[argument.name]
             attributes[argument.name] = _wide_attribute(argument.dtype, value, dtypes[0])
     return dataclasses.replace(node, attributes=attributes)
@@ -123,7 +135,7 @@ def _computed(graph: Graph) -> Graph:
     for node in graph.ordered_nodes():
         if node.op in spec.CONSTANT_OPERATORS:
             stored.append(node)
-        elif known.issuperset(node.inputs):
+        elif known.issuperset(node.inputs) and spec.OPERATORS[node.op].is_function:
             computed.append(node)
         else:
             nodes.append(node)

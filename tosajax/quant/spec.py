@@ -11,6 +11,7 @@ from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph
+from tosajax.quant.blocks import all_nodes, all_tensors
 from tosajax.quant.observers import Observer, min_max
 from tosajax.quant.storages import Float8, Integers, Storage, storage_of
 
@@ -168,7 +169,7 @@ class Asked:
 
     def __init__(self, graph: Graph, rules: Sequence[Rule]) -> None:
         self._rules = rules
-        nodes = [node for node in graph.nodes if node.location]
+        nodes = [node for node in all_nodes(graph) if node.location]
         self._locations = {name: node.location for node in nodes for name in node.outputs}
 
     def act(self, *names: str) -> QSpec:
@@ -191,8 +192,8 @@ def check_rules(rules: Sequence[Rule], *graphs: Graph) -> None:
       rules: to check.
       graphs: forms of one graph; names of tensors and locations of nodes count.
     """
-    names = dict.fromkeys(name for graph in graphs for name in graph.tensors)
-    places = [node.location for graph in graphs for node in graph.nodes if node.location]
+    names = dict.fromkeys(name for graph in graphs for name in all_tensors(graph))
+    places = [node.location for graph in graphs for node in all_nodes(graph) if node.location]
     for each in rules:
         if not _matches(each, [*names, *places]):
             raise ValueError(

@@ -16,9 +16,11 @@ from tosajax import quant
 from tosajax.arguments.names import near
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.quant import Observed, QModel, mean_bits, sample_tables
+from tosajax.quant.blocks import graph_keys
 from tosajax.quant.observers import check_percentile
 from tosajax.quant.recipes import Params
 from tosajax.quant.tune.bits import check_bits, qparams_of_bits
+from tosajax.report import UnsupportedError
 from tosajax.runtime.batching import with_batch
 from tosajax.runtime.cost import peak_bytes
 from tosajax.spec.target import Target
@@ -186,5 +188,14 @@ def of_model(
       params: for it.
       observed: from `quant.observe`, for "percentile".
       settle: (model, params, setting) -> params, in place of all keys but "percentile".
+
+    Raises:
+      UnsupportedError: parameters of the model are inside a loop or a branch.
     """
+    for node in model.graph.nodes:
+        if graph_keys(node) and not model.recipes.keys() <= model.graph.tensors.keys():
+            raise UnsupportedError(
+                f"{node.title} has parameters inside, which no sweep changes: sweep the graphs of "
+                "`freeze`"
+            )
     return ModelSubject(model, params, observed, settle)

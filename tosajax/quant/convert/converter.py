@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from tosajax import spec
 from tosajax.builder import Builder
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
+from tosajax.passes.turns import turns
 from tosajax.quant.plan import NormedConv, Options, Plan, Scaled
 from tosajax.quant.recipes import (
     Bias,
@@ -24,7 +25,7 @@ from tosajax.quant.recipes import (
     Weight,
     ZeroPoint,
 )
-from tosajax.quant.regions import Function
+from tosajax.quant.regions import Function, covered, functions
 from tosajax.quant.spec import Asked, QSpec
 
 SINGLE_ROUND = spec.RoundingMode.SINGLE_ROUND
@@ -50,29 +51,43 @@ class Converter:
     Tensors keep their names. Tensors between a tensor and its operator are named after it: "y/acc",
     "y/multiplier".
 
+    Args:
+      graph: from `simplify`, or inside such a graph.
+      norms: the convolutions that keep a batch norm, by output.
+      options: from the user.
+      around: the converter of the graph that this one is inside of; they make one plan.
+      owners: the tensors of the graph whose scales are those of tensors around it.
+
     Attributes:
       scaled, owners, recipes, bounds: of the `Plan`, so far.
+      functions: of the graph, by output.
+      inside: the tensors between the inputs and the outputs of functions.
+      covered: these and the outputs.
     """
 
     def __init__(
         self,
         graph: Graph,
-        functions: Mapping[str, Function],
-        covered: Collection[str],
         norms: Mapping[str, NormedConv],
         options: Options,
+        *,
+        around: Converter | None = None,
+        owners: Mapping[str, str] | None = None,
     ) -> None:
         self.graph = graph
-        self.functions = functions
-        self.covered = covered
+        self.functions = functions(graph)
+        self.inside = covered(graph, self.functions)
+        self.covered = {*self.inside, *self.functions}
         self.norms = norms
         self.options = options
-        self.asked = Asked(graph, options.rules)
+        self.asked = around.asked if around else Asked(graph, options.rules)
         self.builder = Builder(graph.name)
-        self.scaled: dict[str, Scaled] = {}
-        self.owners: dict[str, str] = {}
-        self.recipes: dict[str, Recipe] = {}
-        self.bounds: dict[str, tuple[Bound, Bound]] = {}
+        self.scaled: dict[str, Scaled] = around.scaled if around else {}
+        self.owners: dict[str, str] = around.owners if around else {}
+        self.recipes: dict[str, Recipe] = around.recipes if around else {}
+        self.bounds: dict[str, tuple[Bound, Bound]] = around.bounds if around else {}
+        self._all_functions: dict[str, Function] = around._all_functions if around else {}
+        self._given = owners or {}
         self.done: set[str] = set()  # outputs that an earlier conversion computes
         self._tensors: dict[str, Tensor] = {}
         self._zero_points: dict[str, Tensor] = {}
@@ -84,7 +99,14 @@ class Converter:
         """The integer graph, once all nodes are converted, and its plan."""
         graph = self.builder.graph([self.get(name) for name in self.graph.outputs])
         return graph, Plan(
-            self.scaled, self.owners, self.recipes, self.bounds, self.norms, self.options
+            self.scaled,
+            self.owners,
+            self.recipes,
+            self.bounds,
+            self._all_functions,
+            turns(self.graph),
+            self.norms,
+            self.options,
         )
 
     # Tensors of the float graph.
@@ -115,7 +137,7 @@ class Converter:
         if not tensor.dtype.is_float:
             self._tensors[name] = self.builder.input(name, tensor.dtype, tensor.shape or ())
             return
-        self._own(name, self.asked.act(name))
+        self.own(name)
         self._tensors[name] = self.builder.input(name, self.dtype(name), tensor.shape or ())
 
     def get(self, name: str) -> Tensor:
@@ -171,15 +193,21 @@ class Converter:
         """The unit of the integers of a float tensor."""
         return Scale((self.owner(name),))
 
-    def _own(
-        self,
-        name: str,
-        spec: QSpec,
-        channel_axes: tuple[int, ...] = (),
-        function: Function | None = None,
-    ) -> None:
+    def own(self, name: str, *also: str) -> None:
+        """Gives an activation a scale of its own, or that of a tensor around the graph.
+
+        Args:
+          name: of the tensor.
+          also: names by which rules may specify the tensor as well.
+        """
+        if name in self._given:
+            self.owners[name] = self._given[name]
+        else:
+            self._own(name, self.asked.act(name, *also))
+
+    def _own(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> None:
         self.owners[name] = name
-        self.scaled[name] = Scaled(spec, channel_axes, function=function)
+        self.scaled[name] = Scaled(spec, channel_axes)
 
     def put(self, name: str, tensor: Tensor, *, like: str | None = None) -> None:
         """Sets the tensor that stands for one of the float graph, and the owner of its QParams."""
@@ -303,12 +331,12 @@ class Converter:
           also: names by which rules may specify the tensor as well.
         """
         final, low, high = self._clamped(name)
-        self._own(final, self.asked.act(final, name, *also))
+        self.own(final, name, *also)
         dtype = self.dtype(final)
         rescaled = self.rescale(
             f"{final}/rescaled",
             acc.tensor,
-            acc.scale.to(final),
+            acc.scale.to(self.owners[final]),
             dtype,
             channels=channels,
             input_zp=acc.zero_point,
@@ -323,21 +351,21 @@ class Converter:
         them: it is spread over the type first. An int8 input of it has an entry for each integer.
         """
         name, source = function.output, function.source
-        self._own(name, self.asked.act(name), function=function)
+        self.own(name)
+        self._all_functions[name] = function
         x, wanted = self.get(source), self.dtype(name)
         if x.dtype is DType.INT16:
             x = self._spread(source)
         elif wanted is DType.INT16:
             x = self.wide(source, f"{name}/input", factor=TABLE_STEP)
-        entries = self.made(
-            f"{name}/table", Entries(name, x.dtype), x.dtype, (table_size(x.dtype),)
-        )
+        recipe = Entries(name, self.owners[name], x.dtype)
+        entries = self.made(f"{name}/table", recipe, x.dtype, (table_size(x.dtype),))
         looked_up = self.builder.op("TABLE", x, entries, name=f"{name}/looked_up")
         if x.dtype is DType.INT16:
             looked_up = self.rescale(
                 f"{name}/rescaled",
                 looked_up,
-                Scale(factor=Entries(name, x.dtype).step(wanted) / TABLE_STEP),
+                Scale(factor=recipe.step(wanted) / TABLE_STEP),
                 wanted,
                 output_zp=self.zero_point(name, name),
             )
@@ -404,18 +432,25 @@ class Converter:
         return self.rescale(
             label,
             self.get(name),
-            self.unit(name).to(output),
+            self.unit(name).to(self.owner(output)),
             self.dtype(output),
             input_zp=self.zero_point(name, label),
             output_zp=self.zero_point(output, label),
         )
+
+    def in_unit(self, name: str, owner: str, label: str) -> Tensor:
+        """A tensor in the unit and the range of another: itself where it has them."""
+        if self.owner(name) == owner:
+            return self.get(name)
+        self.owners[label] = owner
+        return self._in_range(label, self.align(name, owner, f"{label}/aligned"), None, None)
 
     def merged(self, name: str, sources: Sequence[str]) -> list[Tensor]:
         """Tensors in one unit, that of `name`: their own where they share it."""
         if len(owners := set(map(self.owner, sources))) == 1:
             (self.owners[name],) = owners
             return [self.get(source) for source in sources]
-        self._own(name, self.asked.act(name))
+        self.own(name)
         return [self.align(s, name, f"{name}/input{i}") for i, s in enumerate(sources)]
 
     # Sums that go on in int32.

@@ -24,7 +24,14 @@ from tosajax.quant.arguments import (
     check_finite,
     real_inputs,
 )
-from tosajax.quant.calibration import Observed, initial_states, settle, updated_states
+from tosajax.quant.calibration import (
+    Observed,
+    initial_states,
+    not_computed,
+    sample_tables,
+    settle,
+    updated_states,
+)
 from tosajax.quant.model import Mode, QModel
 from tosajax.quant.norms import Norms, with_statistics
 from tosajax.quant.recipes import Params
@@ -262,8 +269,12 @@ class _Run:
         """The state with ranges from its observers, which have seen these inputs as well."""
         floats = {name: state.params[name] for name in ("values", "norms") if name in state.params}
         update = self.model.jitted(updated_states)
-        states, _ = update(state.observed, floats, *self._real(inputs))
+        states, sight = update(state.observed, floats, *self._real(inputs))
         found = settle(self.model, Observed(floats["values"], states))
+        if left := not_computed(self.model, sight):
+            kept = {name: state.params["qparams"][name] for name in left}
+            qparams = {**found["qparams"], **kept}
+            found = sample_tables(self.model, {**found, "qparams": qparams})
         # Copies, as a step takes its parameters, and tables' scales are among them twice.
         params = _copied({**state.params, **found})
         # The average of tables would not be of the average scale that they are sampled in.

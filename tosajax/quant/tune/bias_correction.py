@@ -10,10 +10,12 @@ import jax.numpy as jnp
 from tosajax.grad.qtensor import QTensor, tie
 from tosajax.graph import Node
 from tosajax.quant.arguments import Batch
+from tosajax.quant.blocks import all_nodes
 from tosajax.quant.calibration import examples
 from tosajax.quant.channels import on_last_axis
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Bias, Params, corrected, with_corrections
+from tosajax.report import UnsupportedError
 
 
 def bias_correct(
@@ -35,6 +37,7 @@ def bias_correct(
 
     Raises:
       TypeError: an argument, or an example, is of another type.
+      UnsupportedError: a bias is inside a loop or a branch.
       ValueError: a model of FP8, whose sums are floats, or without a float graph; the parameters
         are of another model; or there are no examples, or one is NaN or infinite.
     """
@@ -51,9 +54,17 @@ def bias_correct(
 def _biased(model: QModel) -> list[tuple[Node, Bias]]:
     """The nodes that add a bias of their own, in order, with its recipe."""
     assert model.float_graph is not None
-    nodes = model.float_graph.ordered_nodes()
-    found = [(node, model.recipes.get(f"{node.outputs[0]}/bias")) for node in nodes if node.outputs]
-    return [(node, recipe) for node, recipe in found if isinstance(recipe, Bias)]
+    found = []
+    for node in all_nodes(model.float_graph):
+        recipe = model.recipes.get(f"{node.outputs[0]}/bias") if node.outputs else None
+        if not isinstance(recipe, Bias):
+            continue
+        if node.outputs[0] not in model.float_graph.tensors:
+            raise UnsupportedError(
+                f"{node.title} is inside a loop or a branch, where biases are not corrected"
+            )
+        found.append((node, recipe))
+    return found
 
 
 def _mean_error(

@@ -97,7 +97,7 @@ def smooth(
 def _scalings(model: QModel, values: _Values) -> list[Scaling]:
     """Those of constants that parameters hold."""
     assert model.float_graph is not None
-    found = find_scalings(model.float_graph)
+    found = [s for graph in model.float_graph.walk() for s in find_scalings(graph)]
     return [s for s in found if all(c.name in values for c in (*s.divided, *s.multiplied))]
 
 

@@ -19,6 +19,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph
 from tosajax.progress import Progress
 from tosajax.quant.arguments import Input, check_finite, real_inputs
+from tosajax.quant.blocks import all_nodes
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Params
 from tosajax.quant.spec import QSpec, Rule, rule
@@ -241,7 +242,7 @@ def _rules(model: QModel, lifted: Sequence[str]) -> list[Rule]:
 
 def _weights_beside(graph: Graph, model: QModel, lifted: Sequence[str]) -> list[str]:
     """The constants that a node multiplies lifted tensors by."""
-    pairs = [node.inputs[:2] for node in graph.nodes if len(node.inputs) > 1]
+    pairs = [node.inputs[:2] for node in all_nodes(graph) if len(node.inputs) > 1]
     return [w for x, w in pairs if w in model.weights and model.owners.get(x) in lifted]
 
 

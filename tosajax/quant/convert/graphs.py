@@ -1,0 +1,57 @@
+"""Conversion of a graph: each node by the function of its operator."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+from tosajax import spec
+from tosajax.graph import Node
+from tosajax.quant.convert.converter import Converter
+from tosajax.report import UnsupportedError
+
+
+def convert(converter: Converter) -> None:
+    """Declares the inputs of a graph and converts its nodes."""
+    graph = converter.graph
+    for name in graph.inputs:
+        converter.input(name)
+    for node in graph.ordered_nodes():
+        if node.op not in spec.CONSTANT_OPERATORS and not converter.inside.issuperset(node.outputs):
+            _convert(converter, node)
+
+
+def moves(node: Node) -> bool:
+    """Whether a node of floats is converted into itself, in the scale of its first input."""
+    return spec.OPERATORS[node.op].keeps_scale and _conversion(node) is _move
+
+
+def _convert(converter: Converter, node: Node) -> None:
+    output = node.outputs[0]
+    if output in converter.done:
+        return
+    if output in converter.functions:
+        converter.look_up(converter.functions[output])
+    elif spec.OPERATORS[node.op].is_function and not any(
+        converter.is_float(name) for name in (*node.inputs, output)
+    ):
+        converter.copy(node)
+    else:
+        _conversion(node)(converter, node)
+
+
+def _conversion(node: Node) -> Callable[[Converter, Node], None]:
+    """The function of its chapter and name; operators without one may keep their scale."""
+    operator = spec.OPERATORS[node.op]
+    try:
+        module = importlib.import_module(f"tosajax.quant.convert.{operator.chapter}")
+    except ModuleNotFoundError:
+        module = None
+    found = getattr(module, node.op.lower(), _move if operator.keeps_scale else None)
+    if found is None:
+        raise UnsupportedError(f"{node.title}: this operator of floats has no integer form")
+    return found
+
+
+def _move(converter: Converter, node: Node) -> None:
+    converter.move(node, node.inputs[0])
