@@ -64,6 +64,8 @@ NONE: Any = {}
 FIT_STATE = tosajax.quant.FitState(
     jnp.int32(3), {NAME: QPARAMS}, NONE, NONE, NONE, jnp.float32(0.5), jnp.int32(0), NONE
 )
+CHOICES = tuple(tosajax.quant.BitChoice({"x": b}, 1e3 * b, 1 / b) for b in range(2, 2 + LAYERS))
+MIXED = tosajax.quant.MixedPrecision(MODEL, {}, CHOICES[1], 0.1, CHOICES)
 RESCUE = tosajax.quant.Rescue(MODEL, {}, tuple(SCALED), 2 * LAYERS, 0.5, 0.01)
 FIT = tosajax.quant.Fit(
     NONE, FIT_STATE, tuple(tosajax.quant.FitRow(k, 0.5, None) for k in range(LAYERS)), "steps"
@@ -100,6 +102,8 @@ SHOWN: dict[str, Any] = {
     ),
     "tosajax.quant.Norm": tosajax.quant.Norm(*4 * [jnp.ones(3)]),
     "tosajax.quant.Rescue": RESCUE,
+    "tosajax.quant.BitChoice": CHOICES[0],
+    "tosajax.quant.MixedPrecision": MIXED,
     "tosajax.quant.Schedule": tosajax.quant.Schedule(),
     "tosajax.quant.Observed": tosajax.quant.Observed(
         {f"{NAME}{k}": jnp.ones(9) for k in range(LAYERS)}, {}
@@ -130,6 +134,7 @@ RICH = {
         "tosajax.quant.Fit",
         "tosajax.quant.QModel",
         "tosajax.quant.QuantReport",
+        "tosajax.quant.MixedPrecision",
         "tosajax.quant.Rescue",
     ),
     "tosajax.sweep.Results",

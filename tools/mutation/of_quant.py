@@ -265,6 +265,82 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "quant/parts.py",
+        "quant/tune/test_reconstruction.py",
+        {
+            "cuts": [left("and", 0)],
+            "_cuts": [left("-"), left("+", 0)],
+            "_kept": [left("and")],
+        },
+    ),
+    *mutants(
+        "quant/tune/blocks.py",
+        "quant/tune/test_reconstruction.py",
+        {
+            "Block.learned": [change("<", ">"), left("|")],
+            "Block._objective": [left("/"), left("+", 0)],
+            "Block._rounded_outputs": [change("soft_rounding", "_to_integer")],
+            "Block._error": [left("*")],
+            "_dropped": [change("<", ">")],
+            "_regularizer": [left("**"), left("-", 3)],
+            "_with_scales": [condition("False")],
+            "_without_bits": [unwrap("lax.stop_gradient")],
+        },
+    ),
+    *mutants(
+        "quant/tune/walking.py",
+        "quant/tune/test_reconstruction.py",
+        {"_blocks": [condition("False"), left("|", 0)], "_checked_ends": [left("and", 0)]},
+    ),
+    *mutants(
+        "quant/tune/reconstruction.py",
+        "quant/tune/test_reconstruction.py",
+        {"_importance": [unwrap("jax.tree.map"), left("+", 0)]},
+    ),
+    *mutants(
+        "quant/tune/gptq.py",
+        "quant/tune/test_gptq.py",
+        {
+            "round_in_order": [
+                left("+", 0),
+                left("@"),
+                left("/"),
+                change("at:stop", "start:stop", 0),
+                unsigned("-", 0),
+            ],
+            "_nearest": [unwrap("np.clip"), left("*")],
+            "_Layer.rows": [left("==")],
+        },
+    ),
+    *mutants(
+        "quant/tune/scalings.py",
+        "quant/tune/test_equalization.py",
+        {
+            "Scaling.applied": [left("/"), left("|")],
+            "_Walk.passes": [left("or")],
+            "_Walk._keeps": [left("and", 0), condition("False", 1)],
+            "_Walk._weighs": [left("or")],
+            "_row": [condition("False")],
+            "find_scalings": [left("and", 0)],
+        },
+    ),
+    *mutants(
+        "quant/tune/equalization.py",
+        "quant/tune/test_equalization.py",
+        {"_ratio": [left("/"), left("**"), right("**", 1)]},
+    ),
+    *mutants(
+        "quant/tune/mixing.py",
+        "quant/tune/test_mixing.py",
+        {
+            "storage_cost": [left("and"), change("8", "16", 1)],
+            "_unbeaten": [change("<", ">")],
+            "_rules": [left("-"), left("and")],
+            "_scores": [left("-")],
+            "mixed_precision": [change("-1", "0", 0)],
+        },
+    ),
+    *mutants(
         "quant/norms.py",
         "quant/test_norms.py",
         {

@@ -42,10 +42,11 @@ from tosajax.quant.training.losses import distillation, squared_difference
 from tosajax.quant.training.schedule import Schedule
 from tosajax.quant.training.steps import RelativeState, project, relative
 from tosajax.quant.tune.bias_correction import bias_correct
-from tosajax.quant.tune.bits import allocate_bits, mean_bits, with_bits
+from tosajax.quant.tune.bits import allocate_bits, mean_bits, pareto, with_bits
 from tosajax.quant.tune.equalization import equalize, smooth
 from tosajax.quant.tune.gptq import gptq
 from tosajax.quant.tune.islands import with_rules
+from tosajax.quant.tune.mixing import BitChoice, MixedPrecision, mixed_precision, storage_cost
 from tosajax.quant.tune.reconstruction import reconstruct
 from tosajax.quant.tune.rescuing import Rescue, rescue
 from tosajax.quant.tune.rounding import learned_rounding
@@ -53,12 +54,14 @@ from tosajax.quant.tune.sensitivities import sensitivity
 from tosajax.quant.tune.statistics import estimate_norms
 
 __all__ = [
+    "BitChoice",
     "BitExactReport",
     "Comparison",
     "Fit",
     "FitRow",
     "FitState",
     "Grid",
+    "MixedPrecision",
     "Mode",
     "Norm",
     "Observed",
@@ -91,10 +94,12 @@ __all__ = [
     "lift",
     "mean_bits",
     "min_max",
+    "mixed_precision",
     "moving_average",
     "mse",
     "multiplier_and_shift",
     "observe",
+    "pareto",
     "percentile",
     "prepare",
     "project",
@@ -109,6 +114,7 @@ __all__ = [
     "settle",
     "smooth",
     "squared_difference",
+    "storage_cost",
     "with_bits",
     "with_rules",
     "with_statistics",

@@ -32,13 +32,16 @@ from tosajax.quant import (
     equalize,
     fake_quant,
     fit,
+    gptq,
     initial_values,
     learned_rounding,
     mean_bits,
+    mixed_precision,
     mse,
     percentile,
     prepare,
     quantize,
+    reconstruct,
     relative,
     report,
     rule,
@@ -858,6 +861,17 @@ def test_bits_are_of_integers(product):
 def test_learned_rounding_is_of_integers(product):
     with pytest.raises(ValueError, match="has no bits and no integers to choose from"):
         learned_rounding(product[0], product[1], [X], steps=1)
+
+
+@pytest.mark.parametrize("function", [gptq, reconstruct])
+def test_blocks_are_of_integers(product, function):
+    with pytest.raises(ValueError, match="is for integers, and this model is of FP8"):
+        function(product[0], product[1], [X])
+
+
+def test_mixed_precision_is_of_integers(product):
+    with pytest.raises(ValueError, match="a model that is not of integers"):
+        mixed_precision(product[0], product[1], X, budget=1e9)
 
 
 # check_bit_exact.
