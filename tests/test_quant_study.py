@@ -32,6 +32,7 @@ TINY = dataclasses.replace(
 WAYS = ("nearest", "learned", "fake", "exact")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_study_is_measured_once(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(quant_study, "QUICK", TINY)

@@ -305,7 +305,6 @@ MUTANTS = [
                 left("+", 0),
                 left("@"),
                 left("/"),
-                change("at:stop", "start:stop", 0),
                 unsigned("-", 0),
             ],
             "_nearest": [unwrap("np.clip"), left("*")],
