@@ -165,7 +165,7 @@ MUTANTS = [
             "check_bits": [change("2", "1", 0), change("<=", "<", 1)],
             "of_same_range": [change("-", "+"), condition("not _")],
             "mean_bits": [change("&", "|"), left("*"), left("/")],
-            "allocate_bits": [change("min", "max"), change("<=", "<"), left("+", 0)],
+            "_front": [change("min", "max"), change("<=", "<"), left("+", 0)],
         },
     ),
     *mutants(
@@ -212,7 +212,7 @@ MUTANTS = [
         "grad/conv.py",
         "grad/test_conv.py",
         {
-            "_linear": [change("shape.stride", "shape.dilation")],
+            "_linear": [change("shape.stride", "shape.dilation", 1)],
             "_depthwise": [
                 change("jnp.repeat", "jnp.tile"),
                 change("shape.stride", "shape.dilation", 0),
@@ -269,7 +269,6 @@ MUTANTS = [
         "quant/tune/test_reconstruction.py",
         {
             "cuts": [left("and", 0)],
-            "_cuts": [left("-"), left("+", 0)],
             "_kept": [left("and")],
         },
     ),
@@ -277,20 +276,20 @@ MUTANTS = [
         "quant/tune/blocks.py",
         "quant/tune/test_reconstruction.py",
         {
-            "Block.learned": [change("<", ">"), left("|")],
-            "Block._objective": [left("/"), left("+", 0)],
+            "Block.learned": [change("<", ">")],
+            "Block._objective": [left("/", 1), left("+", 0)],
             "Block._rounded_outputs": [change("soft_rounding", "_to_integer")],
             "Block._error": [left("*")],
             "_dropped": [change("<", ">")],
             "_regularizer": [left("**"), left("-", 3)],
-            "_with_scales": [condition("False")],
+            "_with_scales": [condition("False", 0)],
             "_without_bits": [unwrap("lax.stop_gradient")],
         },
     ),
     *mutants(
         "quant/tune/walking.py",
         "quant/tune/test_reconstruction.py",
-        {"_blocks": [condition("False"), left("|", 0)], "_checked_ends": [left("and", 0)]},
+        {"_blocks": [condition("False", 0)], "_checked_ends": [left("and", 0)]},
     ),
     *mutants(
         "quant/tune/reconstruction.py",
@@ -318,15 +317,15 @@ MUTANTS = [
             "Scaling.applied": [left("/"), left("|")],
             "_Walk.passes": [left("or")],
             "_Walk._keeps": [left("and", 0), condition("False", 1)],
-            "_Walk._weighs": [left("or")],
-            "_row": [condition("False")],
+            "_Walk._weighs": [left("or", 0)],
+            "_row": [condition("False", 1)],
             "find_scalings": [left("and", 0)],
         },
     ),
     *mutants(
         "quant/tune/equalization.py",
         "quant/tune/test_equalization.py",
-        {"_ratio": [left("/"), left("**"), right("**", 1)]},
+        {"_ratio": [left("/"), left("**", 0), right("**", 1)]},
     ),
     *mutants(
         "quant/tune/mixing.py",
@@ -336,7 +335,7 @@ MUTANTS = [
             "_unbeaten": [change("<", ">")],
             "_rules": [left("-"), left("and")],
             "_scores": [left("-")],
-            "mixed_precision": [change("-1", "0", 0)],
+            "mixed_precision": [change("<=", ">=")],
         },
     ),
     *mutants(
