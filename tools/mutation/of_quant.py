@@ -333,7 +333,7 @@ MUTANTS = [
         {
             "storage_cost": [left("and"), change("8", "16", 1)],
             "_unbeaten": [change("<", ">")],
-            "_rules": [left("-"), left("and")],
+            "_rules": [left("and")],
             "_scores": [left("-")],
             "mixed_precision": [change("<=", ">=")],
         },

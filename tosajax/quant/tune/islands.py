@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 
 import jax.numpy as jnp
 
 from tosajax.arguments.types import check_type
+from tosajax.quant.blocks import all_nodes
 from tosajax.quant.calibration import sample_tables, weight_qparams
 from tosajax.quant.model import QModel
 from tosajax.quant.observers import scale_and_zero_point
@@ -54,6 +56,18 @@ def with_rules(model: QModel, params: Params, rules: Sequence[Rule]) -> tuple[QM
     changed = dataclasses.replace(model, graph=graph, plan=plan)
     qparams = {name: _carried(model, changed, params, name) for name in changed.specs}
     return changed, sample_tables(changed, {**params, "qparams": qparams})
+
+
+def only(name: str) -> str:
+    """The pattern of a rule that is found in this name alone."""
+    return f"^{re.escape(name)}$"
+
+
+def weights_beside(model: QModel, activations: Collection[str]) -> list[str]:
+    """The constants that a node multiplies some activations by."""
+    assert model.float_graph is not None
+    pairs = [node.inputs[:2] for node in all_nodes(model.float_graph) if len(node.inputs) > 1]
+    return [w for x, w in pairs if w in model.weights and model.owners.get(x) in activations]
 
 
 def _carried(model: QModel, changed: QModel, params: Params, name: str) -> QParams:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,13 +16,14 @@ from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
 from tosajax.progress import Progress
 from tosajax.quant.arguments import Input, check_finite, real_inputs
+from tosajax.quant.blocks import all_nodes, all_tensors
 from tosajax.quant.calibration import weight_qparams
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params, corrected
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.tune.bits import of_same_range, pareto, spread_out
-from tosajax.quant.tune.islands import with_rules
+from tosajax.quant.tune.islands import only, weights_beside, with_rules
 from tosajax.quant.tune.sensitivities import Loss, from_float
 
 # Of a tensor and its bits.
@@ -99,7 +99,7 @@ def storage_cost(model: QModel) -> Cost:
     TOSA stores 4 bits or fewer in INT4 where a convolution of INT4 weights reads them; all else
     takes whole bytes.
     """
-    sizes = {n: math.prod(t.shape or ()) for n, t in model.graph.tensors.items()}
+    sizes = {n: math.prod(t.shape or ()) for n, t in all_tensors(model.graph).items()}
     narrow = _int4_weights(model)
 
     def cost(name: str, bits: int) -> float:
@@ -206,7 +206,7 @@ def _int4_weights(model: QModel) -> set[str]:
     """The weights that only convolutions with a type of INT4 weights read."""
     assert model.float_graph is not None
     readers: dict[str, list[str]] = {}
-    for node in model.float_graph.nodes:
+    for node in all_nodes(model.float_graph):
         for name in node.inputs:
             readers.setdefault(name, []).append(node.op)
     return {
@@ -226,7 +226,7 @@ def _byte_rules(model: QModel) -> list[Rule]:
     """INT8 in place of INT4, with the bits that it had."""
     specs = {name: model.specs[name] for name in model.weights}
     return [
-        rule(_only(name), weight=dataclasses.replace(own, dtype=DType.INT8))
+        rule(only(name), weight=dataclasses.replace(own, dtype=DType.INT8))
         for name, own in specs.items()
         if own.dtype is DType.INT4
     ]
@@ -292,30 +292,19 @@ def _unbeaten(tried: Sequence[BitChoice]) -> tuple[BitChoice, ...]:
 
 def _rules(model: QModel, bits: Mapping[str, int]) -> list[Rule]:
     """The rules that give tensors these bits, in the types that TOSA has for them."""
-    narrow = _int4_weights(model) - _beside(model, {n for n, count in bits.items() if count > 8})
+    wide = {name for name, count in bits.items() if count > 8}
+    narrow = _int4_weights(model).difference(weights_beside(model, wide))
     found = []
     for name, count in bits.items():
         own = model.specs[name]
         if name in model.weights:
             dtype = DType.INT4 if count <= 4 and name in narrow else DType.INT8
             wanted = dataclasses.replace(own, dtype=dtype, bits=count)
-            found.append(rule(_only(name), weight=wanted))
+            found.append(rule(only(name), weight=wanted))
         elif count > 8:
-            found.append(rule(_only(name), act=QSpec("i16", bits=count)))
+            found.append(rule(only(name), act=QSpec("i16", bits=count)))
         elif own.dtype is DType.INT8:
-            found.append(rule(_only(name), act=dataclasses.replace(own, bits=count)))
+            found.append(rule(only(name), act=dataclasses.replace(own, bits=count)))
         else:
-            found.append(rule(_only(name), act=QSpec("i8", bits=count, symmetric=False)))
+            found.append(rule(only(name), act=QSpec("i8", bits=count, symmetric=False)))
     return found
-
-
-def _beside(model: QModel, activations: set[str]) -> set[str]:
-    """The constants that a node multiplies these activations by."""
-    assert model.float_graph is not None
-    pairs = [node.inputs[:2] for node in model.float_graph.nodes if len(node.inputs) > 1]
-    return {w for x, w in pairs if w in model.weights and model.owners.get(x) in activations}
-
-
-def _only(name: str) -> str:
-    """The pattern that is found in this name alone."""
-    return f"^{re.escape(name)}$"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,15 +15,13 @@ from tosajax import html
 from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
-from tosajax.graph import Graph
 from tosajax.progress import Progress
 from tosajax.quant.arguments import Input, check_finite, real_inputs
-from tosajax.quant.blocks import all_nodes
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Params
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.tune.bits import of_same_range
-from tosajax.quant.tune.islands import with_rules
+from tosajax.quant.tune.islands import only, weights_beside, with_rules
 from tosajax.quant.tune.sensitivities import Loss, from_float
 
 _WIDE = 16  # bits of a lifted tensor
@@ -231,21 +228,9 @@ def _verified(
 
 def _rules(model: QModel, lifted: Sequence[str]) -> list[Rule]:
     """The rules for INT16 tensors, and for the weights beside them."""
-    assert model.float_graph is not None
-    rules = [rule(_only(name), act=QSpec("i16")) for name in lifted]
-    for name in _weights_beside(model.float_graph, model, lifted):
+    rules = [rule(only(name), act=QSpec("i16")) for name in lifted]
+    for name in weights_beside(model, lifted):
         own = model.specs[name]
         if own.dtype is DType.INT4:
-            rules.append(rule(_only(name), weight=dataclasses.replace(own, dtype=DType.INT8)))
+            rules.append(rule(only(name), weight=dataclasses.replace(own, dtype=DType.INT8)))
     return rules
-
-
-def _weights_beside(graph: Graph, model: QModel, lifted: Sequence[str]) -> list[str]:
-    """The constants that a node multiplies lifted tensors by."""
-    pairs = [node.inputs[:2] for node in all_nodes(graph) if len(node.inputs) > 1]
-    return [w for x, w in pairs if w in model.weights and model.owners.get(x) in lifted]
-
-
-def _only(name: str) -> str:
-    """The pattern that is found in this name alone."""
-    return f"^{re.escape(name)}$"
