@@ -98,6 +98,21 @@ def test_the_scalings_of_a_transformer():
     assert found["up/w"].size == 12
 
 
+def test_biases_of_layer_norms_and_of_products_are_corrected():
+    """In 4 bits activations are rounded with a mean error, which the next sum takes away."""
+    narrow = tq.QSpec("i8", bits=4, symmetric=False)
+    rough = tq.prepare(transformer(), [tq.rule("norm|^[qkv]|up", act=narrow)])
+    params = tq.calibrate(rough, [INPUTS])
+    found = tq.bias_correct(rough, params, [INPUTS])
+    assert {"norm1/beta", "norm2/beta", "q/b", "up/b", "down/b"} <= set(found["corrections"])
+    watched = rough.with_outputs("norm2", "y")
+    exact = jax.jit(lambda p: watched.apply(p, INPUTS))
+    wanted = watched.apply(params, INPUTS, mode="float")
+    for before, after, right in zip(exact(params), exact(found), wanted, strict=True):
+        errors = [np.abs((x - right).mean((0, 1))).mean() for x in (before, after)]
+        assert errors[1] < 0.6 * errors[0]
+
+
 @pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
 def test_smooth_keeps_the_function(strength):
     values = tq.smooth(model(), [INPUTS[:10], INPUTS[10:]], strength=strength)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +24,9 @@ def bias_correct(
 ) -> Params:
     """Moves each bias by the mean error of its channel, layer after layer.
 
-    Each layer is measured with the layers before it corrected, so that the examples run once for
-    each layer.
+    Biases are those of convolutions and MATMULs, and constants that an ADD adds to a tensor, as in
+    a layer norm, whose own steps limit how well they correct. Each layer is measured with the
+    layers before it corrected, so that the examples run once for each layer.
 
     Args:
       model: from `prepare`.
@@ -44,56 +46,87 @@ def bias_correct(
     batches = examples(model, params, batches, allow_nan=allow_nan)
     if not model.plan.is_integer:
         raise ValueError("bias_correct is for sums of integers, and those of this model are floats")
-    for node, recipe in _biased(model):
-        error = _mean_error(model, params, node.outputs[0], recipe, batches)
-        moved = corrected(params, recipe.tensor) - error
-        params = with_corrections(params, {recipe.tensor: moved})
+    for added in _added(model):
+        error = _mean_error(model, params, added, batches)
+        moved = corrected(params, added.tensor) - error
+        params = with_corrections(params, {added.tensor: moved})
     return params
 
 
-def _biased(model: QModel) -> list[tuple[Node, Bias]]:
-    """The nodes that add a bias of their own, in order, with its recipe."""
+class _Added(NamedTuple):
+    """A constant that is added to a tensor.
+
+    Args:
+      output: the sum, in the float graph.
+      tensor: the constant.
+      recipe: of a bias in the unit of an accumulator; None for a constant with a scale of its own.
+    """
+
+    output: str
+    tensor: str
+    recipe: Bias | None
+
+
+def _added(model: QModel) -> list[_Added]:
+    """The biases, in order."""
     assert model.float_graph is not None
     found = []
     for node in all_nodes(model.float_graph):
-        recipe = model.recipes.get(f"{node.outputs[0]}/bias") if node.outputs else None
-        if not isinstance(recipe, Bias):
+        added = _added_by(model, node)
+        if added is None:
             continue
-        if node.outputs[0] not in model.float_graph.tensors:
+        if added.output not in model.float_graph.tensors:
             raise UnsupportedError(
                 f"{node.title} is inside a loop or a branch, where biases are not corrected"
             )
-        found.append((node, recipe))
+        found.append(added)
     return found
+
+
+def _added_by(model: QModel, node: Node) -> _Added | None:
+    if not node.outputs:
+        return None
+    (output, *_) = node.outputs
+    recipe = model.recipes.get(f"{output}/bias")
+    if isinstance(recipe, Bias):
+        return _Added(output, recipe.tensor, recipe)
+    constants = [name for name in node.inputs if name in model.weights]
+    if node.op == "ADD" and len(constants) == 1 and output in model.owners:
+        return _Added(output, constants[0], None)
+    return None
 
 
 def _mean_error(
     model: QModel,
     params: Params,
-    name: str,
-    recipe: Bias,
+    added: _Added,
     batches: list[tuple[jax.Array | QTensor, ...]],
 ) -> jax.Array:
-    """Mean error of the accumulator against the float graph, per channel or value of the bias."""
-    integers = model.with_outputs(f"{name}/acc")
+    """Mean error of the sum against the float graph, per channel or value of the constant."""
+    name, tensor, recipe = added
+    integers = model.with_outputs(name if recipe is None else f"{name}/acc")
     floats = model.with_outputs(name)
 
     @jax.jit
     def error(params: Params, *inputs: jax.Array) -> jax.Array:
-        (acc,) = integers.integers(params, *inputs)
+        (found,) = integers.integers(params, *inputs)
         (wanted,) = floats.apply(params, *inputs, mode="float")
+        if recipe is None:
+            return _mean(integers.real(params, name, found) - wanted, params["values"][tensor])
         if name in model.plan.norms:  # the bias is added before its factor
             wanted = wanted / on_last_axis(params["norms"][name].factor, wanted.ndim)
-        unit = recipe.scale(params)
-        found = tie(acc) * unit.reshape((1,) * (len(acc.shape) - 1) + (-1,))
-        difference = found - wanted
+        difference = tie(found) * on_last_axis(recipe.scale(params), wanted.ndim) - wanted
         if recipe.shape is None:
             return difference.mean(tuple(range(wanted.ndim - 1)))
-        shape = params["values"][recipe.tensor].shape
-        if difference.ndim > len(shape):  # of a batch in front
-            difference = difference.mean(0)
-        axes = tuple(axis for axis, size in enumerate(shape) if size == 1)
-        return difference.mean(axes, keepdims=True)
+        return _mean(difference, params["values"][tensor])
 
     errors = [error(params, *batch) for batch in batches]
     return jnp.stack(errors).mean(0)
+
+
+def _mean(difference: jax.Array, constant: jax.Array) -> jax.Array:
+    """The mean of what each value of a constant is added to, in its shape."""
+    if difference.ndim > constant.ndim:  # of a batch in front
+        difference = difference.mean(0)
+    axes = tuple(axis for axis, size in enumerate(constant.shape) if size == 1)
+    return difference.mean(axes, keepdims=True)
