@@ -50,7 +50,10 @@ def transformer(
     width: int = 64,
     heads: int = 4,
 ) -> Graph:
-    """A vision transformer on patches of 8x8; the hidden layer of a block is twice as wide.
+    """A vision transformer; the hidden layer of a block is twice as wide.
+
+    Three convolutions of stride 2 make the tokens: with patches of 8x8 pixels, some thousand images
+    teach it little.
 
     Args:
       seed: of the weights.
@@ -61,7 +64,9 @@ def transformer(
       heads: of attention.
     """
     n = _Layers("transformer", seed, size)
-    x = n.conv(n.image, width, 8, 8, name="patches", gain=1)
+    x = n.clamp(n.conv(n.image, width // 4, 3, 2, name="stem"))
+    x = n.clamp(n.conv(x, width // 2, 3, 2, name="halved"))
+    x = n.conv(x, width, 3, 2, name="tokens", gain=1)
     x = n.op("ADD", x, n.random(n.shape(x), 0.3, "positions"), name="embedded")
     for number in range(blocks):
         name = f"block{number}"

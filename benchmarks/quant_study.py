@@ -46,7 +46,7 @@ SETTINGS = {"W8A8": (8, 8), "W4A8": (4, 8), "W4A4": (4, 4), "W2A4": (2, 4)}
 # Of the convolutions of `mobilenet`, those that are trained with a batch norm.
 _NORMED = "stem|block|last"
 # Weights and activations of 8 bits in every setting, and activations that products read.
-_WIDE = "^image|^stem|^patches|^scores"
+_WIDE = "^image|^stem|^scores"
 _OPERANDS = "(relu6|project|sum|normed|query|key|value|shares|weighted|gelu)$|^avg_pool2d"
 
 
@@ -87,9 +87,9 @@ FULL = Sizes(
     train=16_000,
     test=4_000,
     batch=80,
-    float_steps={"mobilenet": 2400, "transformer": 2400},
-    tuned_steps=600,
-    learned_steps=400,
+    float_steps={"mobilenet": 1600, "transformer": 2400},
+    tuned_steps=240,
+    learned_steps=200,
     calibrated=480,
     elements=10_000_000,
 )

@@ -194,6 +194,24 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "grad/type_conversion.py",
+        "grad/test_type_conversion.py",
+        {"rescale_before_clamp": [condition("False"), condition("True")]},
+    ),
+    *mutants(
+        "lowering/build.py",
+        "grad/test_type_conversion.py",
+        {"_block": [change("==", ">="), change("not in", "in", 1)]},
+    ),
+    *mutants(
+        "quant/division.py",
+        "quant/test_division.py",
+        {
+            "_divide": [left("/")],
+            "_differentiate": [unsigned("-"), left("+"), left("/", 0), left("/", 1)],
+        },
+    ),
+    *mutants(
         "grad/depthwise.py",
         "grad/test_depthwise.py",
         {

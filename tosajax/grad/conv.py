@@ -18,6 +18,7 @@ from jax import lax
 from tosajax import ops
 from tosajax.grad._exact import exact
 from tosajax.grad.depthwise import depthwise
+from tosajax.grad.once import once, sums_once
 from tosajax.grad.qtensor import QTensor, tie, tie_scalar
 from tosajax.ops._follow import follow
 from tosajax.ops._window import Window, window
@@ -53,6 +54,16 @@ def _convolution(
         return call
 
     return decorate
+
+
+@sums_once
+@functools.wraps(ops.depthwise_conv2d)
+def _depthwise_sums(
+    input: jax.Array, weight: jax.Array, *rest: jax.Array, **attributes: Any
+) -> jax.Array:
+    """XLA fuses this kernel with what makes its weights, for each pixel, and with its readers."""
+    held = once(weight) if isinstance(weight, jax.Array) and weight.dtype == jnp.int8 else weight
+    return ops.depthwise_conv2d(input, held, *rest, **attributes)
 
 
 def _linear(x: jax.Array, weight: jax.Array, **attributes: Any) -> jax.Array:
@@ -116,5 +127,5 @@ def _transposed(
 
 conv2d = _convolution(ops.conv2d)(_linear)
 conv3d = _convolution(ops.conv3d)(_linear)
-depthwise_conv2d = _convolution(ops.depthwise_conv2d)(_depthwise)
+depthwise_conv2d = _convolution(_depthwise_sums)(_depthwise)
 transpose_conv2d = _convolution(ops.transpose_conv2d)(_transposed)

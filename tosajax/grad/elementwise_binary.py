@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ from tosajax import ops
 from tosajax.grad._exact import exact, payloads, without_gradient
 from tosajax.grad._range import power_of_two, range_of
 from tosajax.grad.estimators import Estimator, zero
-from tosajax.grad.once import once
+from tosajax.grad.once import sums_once
 from tosajax.grad.qtensor import QTensor, Value, follow, shadow, tie
 
 logical_and, logical_or, logical_xor, pow = (
@@ -28,23 +27,13 @@ logical_and, logical_or, logical_xor, pow = (
 _REACH = 4
 
 
-def _sum_once(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """A kernel whose int32 results, which RESCALEs and their gradients read, are computed once."""
-
-    def call(*operands: jax.Array) -> jax.Array:
-        result = kernel(*operands)
-        return once(result) if result.dtype == np.int32 else result
-
-    return call
-
-
-@exact(_sum_once(ops.add))
+@exact(sums_once(ops.add))
 def add(input1: QTensor, input2: QTensor) -> jax.Array:
     """Linear."""
     return tie(input1) + tie(input2)
 
 
-@exact(_sum_once(ops.sub))
+@exact(sums_once(ops.sub))
 def sub(input1: QTensor, input2: QTensor) -> jax.Array:
     """Linear."""
     return tie(input1) - tie(input2)

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from tosajax.grad.once import once
 from tosajax.grad.qtensor import follow
 
 Estimator = Callable[[jax.Array, ArrayLike, ArrayLike], jax.Array]
@@ -107,4 +106,4 @@ def pwl(width: float = 0.5) -> Estimator:
 
 def _where(passes: jax.Array, value: jax.Array) -> jax.Array:
     """The value, with its gradient only where it passes."""
-    return jnp.where(once(passes), value, lax.stop_gradient(value))
+    return jnp.where(passes, value, lax.stop_gradient(value))

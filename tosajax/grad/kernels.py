@@ -12,8 +12,9 @@ from typing import Any
 from tosajax import ops, spec
 from tosajax.dtypes import DType
 from tosajax.grad._finite import finite
-from tosajax.grad.estimators import Estimator, zero
+from tosajax.grad.estimators import Estimator, clipped_ste, zero
 from tosajax.grad.shared import shared
+from tosajax.grad.type_conversion import rescale_before_clamp
 
 
 class _Rules(dict[str, str]):
@@ -48,7 +49,8 @@ def kernels(
 ) -> SimpleNamespace:
     """A function for each operator, by its name in lower case, of QTensors and floats.
 
-    Calls with operands of one kind are traced once.
+    And those for results that one node alone reads, see `lowering.build.build`. Calls with operands
+    of one kind are traced once.
 
     Args:
       estimator: the derivative of rounding and saturation.
@@ -79,6 +81,8 @@ def kernels(
         # Operands of control flow are functions of one program.
         is_shared = operator.chapter != "control_flow"
         found[name.lower()] = shared(kernel) if is_shared else kernel
+    if overrides.get("RESCALE", estimator) is clipped_ste:
+        found["rescale_before_clamp"] = shared(rescale_before_clamp)
     if unknown := set(overrides) - set(spec.OPERATORS):
         raise ValueError(f"no operators {', '.join(sorted(unknown))}")
     return SimpleNamespace(**found)

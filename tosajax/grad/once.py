@@ -9,7 +9,9 @@ for the sign. `lax.optimization_barrier` would not do: XLA:CPU takes it out firs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +29,17 @@ def once(x: jax.Array) -> jax.Array:
         return lax.bitcast_convert_type(once(lax.bitcast_convert_type(x, jnp.int32)), x.dtype)
     # XLA divides the smallest integer by -1 to itself.
     return -lax.div(x, np.full((), -1, x.dtype))
+
+
+def sums_once(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """A kernel whose int32 results, which RESCALEs and their gradients read, are computed once."""
+
+    @functools.wraps(kernel)
+    def call(*operands: jax.Array, **attributes: Any) -> jax.Array:
+        result = kernel(*operands, **attributes)
+        return once(result) if result.dtype == jnp.int32 else result
+
+    return call
 
 
 def gradient_once(x: jax.Array) -> jax.Array:

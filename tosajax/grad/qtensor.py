@@ -53,6 +53,12 @@ class QTensor:
         return f"QTensor({self.q.dtype}{list(self.q.shape)})"
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Multiplier(QTensor):
+    """The multiplier of a RESCALE, made from a scale that is its shadow: multiplier / 2**shift."""
+
+
 # Without this, functions of QTensors cannot be exported.
 export.register_pytree_node_serialization(
     QTensor,

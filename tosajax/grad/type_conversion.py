@@ -15,9 +15,9 @@ from tosajax import ops
 from tosajax.dtypes import DType
 from tosajax.grad._exact import exact
 from tosajax.grad._range import power_of_two, range_of
-from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.grad.estimators import Estimator, clipped_ste, ste
 from tosajax.grad.once import gradient_once, once
-from tosajax.grad.qtensor import QTensor, Value, follow, payload, tie
+from tosajax.grad.qtensor import Multiplier, QTensor, Value, follow, payload, tie
 
 
 def cast(input: Value, *, out_type: DType, estimate: Estimator = clipped_ste) -> Any:
@@ -62,15 +62,33 @@ def rescale(
 ) -> jax.Array:
     """(x - input_zp) * scale + output_zp, and the estimator."""
     del attributes
-    scale = multiplier.q.astype(jnp.float32) * power_of_two(-shift.q.astype(jnp.int32))
-    scale = follow(once(scale), multiplier.shadow)
+    scale = _scale(multiplier, shift)
     scale = scale.reshape((1,) * (len(input.shape) - 1) + (-1,) if per_channel else ())
     value = _read(input, input_unsigned) - _read(input_zp, input_unsigned).reshape(())
     value = value * scale + _read(output_zp, output_unsigned).reshape(())
     # int32 does not saturate: a scaled value that is out of its range is not defined.
     is_wide = output_zp.dtype == np.int32
     ends = (-math.inf, math.inf) if is_wide else range_of(output_zp.dtype, unsigned=output_unsigned)
-    return gradient_once(estimate(value, *ends))
+    result = estimate(value, *ends)
+    return result if estimate is ste else gradient_once(result)
+
+
+def rescale_before_clamp(*operands: Any, **attributes: Any) -> Any:
+    """RESCALE with the default estimator, for a CLAMP that alone reads it.
+
+    The CLAMP, whose bounds lie within the type, stops the gradients that saturation would stop.
+    """
+    # Unsigned values have no CLAMP in their own range.
+    estimate = clipped_ste if attributes["output_unsigned"] else ste
+    return rescale(*operands, estimate=estimate, **attributes)
+
+
+def _scale(multiplier: QTensor, shift: QTensor) -> jax.Array:
+    """multiplier / 2**shift, with the gradient of the multiplier's shadow."""
+    if isinstance(multiplier, Multiplier):
+        return multiplier.shadow
+    scale = multiplier.q.astype(jnp.float32) * power_of_two(-shift.q.astype(jnp.int32))
+    return follow(once(scale), multiplier.shadow)
 
 
 def _read(x: QTensor, unsigned: bool) -> jax.Array:

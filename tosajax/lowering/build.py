@@ -101,7 +101,8 @@ def build(
         differentiated. Operators take constant weights, zero points and shifts from the graph,
         not from the parameters, so that they can prepare them; and bfloat16 moves by its bits.
       platform: the only one that the program is for, if that is known.
-      kernels: holds a function for each operator, by its name in lower case.
+      kernels: holds a function for each operator, by its name in lower case; and perhaps others
+        for results that one node alone reads, as "rescale_before_clamp".
       traced: attributes that come with the parameters.
       turns: how many a WHILE_LOOP takes, by its first output, for kernels that make use of it.
 
@@ -166,8 +167,14 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
     readers = Counter(name for node in nodes for name in node.inputs)
     if context.report_unpredictable:
         readers.update(name for node in nodes if RULES[node.op].require for name in node.inputs)
+    alone = {
+        name: node.op
+        for node in nodes
+        for name in node.inputs
+        if readers[name] == 1 and name not in graph.outputs
+    }
     steps = [
-        _fenced(_step(node, graph, prefix, blocks, context), node, graph.tensors, readers)
+        _fenced(_step(node, graph, prefix, blocks, context, alone), node, graph.tensors, readers)
         for node in nodes
     ]
 
@@ -231,7 +238,9 @@ def _step(
     prefix: str,
     blocks: Mapping[str, GraphFunction],
     context: Context,
+    alone: Mapping[str, str],
 ) -> Step:
+    """The step of a node; `alone` holds the operator of the only reader of a tensor."""
     match node.op:
         case "COND_IF":
             return cond_if_step(node, blocks, FlagNames(context))
@@ -245,4 +254,4 @@ def _step(
         case "CUSTOM":
             return custom_step(node, graph, context)
         case _:
-            return operator_step(node, graph.tensors, context)
+            return operator_step(node, graph.tensors, context, alone.get(node.outputs[0]))

@@ -18,7 +18,10 @@ from tosajax.report import UnsupportedError
 from tosajax.spec import Form, Kind
 
 
-def operator_step(node: Node, tensors: Mapping[str, Tensor], context: Context) -> Step:
+def operator_step(
+    node: Node, tensors: Mapping[str, Tensor], context: Context, reader: str | None
+) -> Step:
+    """The step of a node whose result a node of the operator `reader` alone reads, or any do."""
     operator = spec.OPERATORS[node.op]
     static = dict(node.attributes)
     if operator.needs_out_type:
@@ -35,7 +38,10 @@ def operator_step(node: Node, tensors: Mapping[str, Tensor], context: Context) -
             fixed[position] = tensors[name].values
         else:
             names.append(name)
-    kernel = _with_fixed(getattr(context.kernels, node.op.lower()), fixed, static)
+    kernel = getattr(context.kernels, node.op.lower())
+    if reader is not None:
+        kernel = getattr(context.kernels, f"{node.op}_before_{reader}".lower(), kernel)
+    kernel = _with_fixed(kernel, fixed, static)
     if context.prepare and operator.moves:
         kernel = _by_bits(kernel)
     require = RULES[node.op].require if context.report_unpredictable else None

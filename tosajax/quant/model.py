@@ -42,7 +42,18 @@ from tosajax.quant.frozen import (
 from tosajax.quant.norms import EXAMPLES, BatchNorms, Norms, held_statistics, shifted
 from tosajax.quant.plan import Plan
 from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
-from tosajax.quant.recipes import Bias, Bound, Multiplier, Params, Recipe, Scale, Shift, corrected
+from tosajax.quant.recipes import (
+    Bias,
+    Bound,
+    Multiplier,
+    Params,
+    Recipe,
+    Scale,
+    Shift,
+    Weight,
+    corrected,
+    scaling,
+)
 from tosajax.quant.recording import Record, no_records, recorded, times_inside
 from tosajax.quant.regions import Function
 from tosajax.quant.spec import QSpec
@@ -571,7 +582,17 @@ class QModel:
         return arguments.model_input(tensor, x, is_quantized=tensor.name in self.owners)
 
     def _make(self, params: Params) -> dict[str, jax.Array | QTensor]:
-        made = {name: _once(recipe(params)) for name, recipe in self.recipes.items()}
+        # A multiplier and its shift are parts of one quotient.
+        scaled = functools.cache(functools.partial(scaling, params))
+
+        def make(recipe: Recipe) -> jax.Array | QTensor:
+            if isinstance(recipe, Multiplier | Shift):
+                pair = scaled(recipe.scale, scale32=recipe.scale32)
+                return pair[isinstance(recipe, Shift)]
+            # Products hold their weights anyway.
+            return recipe(params) if isinstance(recipe, Weight) else _once(recipe(params))
+
+        made = {name: make(recipe) for name, recipe in self.recipes.items()}
         for name, keys in self.plan.bound_keys.items():
             for end, bound in zip(("min_val", "max_val"), self.bounds[name], strict=True):
                 made[keys[end]] = _once(bound(params))

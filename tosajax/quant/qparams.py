@@ -16,7 +16,7 @@ from jax import core, lax
 
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
-from tosajax.grad.qtensor import QTensor
+from tosajax.grad.qtensor import Multiplier, QTensor
 from tosajax.grad.shared import shared
 from tosajax.quant.storages import Grid, Storage, storage_of
 
@@ -136,7 +136,7 @@ def multiplier_and_shift(scale: jax.Array, *, scale32: bool = True) -> tuple[QTe
     lost = jnp.clip(shift - MAX_SHIFT, 0, kept)
     multiplier = multiplier >> lost
     return (
-        QTensor(multiplier.astype(jnp.int32 if scale32 else jnp.int16), scale),
+        Multiplier(multiplier.astype(jnp.int32 if scale32 else jnp.int16), scale),
         jnp.minimum(shift, MAX_SHIFT).astype(jnp.int8),
     )
 

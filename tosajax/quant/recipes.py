@@ -252,7 +252,7 @@ class Multiplier:
     scale32: bool = True
 
     def __call__(self, params: Params) -> QTensor:
-        return _scaling(self.scale.terms(params), scale32=self.scale32)[0]
+        return scaling(params, self.scale, scale32=self.scale32)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,7 +263,12 @@ class Shift:
     scale32: bool = True
 
     def __call__(self, params: Params) -> QTensor:
-        return _scaling(self.scale.terms(params), scale32=self.scale32)[1]
+        return scaling(params, self.scale, scale32=self.scale32)[1]
+
+
+def scaling(params: Params, scale: Scale, *, scale32: bool) -> tuple[QTensor, QTensor]:
+    """The multiplier and the shift of a RESCALE."""
+    return _scaling(scale.terms(params), scale32=scale32)
 
 
 @shared
