@@ -29,9 +29,10 @@ def test_quotients_are_rounded_once(shapes):
 
 
 def test_quotients_of_odd_numbers():
+    numbers = jnp.asarray(ODD)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         wanted = ODD[:, None] / ODD
-    np.testing.assert_array_equal(jax.jit(divide)(ODD[:, None], ODD), wanted)
+    np.testing.assert_array_equal(jax.jit(divide)(numbers[:, None], numbers), wanted)
 
 
 def test_the_reciprocal():
@@ -64,9 +65,8 @@ def test_gradients_are_those_of_a_quotient(shapes):
 
 
 def test_forward_mode_and_second_derivatives():
-    a, b = np.float32(3), np.float32(2)
-    tangents = np.float32(5), np.float32(7)
-    _, moved = jax.jvp(divide, (a, b), tangents)
+    a, b = jnp.float32(3), jnp.float32(2)
+    _, moved = jax.jvp(divide, (a, b), (jnp.float32(5), jnp.float32(7)))
     np.testing.assert_allclose(moved, 5 / 2 - 3 * 7 / 4)
     for turn in (jax.jacfwd, jax.jacrev):
         second = turn(jax.grad(lambda a, b: divide(a, b), (0, 1)), (0, 1))(a, b)
@@ -86,4 +86,4 @@ def test_a_batch_is_its_examples(axes):
 
 def test_a_batch_of_scalars_and_vectors():
     a, b = draw(4), draw(4, 3)
-    np.testing.assert_array_equal(jax.vmap(divide)(a, b), a[:, None] / b)
+    np.testing.assert_array_equal(jax.vmap(divide)(jnp.asarray(a), jnp.asarray(b)), a[:, None] / b)

@@ -25,7 +25,7 @@ from tosajax.passes.turns import turns
 from tosajax.quant.model import QModel
 from tosajax.quant.plan import Options, Plan
 from tosajax.quant.qparams import multiplier_and_shift
-from tosajax.quant.recipes import Params, Recipe
+from tosajax.quant.recipes import Params, Recipe, held
 from tosajax.report import UnsupportedError
 from tosajax.spec import Kind
 from tosajax.validation import validate
@@ -108,7 +108,7 @@ class _Integers:
         # A byte of INT8 that stands for an unsigned integer has the same range.
         ends = float(dtype.minimum), float(dtype.maximum)
         integers = jnp.clip(lax.round(lax.stop_gradient(value), _HALF_EVEN), *ends)
-        return QTensor(integers.astype(dtype.storage), clipped_ste(value, *ends))
+        return held(QTensor(integers.astype(dtype.storage), clipped_ste(value, *ends)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ class _Change:
         step = jnp.clip(step, jnp.asarray(low), jnp.asarray(high))
         shadow = change + jnp.asarray(base.astype(np.float32))
         if dtype is DType.INT32:
-            return QTensor(jnp.asarray(base) + step, shadow)
+            return held(QTensor(jnp.asarray(base) + step, shadow))
         with _x64.scope():
             return QTensor(to_device(base, dtype) + _x64.widen(step), shadow)
 
@@ -161,9 +161,9 @@ class _Rescale:
         )
         kept = (change == 0) | jnp.asarray(multiplier == 0)
         if self.is_shift:
-            return QTensor.of(jnp.where(kept, jnp.asarray(shift), changed[1]))
+            return held(QTensor.of(jnp.where(kept, jnp.asarray(shift), changed[1])))
         integers = jnp.where(kept, jnp.asarray(multiplier), changed[0].q)
-        return QTensor(integers, changed[0].shadow)
+        return held(QTensor(integers, changed[0].shadow))
 
 
 _SMALLEST = 2.0**-10

@@ -20,9 +20,7 @@ from jax import lax
 from tosajax import html
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.kernels import kernels
-from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, payload, tie
-from tosajax.grad.shared import shared
 from tosajax.graph import Graph, Quantization, Tensor
 from tosajax.graph.edit import unused
 from tosajax.lowering.build import build
@@ -50,7 +48,6 @@ from tosajax.quant.recipes import (
     Recipe,
     Scale,
     Shift,
-    Weight,
     corrected,
     scaling,
 )
@@ -387,7 +384,7 @@ class QModel:
         if norms is None:
             return self._built[0](known, {}, *inputs)[2]
         # Convolutions run without their batch norm, which needs their sums.
-        known |= {label: _once(self._bias(name)(params)) for label, name in self._normed.items()}
+        known |= {label: self._bias(name)(params) for label, name in self._normed.items()}
 
         def amend(name: str, value: Any) -> dict[str, Any]:
             output = self._accumulators.get(name)
@@ -397,7 +394,7 @@ class QModel:
             unit = on_last_axis(self._bias(output).scale(params), len(value.shape))
             norm = norms.of(output, tie(value) * unit)
             found = {**params, "norms": {output: norm}}
-            made = {n: _once(self.recipes[n](found)) for n in self._of_norm[output]}
+            made = {n: self.recipes[n](found) for n in self._of_norm[output]}
             bias = made[label]
             assert isinstance(bias, QTensor)
             return {**made, name: shifted(value, bias, known[label])}
@@ -589,13 +586,12 @@ class QModel:
             if isinstance(recipe, Multiplier | Shift):
                 pair = scaled(recipe.scale, scale32=recipe.scale32)
                 return pair[isinstance(recipe, Shift)]
-            # Products hold their weights anyway.
-            return recipe(params) if isinstance(recipe, Weight) else _once(recipe(params))
+            return recipe(params)
 
         made = {name: make(recipe) for name, recipe in self.recipes.items()}
         for name, keys in self.plan.bound_keys.items():
             for end, bound in zip(("min_val", "max_val"), self.bounds[name], strict=True):
-                made[keys[end]] = _once(bound(params))
+                made[keys[end]] = bound(params)
         return made
 
     def _held(self, params: Params) -> Params:
@@ -778,17 +774,6 @@ def _operand(x: jax.Array) -> jax.Array | QTensor:
     # Zero points above all. NumPy's int64 would be narrowed outside the 64-bit scope.
     is_known = x.size == 1 and x.dtype.itemsize < 8
     return QTensor.known(np.asarray(x)) if is_known else QTensor.of(x)
-
-
-def _once(made: jax.Array | QTensor) -> jax.Array | QTensor:
-    """A constant whose integers are not derived again wherever they are read."""
-    if not isinstance(made, QTensor) or not isinstance(made.q, jax.Array):
-        return made
-    is_narrow = jnp.issubdtype(made.q.dtype, jnp.integer) and made.q.dtype.itemsize <= 4
-    return QTensor(_once_integers(made.q), made.shadow) if is_narrow else made
-
-
-_once_integers = shared(once)
 
 
 def _is_qtensor(x: Any) -> bool:

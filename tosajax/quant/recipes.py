@@ -1,7 +1,7 @@
 """Recipes: how each constant of the integer graph is made from the parameters.
 
 `QModel.constants` calls them in training, and `freeze` once, for the file: integers come from
-nowhere else.
+nowhere else. A training program does not derive them again wherever they are read.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from jax import lax
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.grad.estimators import Estimator, clipped_ste
+from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, follow
 from tosajax.grad.shared import shared
 from tosajax.quant.channels import on_last_axis
@@ -138,7 +139,10 @@ def with_corrections(params: Params, wanted: Mapping[str, jax.Array]) -> Params:
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """A constant, quantized; each value up or down by `params["rounding"]`, where it has some."""
+    """A constant, quantized; each value up or down by `params["rounding"]`, where it has some.
+
+    It is not `held`: products have their weights in memory anyway.
+    """
 
     tensor: str
     estimator: Estimator = clipped_ste
@@ -208,7 +212,7 @@ class Bias:
 @shared
 def _in_units(values: jax.Array, terms: Terms, *, rank: int, dtype: DType, limit: float) -> QTensor:
     unit = on_last_axis(terms.quotient(), rank)
-    return to_accumulator(divide(values, unit), dtype, limit)
+    return held(to_accumulator(divide(values, unit), dtype, limit))
 
 
 def to_accumulator(value: jax.Array, dtype: DType, limit: float = _INT32_LIMIT) -> QTensor:
@@ -290,7 +294,9 @@ class ZeroPoint:
         return jax.tree.map(lambda x: x.reshape(1), made)
 
 
-_zero_point = shared(zero_point_integer)
+@shared
+def _zero_point(qparams: QParams) -> QTensor:
+    return held(zero_point_integer(qparams))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,7 +307,12 @@ class Number:
     value: float
 
     def __call__(self, params: Params) -> QTensor:
-        return quantize(jnp.full((1,), self.value, jnp.float32), params["qparams"][self.tensor])
+        return _number(params["qparams"][self.tensor], self.value, (1,))
+
+
+@shared
+def _number(qparams: QParams, value: float, shape: tuple[int, ...]) -> QTensor:
+    return held(quantize(jnp.full(shape, value, jnp.float32), qparams))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,14 +326,14 @@ class Bound:
     def __call__(self, params: Params) -> QTensor:
         qparams = params["qparams"][self.tensor]
         if self.value is not None and abs(self.value) < np.finfo(np.float32).max:
-            return quantize(jnp.full((), self.value, jnp.float32), qparams)
+            return _number(qparams, self.value, ())
         return _end(qparams, upper=self.upper)
 
 
 @shared
 def _end(qparams: QParams, *, upper: bool) -> QTensor:
     end = qparams.grid.qmax if upper else qparams.grid.qmin
-    return QTensor(lax.stop_gradient(end).astype(qparams.storage.dtype.storage), end)
+    return held(QTensor(lax.stop_gradient(end).astype(qparams.storage.dtype.storage), end))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,12 +353,12 @@ class Entries:
     def __call__(self, params: Params) -> QTensor:
         samples, qparams = params["tables"][self.tensor], params["qparams"][self.owner]
         if self.dtype is DType.INT8:
-            return quantize(samples, qparams)
+            return held(quantize(samples, qparams))
         value = divide(samples, qparams.scale * self.step(qparams.dtype))
         ends = float(self.dtype.minimum), float(self.dtype.maximum)
         rounded = jnp.clip(lax.round(value, lax.RoundingMethod.TO_NEAREST_EVEN), *ends)
         entries = _without_jumps(lax.stop_gradient(rounded))
-        return QTensor(entries.astype(self.dtype.storage), clipped_ste(value, *ends))
+        return held(QTensor(entries.astype(self.dtype.storage), clipped_ste(value, *ends)))
 
     def step(self, output: DType) -> float:
         """The unit of INT16 entries, in units of the output: 255 steps of INT8 fit."""
@@ -366,6 +377,12 @@ def _without_jumps(entries: jax.Array) -> jax.Array:
     near = jnp.clip(entries, -limit, limit)
     held = jnp.clip(near[1:], near[:-1] - limit, near[:-1] + limit)
     return jnp.where(is_defined, entries, jnp.concatenate([near[:1], held]))
+
+
+def held(made: QTensor) -> QTensor:
+    """Integers that a training program computes once, however many steps read them."""
+    is_narrow = jnp.issubdtype(made.dtype, jnp.integer) and made.dtype.itemsize <= 4
+    return QTensor(once(made.q), made.shadow) if is_narrow else made
 
 
 def real(integers: QTensor, tensor: str, params: Params) -> jax.Array:
