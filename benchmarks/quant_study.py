@@ -43,8 +43,8 @@ from tosajax import quant as tq
 from tosajax.atomic import replacing
 
 SETTINGS = {"W8A8": (8, 8), "W4A8": (4, 8), "W4A4": (4, 4), "W2A4": (2, 4)}
-# Of the convolutions of `mobilenet`, those that are trained with a batch norm.
-_NORMED = "stem|block|last"
+# The convolutions that are trained with a batch norm; without them transformers learn slowly.
+_NORMED = {"mobilenet": "stem|block|last", "transformer": "stem|halved|tokens"}
 # Weights and activations of 8 bits in every setting, and activations that products read.
 _WIDE = "^image|^stem|^scores"
 _OPERANDS = "(relu6|project|sum|normed|query|key|value|shares|weighted|gelu)$|^avg_pool2d"
@@ -250,26 +250,22 @@ def _study(results: Results, images: Images, name: str, seed: int, settings: Seq
 def _trained_values(graph: Graph, images: Images, name: str, seed: int) -> dict[str, np.ndarray]:
     """The constants of a network after training in float32, its batch norms folded."""
     steps = images.sizes.float_steps[name]
-    has_norms = name == "mobilenet"
-    model = tq.prepare(graph, batch_norms=_NORMED if has_norms else False)
+    model = tq.prepare(graph, batch_norms=_NORMED[name])
     params = tq.calibrate(model, [next(images.unlabelled())])
-    if has_norms:
-        norms = {key: _fresh(norm) for key, norm in params["norms"].items()}
-        params = {**params, "norms": norms}
+    norms = {key: _fresh(norm) for key, norm in params["norms"].items()}
     found = tq.fit(
         model,
-        params,
+        {**params, "norms": norms},
         images.batches(steps, seed),
         _loss,
         steps=steps,
         optimizer=_optimizer(images.sizes.rate, steps),
         mode="float",
-        schedule=tq.Schedule(batch_statistics=steps if has_norms else 0),
+        schedule=tq.Schedule(batch_statistics=steps),
         every=max(steps // 10, 1),
         on_state=_Clock(f"{name}/{seed}/float", steps),
     ).params
-    if has_norms:
-        found = tq.estimate_norms(model, found, images.unlabelled(), mode="float")
+    found = tq.estimate_norms(model, found, images.unlabelled(), mode="float")
     return {key: np.asarray(value) for key, value in _folded(model, found).items()}
 
 

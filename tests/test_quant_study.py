@@ -79,7 +79,7 @@ def test_each_epoch_has_all_images_once():
     assert sum(len(x) for x in images.test()) == TINY.test
 
 
-@pytest.mark.parametrize(("name", "millions"), [("mobilenet", 6.08), ("transformer", 16.5)])
+@pytest.mark.parametrize(("name", "millions"), [("mobilenet", 6.08), ("transformer", 18.5)])
 def test_sizes_of_the_networks(name, millions):
     graph = quant_study.FULL.networks[name](0)
     assert round(float_networks.multiplications(graph) / 1e6, 2) == pytest.approx(millions, 0.01)
@@ -93,7 +93,8 @@ def test_few_bits_are_of_what_products_read():
     }
     assert {name for name in few if name.startswith("block0/")} == {f"block0/{n}" for n in block}
     bits = {name: model.specs[name].bits for name in model.weights}
-    assert {bits["patches/weight"], bits["scores/weight"]} == {8}
+    assert {bits["stem/weight"], bits["scores/weight"]} == {8}
+    assert bits["halved/weight"] == bits["tokens/weight"] == 2
     assert bits["block0/hidden/weight"] == 2
 
 

@@ -87,3 +87,10 @@ def test_a_batch_is_its_examples(axes):
 def test_a_batch_of_scalars_and_vectors():
     a, b = draw(4), draw(4, 3)
     np.testing.assert_array_equal(jax.vmap(divide)(jnp.asarray(a), jnp.asarray(b)), a[:, None] / b)
+
+
+def test_quotients_that_overflow_have_no_gradient_where_none_arrives():
+    a, b = jnp.float32([3e38, 1]), jnp.float32([1e-3, 2])
+    of_a, of_b = jax.grad(lambda a, b: divide(a, b)[1], (0, 1))(a, b)
+    np.testing.assert_array_equal(of_a, np.float32([0, 0.5]))
+    np.testing.assert_array_equal(of_b, np.float32([0, -0.25]))

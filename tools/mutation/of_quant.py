@@ -208,7 +208,7 @@ MUTANTS = [
         "quant/test_division.py",
         {
             "_divide": [left("/")],
-            "_differentiate": [unsigned("-"), left("+"), left("/", 0), left("/", 1)],
+            "_differentiate": [unsigned("-"), left("+"), *(left("/", at) for at in range(3))],
         },
     ),
     *mutants(

@@ -40,13 +40,16 @@ def _divide(a: jax.Array, b: jax.Array) -> jax.Array:
 def _differentiate(
     operands: Sequence[jax.Array], tangents: Sequence[jax.Array | ad.Zero]
 ) -> tuple[jax.Array, jax.Array | ad.Zero]:
-    """(da - a / b * db) / b, without the choice. It reads the quotient, which is there anyway."""
+    """(da - a * (db / b)) / b, without the choice.
+
+    Not by the quotient: where it overflows, a cotangent of 0 would give NaN.
+    """
     a, b = operands
     da, db = tangents
     result = _quotient.bind(a, b)
     if isinstance(db, ad.Zero):
         return result, ad.Zero(jax.typeof(result)) if isinstance(da, ad.Zero) else da / b
-    of_b = -result * db
+    of_b = -a * (db / b)
     return result, (of_b if isinstance(da, ad.Zero) else da + of_b) / b
 
 

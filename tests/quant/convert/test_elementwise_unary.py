@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from quant.convert.helpers import (
@@ -109,6 +111,23 @@ def test_a_pole_of_int16_is_what_tosa_defines():
         against=("frozen", "reference_model"),
     )
     assert trial.report
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gradients_at_a_pole_are_finite(variant):
+    """Samples at a pole are so large that their quotients overflow; they saturate."""
+    trial = Trial(
+        graph({"reciprocal": FUNCTIONS["reciprocal"]}), uniform(0, *SHAPE), rules=VARIANTS[variant]
+    )
+    tables = {name: x.at[0].set(3e38) for name, x in trial.params["tables"].items()}
+    params = jax.tree.map(jnp.asarray, {**trial.params, "tables": tables})
+
+    def loss(params: Any) -> jax.Array:
+        return sum(jnp.square(y).sum() for y in trial.model.apply(params, *trial.inputs))
+
+    slopes = jax.grad(loss)(params)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
+    assert any((leaf != 0).any() for leaf in jax.tree.leaves(slopes["qparams"]))
 
 
 # NEGATE is not a function in a TABLE, as integers compute it as well.
