@@ -426,6 +426,9 @@ def _print_network(name: str, options: argparse.Namespace, sizes: Sizes) -> None
             continue
         trained = train(found, of_bits(model, params, *bits), split, _AFTER)
         for kind in options.kinds:
+            if not np.any(flat(widths(model, trained, kind))):
+                print(f"{name:14} {title:5} {kind:18} at an end, so that none can move")
+                continue
             rows = compare(model, found, trained, kind, batch, sizes, gradients, options.also)
             for estimator, row in rows.items():
                 print(f"{name:14} {title:5} {kind:18} {estimator:12} {_text(row)}", flush=True)
