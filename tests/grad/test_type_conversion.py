@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -64,7 +65,9 @@ def test_unsigned_values_saturate(unsigned):
 
     def passed(kernel: Any) -> jax.Array:
         def total(shadow: jax.Array) -> jax.Array:
-            return kernel(QTensor(SUMS, shadow), *operands(0)[1:], **options).shadow.sum()
+            return kernel(
+                QTensor(jnp.asarray(SUMS), shadow), *operands(0)[1:], **options
+            ).shadow.sum()
 
         return jax.grad(total)(SUMS.astype(np.float32)) != 0
 
