@@ -13,7 +13,9 @@ import pytest
 import tosajax
 from tosajax import Builder, DType, spec
 from tosajax.grad import QTensor, tie
-from tosajax.grad.once import gradient_once, once
+from tosajax.grad.conv import depthwise_conv2d
+from tosajax.grad.elementwise_binary import add, sub
+from tosajax.grad.once import gradient_once, held_in_gradients, once
 from tosajax.grad.type_conversion import rescale
 
 
@@ -88,9 +90,64 @@ def test_rescales_to_narrow_integers_are_computed_once(dtype, products):
     assert count(found, " multiply(") == products
 
 
+@pytest.mark.parametrize("wanted", ["add", "sub", "depthwise_conv2d"])
+def test_sums_are_computed_once_where_gradients_are_asked_for(wanted):
+    """Three steps read them. Inference is faster if each of the three computes them."""
+
+    def steps(shadow: jax.Array, q: jax.Array) -> tuple[jax.Array, Any]:
+        y = SUMS[wanted](QTensor(q, shadow))
+        return tie(y).sum(), (y.q + 1, y.q[:, ::-1], y.q >> 1)
+
+    q = np.arange(64, dtype=np.int8).reshape(1, 4, 4, 4)
+    shadow = q.astype(np.float32)
+    alone = jax.jit(lambda shadow, q: steps(shadow, q)[1])
+    differentiated = jax.jit(jax.value_and_grad(steps, has_aux=True))
+    found = [count(f.lower(shadow, q).compile(), " divide(") for f in (alone, differentiated)]
+    assert found[0] == 0
+    assert found[1] >= 1
+    for integers, same in zip(alone(shadow, q), differentiated(shadow, q)[0][1], strict=True):
+        np.testing.assert_array_equal(integers, same)
+
+
+def test_integers_held_in_gradients_under_transforms():
+    """Also with a batch of shadows beside the same integers."""
+
+    def squares(shadow: jax.Array, q: Any) -> jax.Array:
+        return (tie(held_in_gradients(QTensor(q, shadow))) ** 2).sum()
+
+    q = np.arange(6, dtype=np.int32)
+    shadows = np.ones((3, 6), np.float32)
+    batch = jax.vmap(jax.grad(squares), (0, None))(shadows, q)
+    np.testing.assert_array_equal(batch, np.tile(2.0 * q, (3, 1)))
+    np.testing.assert_array_equal(jax.jacfwd(jax.grad(squares))(shadows[0], q), 2 * np.eye(6))
+    loops = jax.grad(
+        lambda s: jax.lax.scan(lambda c, x: (c + squares(s, x), None), 0.0, q[None])[0]
+    )
+    np.testing.assert_array_equal(loops(shadows[0]), 2.0 * q)
+
+
 def test_bool_is_itself():
     every = np.array([False, True])
     np.testing.assert_array_equal(jax.jit(once)(every), every)
+
+
+def window(x: QTensor) -> QTensor:
+    """The sum over windows of 3 by 3."""
+    weight, bias = (QTensor.of(np.ones(s, t)) for s, t in (((3, 3, 4, 1), "i1"), ((4,), "i4")))
+    zeros = QTensor.known(np.zeros(1, np.int8)), QTensor.known(np.zeros(1, np.int8))
+    options: dict[str, Any] = {"pad": (1,) * 4, "stride": (1, 1), "dilation": (1, 1)}
+    return depthwise_conv2d(x, weight, bias, *zeros, acc_type=DType.INT32, **options)
+
+
+def wide(x: QTensor) -> QTensor:
+    return QTensor(x.q.astype(np.int32), x.shadow)
+
+
+SUMS: dict[str, Callable[[QTensor], QTensor]] = {
+    "add": lambda x: add(wide(x), wide(x)),
+    "sub": lambda x: sub(wide(x), wide(window(x))),
+    "depthwise_conv2d": window,
+}
 
 
 def rescaled(x: QTensor, dtype: Any) -> QTensor:

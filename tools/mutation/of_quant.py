@@ -178,6 +178,8 @@ MUTANTS = [
                 condition("False", 0),
             ],
             "_transposed": [unwrap("_fenced.bind")],
+            "_kept": [unwrap("once")],
+            "sums_once": [condition("False")],
         },
     ),
     *mutants(

@@ -18,7 +18,7 @@ from jax import lax
 from tosajax import ops
 from tosajax.grad._exact import exact
 from tosajax.grad.depthwise import depthwise
-from tosajax.grad.once import once, sums_once
+from tosajax.grad.once import held_in_gradients, sums_once
 from tosajax.grad.qtensor import QTensor, tie, tie_scalar
 from tosajax.ops._follow import follow
 from tosajax.ops._window import Window, window
@@ -54,16 +54,6 @@ def _convolution(
         return call
 
     return decorate
-
-
-@sums_once
-@functools.wraps(ops.depthwise_conv2d)
-def _depthwise_sums(
-    input: jax.Array, weight: jax.Array, *rest: jax.Array, **attributes: Any
-) -> jax.Array:
-    """XLA fuses this kernel with what makes its weights, for each pixel, and with its readers."""
-    held = once(weight) if isinstance(weight, jax.Array) and weight.dtype == jnp.int8 else weight
-    return ops.depthwise_conv2d(input, held, *rest, **attributes)
 
 
 def _linear(x: jax.Array, weight: jax.Array, **attributes: Any) -> jax.Array:
@@ -125,7 +115,19 @@ def _transposed(
     )
 
 
+def _weights_once(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """XLA fuses this operator with what makes its weights, for each pixel, and with its readers."""
+
+    @functools.wraps(operator)
+    def call(x: Any, weight: Any, *rest: Any, **attributes: Any) -> Any:
+        is_traced = isinstance(weight, QTensor) and isinstance(weight.q, jax.Array)
+        held = held_in_gradients(weight) if is_traced else weight
+        return operator(x, held, *rest, **attributes)
+
+    return call
+
+
 conv2d = _convolution(ops.conv2d)(_linear)
 conv3d = _convolution(ops.conv3d)(_linear)
-depthwise_conv2d = _convolution(_depthwise_sums)(_depthwise)
+depthwise_conv2d = sums_once(_weights_once(_convolution(ops.depthwise_conv2d)(_depthwise)))
 transpose_conv2d = _convolution(ops.transpose_conv2d)(_transposed)

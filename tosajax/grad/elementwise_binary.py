@@ -27,13 +27,15 @@ logical_and, logical_or, logical_xor, pow = (
 _REACH = 4
 
 
-@exact(sums_once(ops.add))
+@sums_once
+@exact(ops.add)
 def add(input1: QTensor, input2: QTensor) -> jax.Array:
     """Linear."""
     return tie(input1) + tie(input2)
 
 
-@exact(sums_once(ops.sub))
+@sums_once
+@exact(ops.sub)
 def sub(input1: QTensor, input2: QTensor) -> jax.Array:
     """Linear."""
     return tie(input1) - tie(input2)

@@ -20,6 +20,8 @@ from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from tosajax.grad.qtensor import QTensor
+
 
 def once(x: jax.Array) -> jax.Array:
     """x to the last bit: bool, integers, or float32."""
@@ -31,15 +33,38 @@ def once(x: jax.Array) -> jax.Array:
     return -lax.div(x, np.full((), -1, x.dtype))
 
 
-def sums_once(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """A kernel whose int32 results, which RESCALEs and their gradients read, are computed once."""
+@jax.custom_jvp
+def once_in_gradients(x: jax.Array, shadow: jax.Array) -> jax.Array:
+    """Integers x: `once` where gradients through their shadow are asked for, else just x.
 
-    @functools.wraps(kernel)
-    def call(*operands: jax.Array, **attributes: Any) -> jax.Array:
-        result = kernel(*operands, **attributes)
-        return once(result) if result.dtype == jnp.int32 else result
+    Without gradients it is faster to compute them in each step that reads them.
+    """
+    del shadow
+    return x
+
+
+@once_in_gradients.defjvp
+def _kept(primals: tuple[jax.Array, jax.Array], tangents: Any) -> tuple[jax.Array, Any]:
+    del tangents
+    x, _ = primals
+    return once(x), np.zeros(x.shape, jax.dtypes.float0)
+
+
+def sums_once(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator whose int32 results, which RESCALEs and their gradients read, are held so."""
+
+    @functools.wraps(operator)
+    def call(*operands: Any, **attributes: Any) -> Any:
+        result = operator(*operands, **attributes)
+        is_sum = isinstance(result, QTensor) and result.dtype == jnp.int32
+        return held_in_gradients(result) if is_sum else result
 
     return call
+
+
+def held_in_gradients(x: QTensor) -> QTensor:
+    """The same integers, computed once where gradients are asked for."""
+    return QTensor(once_in_gradients(x.q, x.shadow), x.shadow)
 
 
 def gradient_once(x: jax.Array) -> jax.Array:
