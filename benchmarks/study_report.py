@@ -56,10 +56,11 @@ def plot(rows: Rows, best: float, path: Path) -> None:
     panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
     for panel, network in zip(panels, networks, strict=True):
         settings = _settings(rows, network)
+        labels = [setting.replace(" ", "\n") for setting in settings]
         for way, marker in zip(WAYS, "vs^o", strict=True):
             found = [_values(rows, network, f"{s}/{way}", "accuracy") for s in settings]
             means = [100 * np.mean(values) if values else np.nan for values in found]
-            panel.plot(settings, means, marker=marker, label=_TITLES[way])
+            panel.plot(labels, means, marker=marker, label=_TITLES[way])
         floats = _values(rows, network, "float", "accuracy")
         if floats:
             panel.axhline(100 * np.mean(floats), color="gray", ls="--", label="float32")

@@ -42,7 +42,9 @@ def test_a_study_is_measured_once(monkeypatch, tmp_path, capsys):
         assert quant_study.main(arguments) == 0
     first = capsys.readouterr().out
     rows = json.loads(out.read_text())["rows"]
-    assert list(rows) == ["mobilenet/0/float", *(f"mobilenet/0/W2A4/{way}" for way in WAYS)]
+    again = [f"W2A4, reconstructed first/{way}" for way in ("fake", "exact")]
+    ways = ["float", *(f"W2A4/{way}" for way in WAYS), *again]
+    assert list(rows) == [f"mobilenet/0/{way}" for way in ways]
     assert all(0 <= row["accuracy"] <= 1 for row in rows.values())
     exact = rows["mobilenet/0/W2A4/exact"]
     assert exact["elements"] > exact["mismatches"] == 0
@@ -52,6 +54,12 @@ def test_a_study_is_measured_once(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(quant_study, "_trained_values", None)
     assert quant_study.main(["--quick", "--out", str(out)]) == 0
     assert capsys.readouterr().out.rstrip() == study_report.table(rows)
+
+
+def test_the_page_has_the_results():
+    rows = json.loads((ROOT / "benchmarks" / "quant_study.json").read_text())["rows"]
+    assert study_report.table(rows) in (ROOT / "docs" / "accuracy.md").read_text()
+    assert not any(row.get("mismatches") for row in rows.values())
 
 
 def test_results_of_other_sizes_are_refused(tmp_path):
