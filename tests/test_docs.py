@@ -16,6 +16,7 @@ from quick_programs import quick_programs
 import tosajax
 from tosajax import DType
 from tosajax.cli import main
+from tosajax.graph.alike import difference
 
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 DIGITS = DATA / "et_digits_cnn_a8w8"
@@ -44,7 +45,8 @@ def test_snippets_run(page, tmp_path, monkeypatch, capsys):
     "command",
     [
         line
-        for block in blocks("docs/command_line.md", "sh")
+        for page in ("docs/command_line.md", "docs/formats.md")
+        for block in blocks(page, "sh")
         for line in block.splitlines()
         if line.startswith("tosajax")
     ],
@@ -54,6 +56,7 @@ def test_commands_run(command, tmp_path, monkeypatch, capsys):
         (tmp_path / name).symlink_to(DIGITS / "model.tosa")
     (tmp_path / "x.npy").symlink_to(DATA / "digits_test" / "inputs_0.npy")
     np.save(tmp_path / "real.npy", np.load(tmp_path / "x.npy")[:4].astype(np.float32))
+    tosajax.save(tosajax.load(tmp_path / "model.tosa"), tmp_path / "model.mlir")
     (tmp_path / "labels.npy").symlink_to(DATA / "digits_test" / "labels.npy")
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(command)[1:]) == 0
@@ -145,6 +148,13 @@ def _comparing(names: dict[str, Any], printed: str) -> None:
         assert (sqnr, alone) == (found[7], found[10])
 
 
+def _formats(names: dict[str, Any], printed: str) -> None:
+    assert printed.startswith("TOSA flatbuffer 1.0.0\n")
+    assert difference(names["graph"], names["again"]) is None
+    assert "FULLY_CONNECTED" not in {node.op for node in names["old"].nodes}
+    assert len(printed.splitlines()) == 1 + len(names["old"].source.rewrites) > 1
+
+
 def _hifi_guide(names: dict[str, Any], printed: str) -> None:
     assert all(np.any(g) for g in names["better"])
     assert names["row"].dtype == np.int16
@@ -154,6 +164,7 @@ CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {
     "README.md": _readme,
     "docs/comparing.md": _comparing,
     "docs/compliance.md": lambda names, printed: None,  # the snippet itself asserts
+    "docs/formats.md": _formats,
     "docs/gradients.md": _gradients,
     "docs/graphs.md": _graphs,
     "docs/hifi_guide.md": _hifi_guide,

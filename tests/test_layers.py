@@ -78,8 +78,8 @@ LAYERS: dict[str, set[str]] = {
         *("progress", "quant", "report", "rewrite", "runtime", "spec", "validation", "viz"),
     },
     "cli": {
-        *("arguments", "atomic", "compare", "graph", "report", "rewrite", "runtime", "sweep"),
-        *("progress", "tosajax", "viz"),
+        *("arguments", "atomic", "compare", "graph", "io", "report", "rewrite", "runtime"),
+        *("progress", "sweep", "tosajax", "viz"),
     },
     "__main__": {"cli"},
 }

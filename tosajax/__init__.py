@@ -12,12 +12,15 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import collections.abc
     import os
+
+    import numpy as np
 
     from tosajax import grad, ops
     from tosajax.builder import Builder
     from tosajax.dtypes import DType
-    from tosajax.graph import Graph, Node, Quantization, Source, Tensor
+    from tosajax.graph import Graph, Node, Quantization, Rewrite, Source, Tensor
     from tosajax.io import save
     from tosajax.lowering.build import lower
     from tosajax.lowering.variables import Variable, initial_state
@@ -37,7 +40,7 @@ __version__ = "0.1.0"
 _SOURCES = {
     "builder": ("Builder",),
     "dtypes": ("DType",),
-    "graph": ("Graph", "Node", "Quantization", "Source", "Tensor"),
+    "graph": ("Graph", "Node", "Quantization", "Rewrite", "Source", "Tensor"),
     "io": ("save",),
     "lowering.build": ("lower",),
     "lowering.variables": ("Variable", "initial_state"),
@@ -56,16 +59,28 @@ _SOURCE_OF = {name: module for module, names in _SOURCES.items() for name in nam
 def load(
     path_or_bytes: str | os.PathLike[str] | bytes | bytearray | memoryview,
     batch: int | None = None,
+    *,
+    function: str | None = None,
+    constants: collections.abc.Mapping[int, np.ndarray] | None = None,
 ) -> Graph:
-    """Reads a graph from a `.tosa` file, its JSON form, or the bytes of either.
+    """Reads a graph from a file or the bytes of one, in any format that has TOSA in it.
+
+    The content shows which: `.tosa` files and their JSON form, MLIR text and bytecode of the
+    `tosa` dialect, SPIR-V graph modules, VGF. Graphs of TOSA before 1.0 are made graphs of 1.0.1;
+    `Graph.source` has the format, and what was rewritten.
 
     Args:
       path_or_bytes: a path, or the content of a file.
       batch: size of the inputs' first dimension where the file leaves it open (-1).
+      function: which of several in the file; by default the only one, or `main`.
+      constants: of a SPIR-V module, by number, which are outside of it; by default those of the
+        `.npz` file beside it.
 
     Raises:
       FormatError: the content is not a well-formed file.
       UnsupportedError: the file's version, or something in it, is not supported.
+      ImportError: the format needs a package that is not installed; the message says which.
+      ValueError: the file has no such function.
       FileNotFoundError: there is no such file.
       TypeError: an argument is of another type.
     """
@@ -74,7 +89,7 @@ def load(
     from tosajax.passes.binding import bind
 
     batch = None if batch is None else count("batch", batch)
-    graph = io.load(path_or_bytes)
+    graph = io.load(path_or_bytes, function=function, constants=constants)
     return graph if batch is None else bind(graph, batch=batch)
 
 
@@ -102,6 +117,7 @@ __all__ = [
     "Node",
     "Quantization",
     "Report",
+    "Rewrite",
     "SavedExecutable",
     "Source",
     "Target",

@@ -66,7 +66,7 @@ def test_what_fits_no_input_is_of_the_model(command):
 
 
 def test_a_defect_is_one_line(command, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise KeyError("lost")
 
     monkeypatch.setattr(tosajax, "load", fail)

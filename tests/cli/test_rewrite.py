@@ -56,7 +56,7 @@ def test_tables(command):
         (["--table-bits", "4"], ["no TABLE"]),
         (["--float", "nowhere"], ["'nowhere'"]),
         (["--rounding", "single", "-o", "away/out.tosa"], ["no folder"]),
-        (["--rounding", "single", "-o", "out.txt"], ["'.txt', expected .tosa or .json"]),
+        (["--rounding", "single", "-o", "out.txt"], ["'.txt', expected one of .tosa"]),
     ],
 )
 def test_trouble(command, folder, arguments, words):

@@ -24,13 +24,14 @@ import tosajax
 from fuzz import damage
 from tosajax import Builder, DType, FormatError, Graph, Quantization, TosaError, UnsupportedError
 from tosajax import io as files
-from tosajax.io import sidecar
+from tosajax.io import mlir, sidecar, spirv, vgf
 from tosajax.sweep.store import Store
 
 Random = python_random.Random
 Files = dict[str, bytes]
 
-_DATA = Path(__file__).resolve().parents[1] / "data"
+_TESTS = Path(__file__).resolve().parents[1]
+_DATA, _SAMPLES = _TESTS / "data", _TESTS / "io" / "pre_1_0" / "data"
 _MODELS = ("jax_gather", "jax_mlp", "jax_ln")
 
 
@@ -83,6 +84,65 @@ def make_json(random: Random) -> Files:
 
 def run_json(folder: Path) -> None:
     check_graph(tosajax.load(folder / "x.json"))
+
+
+# Graphs in other formats.
+
+
+def make_old(random: Random) -> Files:
+    """A file of TOSA 0.80, or its JSON."""
+    name = random.choice(("int8_convnet_v080.tosa", "int8_convnet_v080.json"))
+    damaged = damage.of_json if name.endswith("json") else damage.of_bytes
+    return {"x.tosa": damaged(random, (_SAMPLES / name).read_bytes())}
+
+
+def make_mlir(random: Random) -> Files:
+    return {"x.mlir": damage.of_bytes(random, mlir.to_text(growth.grow(random).graph).encode())}
+
+
+def make_spirv(random: Random) -> Files:
+    """A module, and its constants under other names than those that bind them to it."""
+    try:
+        content, constants = spirv.to_bytes(growth.grow(random).graph)
+    except UnsupportedError:  # int4 above all
+        return {}
+    data = io.BytesIO()
+    np.savez(data, **{str(n): _saved(x) for n, x in constants.items()})
+    return {"x.spv": damage.of_bytes(random, content), "constants.npz": data.getvalue()}
+
+
+def _saved(x: np.ndarray) -> np.ndarray:
+    """The bits of bf16 and fp8, which NumPy cannot save."""
+    return x if x.dtype.isbuiltin == 1 else x.view(f"u{x.dtype.itemsize}")
+
+
+def make_vgf(random: Random) -> Files:
+    try:
+        return {"x.vgf": damage.of_bytes(random, vgf.to_bytes(growth.grow(random).graph))}
+    except UnsupportedError:
+        return {}
+
+
+run_old = run_tosa
+
+
+def run_mlir(folder: Path) -> None:
+    check_graph(tosajax.load(folder / "x.mlir"))
+
+
+def run_spirv(folder: Path) -> None:
+    if (folder / "x.spv").exists():
+        with np.load(folder / "constants.npz") as file:
+            constants = {int(name): file[name] for name in file.files}
+        check_graph(tosajax.load((folder / "x.spv").read_bytes(), constants=constants))
+
+
+def run_vgf(folder: Path) -> None:
+    if (folder / "x.vgf").exists():
+        check_graph(tosajax.load(folder / "x.vgf"))
+
+
+# Scales.
 
 
 def make_scales(random: Random) -> Files:

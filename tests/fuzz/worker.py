@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 # The kinds, with the most seconds of processor time; more if XLA may compile.
-KINDS = {"tosa": 2, "json": 2, "scales": 2, "edit": 2, "tjx": 6, "store": 2, "array": 6, "model": 2}
+_QUICK = ("tosa", "json", "old", "mlir", "spirv", "vgf", "scales", "edit", "store", "model")
+KINDS = {**dict.fromkeys(_QUICK, 2), "tjx": 6, "array": 6}
 _BYTES = 500 << 20
 _ADDRESSES = 4 << 30
 _SILENCE = 90.0  # seconds after which a silent worker is ended

@@ -80,7 +80,7 @@ def test_random_byte_flips_of_a_file_with_open_dimensions():
 
 def test_wrong_magic(content):
     for magic in (b"TFL3", b"TOSB", b"\0\0\0\0"):
-        with pytest.raises(FormatError, match="expected a TOSA flatbuffer"):
+        with pytest.raises(FormatError, match="expected one of TOSA flatbuffer"):
             tosajax.load(content[:4] + magic + content[8:])
 
 

@@ -17,6 +17,7 @@ from tosajax import io
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.io import flatbuffer, json_form, schema
+from tosajax.io.formats import of_content
 from tosajax.report import FormatError, UnsupportedError
 
 
@@ -68,12 +69,7 @@ def test_data_is_not_copied_by_the_reader(saved):
     ("content", "what"),
     [
         (b"", "an empty file"),
-        (b"ML\xefR\x0d\x01\x04", "MLIR bytecode"),
-        (b"\x03\x02\x23\x07\x00\x05\x01\x00", "SPIR-V"),
-        (b"VGF1\0\0\0\0", "VGF"),
         (b"\x1c\0\0\0TFL3\0\0\0\0", "a TFLite flatbuffer"),
-        (b"module {\n  func.func @main() {\n  }\n}\n", "MLIR text"),
-        (b'// comment\n"builtin.module"() ({ "tosa.const"() }) : () -> ()', "MLIR text"),
         (b"\x93NUMPY\x01\0v\0", "a NumPy array"),
         (b"PK\x03\x04", "a ZIP archive"),
         (b"\xde\xad\xbe\xef", "an unknown format that starts with de ad be ef"),
@@ -82,8 +78,30 @@ def test_data_is_not_copied_by_the_reader(saved):
     ],
 )
 def test_other_content_is_named(content, what):
-    with pytest.raises(FormatError, match=f"looks like {what}.* expected a TOSA flatbuffer or"):
+    with pytest.raises(
+        FormatError, match=f"looks like {what}.* expected one of TOSA flatbuffer, MLIR"
+    ):
         io.load(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b"\x10\0\0\0TOSA", "TOSA flatbuffer"),
+        (b"ML\xefR\x0d\x01\x04", "MLIR bytecode"),
+        (b"\x03\x02\x23\x07\x00\x05\x01\x00", "SPIR-V"),
+        (b"\x07\x23\x02\x03\x00\x01\x06\x00", "SPIR-V"),
+        (b"VGF1\0\0\0\0", "VGF"),
+        (b' {"version": 1}', "TOSA JSON"),
+        (b"module {\n  func.func @main() {\n  }\n}\n", "MLIR text"),
+        (b'// comment\n"builtin.module"() ({ "tosa.const"() }) : () -> ()', "MLIR text"),
+        (b"\xef\xbb\xbf// a\n\n  module @x attributes {a} {}", "MLIR text"),
+        (b"{-# dialect_resources: {} #-}\nmodule {}", "MLIR text"),
+        (b'#loc = loc("x")\n' + b" " * 70000 + b"func.func", "MLIR text"),
+    ],
+)
+def test_content_shows_the_format(content, name):
+    assert of_content(memoryview(content)).name == name
 
 
 def test_wrong_magic(saved):
@@ -118,9 +136,9 @@ def test_data_is_aligned(saved):
     assert not any((data.ctypes.data - content.ctypes.data) % 8 for data in found)
 
 
-@pytest.mark.parametrize("name", ["graph", "graph.mlir", "graph.tosa.gz", ".tosa"])
+@pytest.mark.parametrize("name", ["graph", "graph.onnx", "graph.tosa.gz", ".tosa"])
 def test_suffix_is_needed(small_graph, tmp_path, name):
-    with pytest.raises(ValueError, match=r"expected \.tosa or \.json"):
+    with pytest.raises(ValueError, match=r"expected one of \.tosa, \.mlirbc, "):
         io.save(small_graph, tmp_path / name)
     assert not list(tmp_path.iterdir())
 

@@ -16,7 +16,11 @@ PACKAGE = Path(tosajax.__file__).parent
 FILES = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text()) for p in PACKAGE.rglob("*.py")}
 
 # The import names of distributions, where the two differ.
-IMPORT_NAMES = {"tosa-tools": "tosa_reference_model", "ai-edge-litert": "ai_edge_litert"}
+IMPORT_NAMES = {
+    "ai-ml-sdk-vgf-library": "vgfpy",
+    "tosa-tools": "tosa_reference_model",
+    "ai-edge-litert": "ai_edge_litert",
+}
 WIDE = {"int64", "uint64", "float64", "complex128"}
 
 

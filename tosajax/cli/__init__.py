@@ -14,11 +14,22 @@ import warnings
 from collections.abc import Sequence
 
 import tosajax
-from tosajax.cli import check, compare, dump, explain, info, rewrite, rounding, run, sweep
+from tosajax.cli import (
+    check,
+    compare,
+    convert,
+    dump,
+    explain,
+    info,
+    rewrite,
+    rounding,
+    run,
+    sweep,
+)
 from tosajax.cli._common import STDIN
 
 # They import the rest as they run, so that help and errors in arguments come at once.
-_COMMANDS = (info, check, explain, run, compare, dump, rewrite, rounding, sweep)
+_COMMANDS = (info, check, explain, run, compare, convert, dump, rewrite, rounding, sweep)
 
 # Errors that bad input leads to; RuntimeError where another program crashes on it.
 _TROUBLE = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
@@ -53,7 +64,16 @@ def _parser() -> argparse.ArgumentParser:
     for module in _COMMANDS:
         name = module.__name__.rpartition(".")[2]
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        command.add_argument("model", help="a .tosa file or its JSON form; - for standard input")
+        command.add_argument(
+            "model",
+            help="a TOSA file (.tosa, .json), MLIR (text or bytecode), SPIR-V or VGF; "
+            "- for standard input",
+        )
+        command.add_argument(
+            "--function",
+            metavar="NAME",
+            help="which of several in the file (the only one, or main)",
+        )
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         # `trouble` is the exit status of an error.
         command.set_defaults(run=module.run, trouble=1)

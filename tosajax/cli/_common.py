@@ -120,13 +120,14 @@ def load(arguments: argparse.Namespace) -> Graph:
     """
     import tosajax
 
+    function = arguments.function
     if arguments.model == STDIN:
         try:
-            graph = tosajax.load(standard_input("the model"))
+            graph = tosajax.load(standard_input("the model"), function=function)
         except (tosajax.FormatError, tosajax.UnsupportedError) as error:
             raise type(error)(f"standard input: {error}") from None
     else:
-        graph = tosajax.load(arguments.model)
+        graph = tosajax.load(arguments.model, function=function)
     return _with_scales(graph, arguments)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import tosajax
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from tosajax.compare.programs import Other
 
 HELP = (
-    "ref (Arm's reference model), a .tosa file, tflite:MODEL.tflite[,reference|builtin|default], "
+    "ref (Arm's reference model), a graph's file, tflite:MODEL.tflite[,reference|builtin|default], "
     "an .npz file of tensors by name, or .npy files, one for each output"
 )
 
@@ -27,6 +28,7 @@ def reference(texts: Sequence[str]) -> Other:
       ValueError: a text is not one of these.
     """
     from tosajax.compare.programs import REFERENCE_MODEL
+    from tosajax.io.formats import FORMATS
 
     if all(text.endswith(".npy") for text in texts):
         return list(texts)
@@ -39,7 +41,7 @@ def reference(texts: Sequence[str]) -> Other:
         return _tflite(text.removeprefix("tflite:"))
     if text.endswith(".npz"):
         return text
-    if text.endswith((".tosa", ".json")):
+    if Path(text).suffix in {known.suffix for known in FORMATS}:
         return tosajax.load(text)
     raise ValueError(f"--against {text}, expected {HELP}")
 

@@ -33,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         ("format", f"{loaded.source.format} {loaded.source.version}".strip()),
         ("producer", loaded.source.producer or "not stated"),
     ]
+    rows += [("rewritten", str(rewrite)) for rewrite in loaded.source.rewrites]
     rows += [("input", _described(t, loaded)) for t in loaded.input_tensors]
     rows += [("output", _described(t, loaded)) for t in loaded.output_tensors]
     variables = declared_variables(loaded)

@@ -132,12 +132,38 @@ class Node:
 
 
 @dataclasses.dataclass(frozen=True)
+class Rewrite:
+    """What a reader made of something that TOSA 1.0 does not have.
+
+    Args:
+      place: the node or tensor, as messages name it.
+      done: what stands in the graph instead.
+      differs: where results may differ from those of the source; "" where they do not.
+    """
+
+    place: str
+    done: str
+    differs: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.done}" + (f"; {self.differs}" if self.differs else "")
+
+
+@dataclasses.dataclass(frozen=True)
 class Source:
-    """Where a graph comes from: the format, its version, and the program that wrote it."""
+    """Where a graph comes from.
+
+    Args:
+      format: of the file, as "TOSA flatbuffer".
+      version: of the format.
+      producer: the program that wrote it, as far as the file says.
+      rewrites: what the graph has in the place of what TOSA 1.0 does not have.
+    """
 
     format: str = "tosajax"
     version: str = ""
     producer: str = ""
+    rewrites: tuple[Rewrite, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -214,6 +214,7 @@ class _Writer:
         prepend = {
             Scalar.BOOL: self.builder.PrependBoolSlot,
             Scalar.UINT8: self.builder.PrependUint8Slot,
+            Scalar.INT16: self.builder.PrependInt16Slot,
             Scalar.INT32: self.builder.PrependInt32Slot,
             Scalar.UINT32: self.builder.PrependUint32Slot,
             Scalar.UINT64: self.builder.PrependUint64Slot,
@@ -249,8 +250,8 @@ class _Writer:
         return self.builder.CreateByteVector(value)
 
     def vector(self, kind: Vector, values: list[Any]) -> int:
-        if kind.element is Scalar.INT32:
-            return self.builder.CreateNumpyVector(np.asarray(values, "<i4"))
+        if isinstance(kind.element, Scalar):
+            return self.builder.CreateNumpyVector(np.asarray(values, f"<{kind.element.value}"))
         offsets = [self.child(kind.element, value, {}) for value in values]
         self.builder.StartVector(4, len(offsets), 4)
         for offset in reversed(offsets):

@@ -60,7 +60,7 @@ def read_graph(root: Mapping[str, Any], file: memoryview, source: Source) -> Gra
         graphs[name] = _within(f"region {name!r}", block.graph)
     if not graphs:
         raise FormatError("the file has no regions")
-    main = _nest(_declare_variables(graphs))
+    main = nest(_declare_variables(graphs))
     return dataclasses.replace(main, source=source)
 
 
@@ -305,8 +305,13 @@ def _graph_names(node: Node) -> list[str]:
     return [node.attributes[a.name] for a in attributes if a.form is spec.Form.GRAPH]
 
 
-def _nest(graphs: Mapping[str, Graph]) -> Graph:
-    """Gives each graph the graphs that its control flow names; returns the first graph."""
+def nest(graphs: Mapping[str, Graph]) -> Graph:
+    """Gives each graph the graphs that its control flow names; returns the first graph.
+
+    Raises:
+      FormatError: a graph is not there, or contains itself.
+      UnsupportedError: they are nested too deeply, or too many.
+    """
     done: dict[str, Graph] = {}
     first, *others = graphs
     main = _nested(first, graphs, done, ())

@@ -23,6 +23,7 @@ class Scalar(enum.Enum):
 
     BOOL = "?"
     UINT8 = "B"
+    INT16 = "h"
     INT32 = "i"
     UINT32 = "I"
     UINT64 = "Q"

@@ -16,6 +16,11 @@ SUPPORTED = "1.0.x and 1.1.0-draft"
 WRITTEN = {"_major": 1, "_minor": 0, "_patch": 0, "_draft": False}
 
 
+def is_before_1_0(root: Mapping[str, Any]) -> bool:
+    """Whether a file states a version before 1.0."""
+    return root["version"] is not None and root["version"]["_major"] < 1
+
+
 def check_version(root: Mapping[str, Any]) -> str:
     """The version of a file, as text.
 

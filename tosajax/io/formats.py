@@ -1,0 +1,157 @@
+"""The formats of files: how content shows each, what reads it, and what writes it.
+
+Readers and writers of other formats than TOSA's own are imported as they are needed, as some need
+packages that are extras.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from tosajax.graph import Graph
+from tosajax.io import detect, tosa_file
+from tosajax.report import FormatError
+
+
+class Asked(NamedTuple):
+    """What the caller of `load` chooses.
+
+    Args:
+      function: the name of one of several in the file; None for the only one, or `main`.
+      constants: of a SPIR-V module, by their number, which are outside of it.
+    """
+
+    function: str | None = None
+    constants: Mapping[int, np.ndarray] | None = None
+
+
+class Content(NamedTuple):
+    """Of a file, and constants by number that it refers to and does not hold."""
+
+    data: bytes
+    outside: Mapping[int, np.ndarray] = MappingProxyType({})
+
+
+class Format(NamedTuple):
+    """One format.
+
+    Args:
+      name: as `Graph.source` states it.
+      suffix: of the files that `save` writes.
+      is_here: whether content, or the beginning of it, is in the format.
+      read: its graph.
+      write: the content for a graph, and the constants of it that go into a file beside it.
+    """
+
+    name: str
+    suffix: str
+    is_here: Callable[[memoryview], bool]
+    read: Callable[[memoryview, Asked], Graph]
+    write: Callable[[Graph], Content]
+
+
+def _read_flatbuffer(data: memoryview, asked: Asked) -> Graph:
+    return _only(tosa_file.read_flatbuffer(data), asked)
+
+
+def _write_flatbuffer(graph: Graph) -> Content:
+    return Content(tosa_file.to_flatbuffer(graph))
+
+
+def _write_json(graph: Graph) -> Content:
+    return Content(tosa_file.to_json(graph))
+
+
+def _read_json(data: memoryview, asked: Asked) -> Graph:
+    return _only(tosa_file.read_json(data), asked)
+
+
+def _read_mlir(data: memoryview, asked: Asked) -> Graph:
+    from tosajax.io import mlir
+
+    return mlir.read_text(bytes(data), asked.function)
+
+
+def _write_mlir(graph: Graph) -> Content:
+    from tosajax.io import mlir
+
+    return Content(mlir.to_text(graph).encode())
+
+
+def _read_bytecode(data: memoryview, asked: Asked) -> Graph:
+    from tosajax.io import mlir
+
+    return mlir.read_bytecode(bytes(data), asked.function)
+
+
+def _write_bytecode(graph: Graph) -> Content:
+    from tosajax.io import mlir
+
+    return Content(mlir.to_bytecode(graph))
+
+
+def _read_spirv(data: memoryview, asked: Asked) -> Graph:
+    from tosajax.io import spirv
+
+    return spirv.read(data, asked.constants, asked.function)
+
+
+def _write_spirv(graph: Graph) -> Content:
+    from tosajax.io import spirv
+
+    return Content(*spirv.to_bytes(graph))
+
+
+def _read_vgf(data: memoryview, asked: Asked) -> Graph:
+    from tosajax.io import vgf
+
+    return _only(vgf.read(data), asked)
+
+
+def _write_vgf(graph: Graph) -> Content:
+    from tosajax.io import vgf
+
+    return Content(vgf.to_bytes(graph))
+
+
+def _only(graph: Graph, asked: Asked) -> Graph:
+    """The graph of a format whose files have one."""
+    if asked.function not in (None, graph.name):
+        raise ValueError(
+            f"function {asked.function!r} of a {graph.source.format}, which has one graph, "
+            f"{graph.name!r}"
+        )
+    return graph
+
+
+# In the order in which content is looked at.
+FORMATS = (
+    Format("TOSA flatbuffer", ".tosa", detect.is_flatbuffer, _read_flatbuffer, _write_flatbuffer),
+    Format("MLIR bytecode", ".mlirbc", detect.is_bytecode, _read_bytecode, _write_bytecode),
+    Format("SPIR-V", ".spv", detect.is_spirv, _read_spirv, _write_spirv),
+    Format("VGF", ".vgf", detect.is_vgf, _read_vgf, _write_vgf),
+    Format("TOSA JSON", ".json", detect.is_json, _read_json, _write_json),
+    Format("MLIR text", ".mlir", detect.is_mlir, _read_mlir, _write_mlir),
+)
+
+
+def of_content(data: memoryview) -> Format:
+    """The format of content, or of the beginning of it.
+
+    Raises:
+      FormatError: it is none of these.
+    """
+    for known in FORMATS:
+        if known.is_here(data):
+            return known
+    wanted = ", ".join(known.name for known in FORMATS)
+    raise FormatError(f"the content looks like {detect.describe(data)}, expected one of {wanted}")
+
+
+def of_suffix(suffix: str) -> Format | None:
+    """The format of files with this suffix."""
+    return next((known for known in FORMATS if known.suffix == suffix), None)

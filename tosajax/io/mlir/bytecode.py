@@ -1,0 +1,168 @@
+"""MLIR bytecode <-> text, by tosa-opt (`pip install "tosajax[reference]"`).
+
+Bytecode has the properties of operations by their place, in the order of the LLVM that wrote it.
+So only a program that has the dialect can read it, and it may misread what an older dialect wrote.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from tosajax.report import FormatError, UnsupportedError
+
+_DISTRIBUTION = "tosa-tools"
+_PROGRAM = "bin/tosa-opt"
+_MAGIC = b"ML\xefR"
+_LONGEST_PRODUCER = 256  # bytes
+_MLIR = re.compile(r"MLIR([0-9]+)\.")
+_OLDEST = 21  # the LLVM that has the dialect of TOSA 1.0
+_SECONDS = 60  # and one more for each of these bytes:
+_BYTES_A_SECOND = 1 << 20
+_MEMORY = 2 << 30  # bytes, and as many times the size of the input:
+_MEMORY_TIMES = 64
+_OUTPUT = 64 << 20
+_OUTPUT_TIMES = 16
+_UNKNOWN = ("unregistered dialect", "is unknown")  # in messages about dialects
+
+
+class Header(NamedTuple):
+    """What bytecode says about itself."""
+
+    version: int
+    producer: str  # as "MLIR23.0.0git"
+
+
+def header(data: bytes) -> Header:
+    """The header of bytecode.
+
+    Raises:
+      FormatError: it is not that of bytecode.
+    """
+    if data[:4] != _MAGIC:
+        raise FormatError(f"MLIR bytecode starts with {_MAGIC.hex()}, not with {data[:4].hex()}")
+    first = data[4] if len(data) > 4 else 0
+    # A number is in as many bytes as the first one has zeros at its low end, and one.
+    size = (first & -first).bit_length() if first else 9
+    version = int.from_bytes(data[4 : 4 + size], "little") >> min(size, 8)
+    start = 4 + size
+    end = data.find(b"\0", start, start + _LONGEST_PRODUCER)
+    if end < 0:
+        raise FormatError("the header of the MLIR bytecode is broken")
+    return Header(version, data[start:end].decode("utf-8", "replace"))
+
+
+def as_text(data: bytes) -> bytes:
+    """Bytecode as text in the generic form, with locations.
+
+    Raises:
+      FormatError: tosa-opt does not read it.
+      UnsupportedError: it has a dialect that tosa-opt does not know, or is of an older one.
+      ImportError: tosa-tools is not installed.
+    """
+    found = header(data)
+    what = f"bytecode {found.version} by {found.producer!r}"
+    match = _MLIR.match(found.producer)
+    if match is not None and int(match[1]) < _OLDEST:
+        llvm = match[1]
+        raise UnsupportedError(
+            f"{what} is older than the dialect of TOSA 1.0, of LLVM {_OLDEST}: mlir-opt of LLVM "
+            f"{llvm} with --mlir-print-op-generic makes text of it, which tosajax reads"
+        )
+    done = _run(data, "--mlir-print-op-generic", "--mlir-print-debuginfo")
+    if done.code == 0:
+        return done.output
+    kind = UnsupportedError if any(word in done.message for word in _UNKNOWN) else FormatError
+    raise kind(f"{_version()} does not read {what}: {done.message}")
+
+
+def of_text(text: str) -> bytes:
+    """Text as bytecode.
+
+    Raises:
+      ValueError: tosa-opt refuses it.
+      ImportError: tosa-tools is not installed.
+    """
+    done = _run(text.encode(), "--emit-bytecode")
+    if done.code:
+        raise ValueError(f"{_version()} does not write the graph: {done.message}")
+    return done.output
+
+
+class _Done(NamedTuple):
+    code: int
+    output: bytes
+    message: str
+
+
+def _run(data: bytes, *options: str) -> _Done:
+    """Runs tosa-opt within limits of time, memory and output."""
+    command = [str(program()), "-", "--mlir-disable-threading", *options]
+    seconds = _SECONDS + len(data) // _BYTES_A_SECOND
+    environment = {**os.environ, "TOSA_MODEL_NO_BACKTRACE": "1"}
+    with (
+        tempfile.TemporaryFile() as output,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            env=environment,
+        ) as process,
+    ):
+        _limit(process.pid, len(data))  # before it gets any input
+        try:
+            _, errors = process.communicate(data, seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return _Done(1, b"", f"it took more than {seconds} seconds")
+        output.seek(0)
+        return _Done(process.returncode, output.read(), _message(process.returncode, errors))
+
+
+def _limit(process: int, size: int) -> None:
+    try:
+        import resource
+
+        limits = {
+            resource.RLIMIT_AS: _MEMORY + _MEMORY_TIMES * size,
+            resource.RLIMIT_FSIZE: _OUTPUT + _OUTPUT_TIMES * size,
+            resource.RLIMIT_CORE: 0,
+        }
+        for kind, most in limits.items():
+            resource.prlimit(process, kind, (most, most))
+    except (ImportError, AttributeError, OSError, ValueError):
+        pass  # not on this system, or it has ended, or has lower limits
+
+
+def _message(code: int, errors: bytes) -> str:
+    """The first error of tosa-opt, or how it ended."""
+    lines = errors.decode("utf-8", "replace").splitlines()
+    found = [line.partition("error: ")[2] for line in lines if "error: " in line]
+    ended = f"it ended with signal {-code}" if code < 0 else f"it ended with status {code}"
+    return (found[0] if found else ended)[:300]
+
+
+def program() -> Path:
+    """Where tosa-opt is.
+
+    Raises:
+      ImportError: tosa-tools is not installed.
+    """
+    try:
+        files = importlib.metadata.files(_DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if str(file) == _PROGRAM:
+            return Path(str(file.locate()))
+    raise ImportError("tosa-tools is not installed: pip install 'tosajax[reference]'")
+
+
+def _version() -> str:
+    return f"tosa-opt of {_DISTRIBUTION} {importlib.metadata.version(_DISTRIBUTION)}"

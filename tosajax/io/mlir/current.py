@@ -1,0 +1,268 @@
+"""The dialect of TOSA 1.0 (since LLVM 21): its operations are the operators of the specification.
+
+Operands have the specification's order, and attributes its names. This module has what differs.
+Source: the dialect in LLVM 21 to 24.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Rewrite, Tensor
+from tosajax.io import schema
+from tosajax.io.mlir.literals import Literals, format_of, integers
+from tosajax.io.mlir.scopes import Made, Scope, Variable
+from tosajax.io.mlir.tree import Literal, Type, Value, Word
+from tosajax.io.mlir.types import NAMES, TensorType, element_of, tensor_type
+from tosajax.report import FormatError, UnsupportedError
+from tosajax.spec import REQUIRED, Argument, Form, Operator, VarType
+
+# Attributes that are operands or regions, results, or of the tensor of a constant.
+_NOT_ATTRIBUTES = (Form.VALUES, Form.GRAPH)
+# Operators of TOSA 1.1 in the dialect that are not in its files.
+_DRAFT_OPERATORS = (*schema.DRAFT_OPERATORS, "ARGMIN")
+# Flags of the dialect for what TOSA 1.0 does not have.
+_DRAFT_FLAGS = {"CAST": "input_unsigned"}
+_CONSTANT_VALUES = ("values",)
+# Operators that do the same with the bits of unsigned integers, beside those that move elements.
+_SIGNLESS = ("CONST", "IDENTITY", "CUSTOM", "COND_IF", "WHILE_LOOP")
+
+
+class Current:
+    """Makes graphs of the dialect of TOSA 1.0; see `scopes.Dialect`."""
+
+    is_old = False
+
+    def tensor(
+        self, name: str, kind: TensorType, values: np.ndarray | None, variable: str | None
+    ) -> Tensor:
+        dtype = kind.dtype
+        if values is not None and values.dtype.kind == "u":
+            values = values.view(dtype.storage)
+        return Tensor(name, dtype, kind.shape, values, variable)
+
+    def notes(self, name: str, kind: TensorType) -> Iterable[Rewrite]:
+        return type_notes(name, kind, NAMES.get(kind.dtype), kind.dtype.name)
+
+    def node(self, made: Made, literals: Literals) -> Node:
+        operator = operator_of(made)
+        _check_signs(operator, made)
+        attributes = self._attributes(operator, made, literals)
+        graphs = (a.name for a in operator.attributes if a.form is Form.GRAPH)
+        attributes |= dict(zip(graphs, made.graphs, strict=True))
+        return Node(operator.name, made.inputs, made.outputs, attributes, made.location)
+
+    def _attributes(self, operator: Operator, made: Made, literals: Literals) -> dict[str, Any]:
+        wanted = [a for a in operator.attributes if a.form not in _NOT_ATTRIBUTES]
+        given = dict(made.operation.attributes)
+        if operator.name in spec.CONSTANT_OPERATORS:
+            wanted, given = [], _without(given, _CONSTANT_VALUES)
+        flag = _DRAFT_FLAGS.get(operator.name, "")
+        if given.pop(flag, False):
+            raise UnsupportedError(f"{flag} is true, which only TOSA 1.1 has")
+        check_names(given, [a.name for a in wanted])
+        dtype = _own_type(operator, made)
+        found: dict[str, Any] = {}
+        for argument in wanted:
+            try:
+                found[argument.name] = _value(argument, given.get(argument.name), dtype, literals)
+            except (FormatError, UnsupportedError) as error:
+                raise type(error)(f"{argument.name}: {error}") from None
+        return found
+
+    def declaration(self, variable: Variable, tensor: str) -> Node:
+        kind = VarType.of(variable.type.dtype)
+        shape = variable.type.shape
+        if kind is None or shape is None:
+            stated = Tensor(tensor, variable.type.dtype, shape)
+            raise FormatError(f"variable {variable.name!r} is {stated}, which no variable can be")
+        attributes = {"name": variable.name, "var_shape": shape, "type": kind}
+        return Node("VARIABLE", (), (tensor,), attributes, variable.location)
+
+    def graph(self, scope: Scope, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+        return Graph(
+            tuple(inputs),
+            tuple(outputs),
+            scope.tensors,
+            tuple(scope.nodes),
+            scope.subgraphs,
+            scope.name,
+            quantization=scope.quantization,
+        )
+
+    def is_same(self, one: Graph, other: Graph) -> bool:
+        return one == other
+
+
+def operator_of(made: Made) -> Operator:
+    """The operator of an operation.
+
+    Raises:
+      FormatError: the dialect does not have it.
+      UnsupportedError: it is of another dialect, or of TOSA 1.1.
+    """
+    name = made.operation.name
+    if not name.startswith("tosa."):
+        raise UnsupportedError(f"operation {name} is not of the TOSA dialect")
+    if made.op in _DRAFT_OPERATORS:
+        raise UnsupportedError(f"operation {name} is of TOSA 1.1, expected one of 1.0")
+    if made.op not in spec.OPERATORS or name.count(".") > 1:
+        raise FormatError(f"operation {name} is unknown")
+    return spec.OPERATORS[made.op]
+
+
+def type_notes(name: str, kind: TensorType, plain: str | None, dtype: str) -> Iterable[Rewrite]:
+    """What becomes of an element type that is not the plain one of `dtype`."""
+    element = kind.element
+    if element is None or element.stated == plain:
+        return
+    stated = element.stated if len(element.stated) <= 60 else f"{element.stated[:57]}..."
+    done = f"{stated} is {dtype}"
+    if element.stated.startswith("!"):
+        kept = element.quantization is not None
+        done += ", its scale is in Graph.quantization" if kept else ", its scale is left out"
+    yield Rewrite(f"tensor {name!r}", done)
+
+
+def check_names(given: dict[str, Any], wanted: Sequence[str]) -> None:
+    """Checks that attributes are known; those with a dot belong to other dialects.
+
+    Raises:
+      UnsupportedError: one is not.
+    """
+    for name in given:
+        if name not in wanted and "." not in name:
+            known = ", ".join(wanted) or "none"
+            raise UnsupportedError(f"attribute {name!r} is unknown, expected {known}")
+
+
+def word(found: Any) -> str:
+    """A bare word, or the text of a string.
+
+    Raises:
+      FormatError: it is something else.
+    """
+    if isinstance(found, Word):
+        return found.text.strip()
+    if isinstance(found, str):
+        return found
+    raise FormatError(f"{shown(found)} is not a word")
+
+
+def integer_list(found: Any) -> tuple[int, ...]:
+    """The integers of an `array<i64: 1>` or a `[1]`.
+
+    Raises:
+      FormatError: it is something else.
+    """
+    if isinstance(found, Literal):
+        return integers(found)
+    if isinstance(found, tuple) and all(isinstance(n, int) for n in found):
+        return found
+    raise FormatError(f"{shown(found)} is not a list of integers")
+
+
+def number(found: Any, dtype: DType, literals: Literals) -> Any:
+    """A number in the storage of its type.
+
+    Raises:
+      FormatError: it is not one of this type.
+    """
+    if dtype.is_float:
+        name = NAMES[dtype]
+        form = format_of(name)
+        if isinstance(found, Literal) and found.kind == "number" and found.type == name and form:
+            return literals.array(found, form, ())[()]
+        raise FormatError(f"{shown(found)} is not a number of {name}")
+    low, high = -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+    if not isinstance(found, int) or isinstance(found, bool) or not low <= found <= high:
+        raise FormatError(f"{shown(found)} is not a number of {NAMES.get(dtype, dtype.name)}")
+    return dtype.storage.type(found)
+
+
+def shown(found: Any) -> str:
+    """An attribute in messages."""
+    if isinstance(found, Literal):
+        stated = f" : {found.type}" if found.type else ""
+        return f"{found.text[found.start : min(found.end, found.start + 40)]}{stated}"
+    if isinstance(found, Word | Type):
+        return found.text[:40]
+    return repr(found)[:40]
+
+
+def _without(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in names}
+
+
+def _value(argument: Argument, found: Any, dtype: DType | None, literals: Literals) -> Any:
+    """An attribute as nodes have it."""
+    if found is None:
+        if argument.default is REQUIRED:
+            raise FormatError("it is missing")
+        return argument.default
+    kind = argument.dtype
+    if argument.form is Form.LIST:
+        return integer_list(found)
+    if kind is spec.AccType:
+        if not isinstance(found, Type):
+            raise FormatError(f"{shown(found)} is not a type")
+        return element_of(found.text).dtype
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        if word(found) not in kind.__members__:
+            known = ", ".join(kind.__members__)
+            raise FormatError(f"{shown(found)} is unknown, expected one of {known}")
+        return kind[word(found)]
+    if argument.name == "implementation_attrs":
+        return _octets(found)
+    if isinstance(kind, str):
+        if dtype is None:
+            raise FormatError("no tensor gives its type")
+        return number(found, dtype, literals)
+    if not isinstance(kind, type) or type(found) is not kind:
+        wanted = getattr(kind, "__name__", str(kind))
+        raise FormatError(f"{shown(found)} is not of type {wanted}")
+    return found
+
+
+def _octets(found: Any) -> bytes:
+    if not isinstance(found, str | bytes):
+        raise FormatError(f"{shown(found)} is not a string")
+    return found.encode() if isinstance(found, str) else found
+
+
+def _own_type(operator: Operator, made: Made) -> DType | None:
+    """The element type of attributes that have that of the tensors."""
+    values = (*made.operation.operands, *made.operation.results)
+    if operator.name != "CLAMP" or not values:
+        return None
+    return tensor_type(values[0].type).dtype
+
+
+def _is_unsigned(value: Value) -> bool:
+    element = tensor_type(value.type).element
+    return element is not None and element.is_unsigned
+
+
+def _check_signs(operator: Operator, made: Made) -> None:
+    """Checks that an operator does the same with signless integers as with unsigned ones.
+
+    Raises:
+      UnsupportedError: it does not.
+    """
+    operation = made.operation
+    values = (*operation.operands, *operation.results)
+    if operator.moves or operator.name in _SIGNLESS or not any(map(_is_unsigned, values)):
+        return
+    if operator.name != "RESCALE":
+        stated = next(v.type for v in values if _is_unsigned(v))
+        raise UnsupportedError(f"a tensor is {stated}, which only RESCALE computes with")
+    ends = {"input_unsigned": operation.operands[:1], "output_unsigned": operation.results}
+    for name, found in ends.items():
+        if any(map(_is_unsigned, found)) and operation.attributes.get(name) is not True:
+            raise UnsupportedError(f"a tensor is {found[0].type}, and {name} is not true")

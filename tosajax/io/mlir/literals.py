@@ -1,0 +1,364 @@
+"""The text of constants -> arrays, bit for bit and all numbers at once.
+
+Sources: the builtin dialect of MLIR, "DenseTypedElementsAttr" and "DenseResourceElementsAttr", and
+what tosa-opt of LLVM 24 reads and writes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from tosajax.io.mlir.tree import Literal
+from tosajax.report import FormatError, UnsupportedError
+
+_FLOATS = {
+    "f64": np.float64,
+    "f32": np.float32,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "f8E5M2": ml_dtypes.float8_e5m2,
+}
+_INTEGER = re.compile(r"(|s|u)i([1-9][0-9]?)")
+_WIDEST = 64
+# Bytes that constants may have for each character of the text, and beyond: one number may stand for
+# many, and many constants for one.
+_BYTES_A_CHARACTER = 16
+_MORE_BYTES = 1 << 28
+_FRACTION_OF_F64 = 52
+_MORE_BITS = 4
+_ALIGNMENT = 4  # bytes before the data of a resource
+_BRACKETS = bytes.maketrans(b"[]", b"  ")
+_NOT_BRACKETS = bytes(c for c in range(256) if c not in b"[],")
+# Eighteen digits always fit int64; longer ones are read one by one.
+_INTEGERS = re.compile(rb"(?:\s*+-?[0-9]{1,18}+\s*+,)*+\s*+-?[0-9]{1,18}+\s*+")
+_DECIMAL = rb"-?[0-9]++\.[0-9]*+(?:[eE][-+]?[0-9]++)?+"
+_DECIMALS = re.compile(rb"(?:\s*+%b\s*+,)*+\s*+%b\s*+" % (_DECIMAL, _DECIMAL))
+_ONE_INTEGER = re.compile(rb"-?(?:0x[0-9A-Fa-f]+|[0-9]+)")
+# All elements in hexadecimal, of as many digits as the type has.
+_EQUALLY_LONG = rb"(?:\s*+0x[0-9A-Fa-f]{%d}\s*+,)*+\s*+0x[0-9A-Fa-f]{%d}\s*+"
+_BITS = re.compile(rb"0x[0-9A-Fa-f]++")
+_ONE_DECIMAL = re.compile(_DECIMAL)
+
+
+class Format(NamedTuple):
+    """How numbers of an element type are written and held.
+
+    Args:
+      name: of the element type.
+      bits: of one element.
+      storage: that holds it: int4 in int8, int48 in int64, unsigned integers in unsigned ones.
+      is_float: whether the bits are a float.
+    """
+
+    name: str
+    bits: int
+    storage: np.dtype
+    is_float: bool = False
+
+    @property
+    def signless(self) -> str:
+        """The name, the same for types that differ in their sign alone."""
+        return self.name.lstrip("su")
+
+    @property
+    def octets(self) -> int:
+        """Bytes of one element in a string of hexadecimal digits."""
+        return -(-self.bits // 8)
+
+
+def format_of(name: str) -> Format | None:
+    """The format of an element type, None for one whose numbers are not read."""
+    if name in _FLOATS:
+        storage = np.dtype(_FLOATS[name])
+        return Format(name, 8 * storage.itemsize, storage, is_float=True)
+    if name == "index":
+        return Format(name, _WIDEST, np.dtype(np.int64))
+    match = _INTEGER.fullmatch(name)
+    if match is None or int(match[2]) > _WIDEST:
+        return None
+    bits = int(match[2])
+    if bits == 1:
+        return Format(name, 1, np.dtype(np.bool_))
+    octets = next(n for n in (1, 2, 4, 8) if 8 * n >= bits)
+    return Format(name, bits, np.dtype(f"{'u' if match[1] == 'u' else 'i'}{octets}"))
+
+
+class Literals:
+    """The constants of one text.
+
+    Args:
+      resources: the places of 0x and hexadecimal digits in the text, by key.
+      size: of the text, in characters.
+    """
+
+    def __init__(self, resources: Mapping[str, tuple[int, int]], size: int) -> None:
+        self._resources = resources
+        self._allowance = _MORE_BYTES + _BYTES_A_CHARACTER * size
+
+    def array(self, literal: Literal, form: Format, shape: Sequence[int]) -> np.ndarray:
+        """The elements of a constant, in `form.storage`.
+
+        Raises:
+          FormatError: its text is not that of a constant of this type and shape.
+          UnsupportedError: the constants have more memory than their text can mean.
+        """
+        count = math.prod(shape)
+        self._allowance -= count * form.storage.itemsize
+        if self._allowance < 0:
+            raise UnsupportedError(f"a few numbers stand for more than {_MORE_BYTES} bytes")
+        try:
+            return self._flat(literal, form, shape, count).reshape(shape)
+        except ValueError as error:  # more dimensions, or larger ones, than NumPy has, too
+            raise FormatError(f"{error}, for {form.name} of shape {tuple(shape)}") from None
+
+    def _flat(self, literal: Literal, form: Format, shape: Sequence[int], count: int) -> np.ndarray:
+        if literal.kind == "dense_resource":
+            return _blob(self._resource(literal), form, count)
+        if literal.kind not in ("dense", "number"):
+            raise FormatError(f"the constant is {literal.kind}<...>")
+        if literal.start == literal.end:
+            if count:
+                raise FormatError("the constant has no elements")
+            return np.empty(0, form.storage)
+        if literal.text[literal.start] == '"':
+            return self._raw(literal, form, count)
+        return self._listed(literal.body, form, shape, count)
+
+    def _raw(self, literal: Literal, form: Format, count: int) -> np.ndarray:
+        """The bytes of all elements, or of one that stands for all."""
+        data = _octets(literal.text, literal.start + 1, literal.end - 1)
+        if len(data) != form.octets or count == 1:
+            return _elements(data, form, count)
+        if form.bits == 1 and count <= 8 and data not in (b"\0", b"\xff"):
+            # LLVM 21 packs eight elements into the byte, LLVM 24 repeats it.
+            raise UnsupportedError(f"{count} elements of i1 in one byte, which may mean two things")
+        return np.repeat(_elements(data, form, 1), count)
+
+    def _listed(self, body: str, form: Format, shape: Sequence[int], count: int) -> np.ndarray:
+        text = _ascii(body)
+        if b"[" not in text:
+            one = _numbers(text, form)
+            if one.size != 1:
+                raise FormatError(f"the constant has {one.size} elements and no brackets")
+            return np.repeat(one, count)
+        _check_brackets(text, shape)
+        if not count:
+            text = text.translate(_BRACKETS).replace(b",", b" ")
+            if text.strip():
+                raise FormatError(f"{_shown(text.strip())} in a constant of no elements")
+            return np.empty(0, form.storage)
+        return _numbers(text.translate(_BRACKETS), form)
+
+    def _resource(self, literal: Literal) -> bytes:
+        key = literal.body.strip('"')
+        if key not in self._resources:
+            elided = ": it was left out when the text was printed" if "elided" in key else ""
+            raise FormatError(f"there is no resource {key!r}{elided}")
+        return _octets(literal.text, *self._resources[key])
+
+
+def integers(literal: Literal) -> tuple[int, ...]:
+    """The numbers of an `array<i64: 1, 2>`, of any element type of integers.
+
+    Raises:
+      FormatError: they are not integers of their type.
+    """
+    name, _, numbers = literal.body.partition(":")
+    form = format_of(name.strip())
+    if literal.kind != "array" or form is None or form.is_float:
+        raise FormatError(
+            f"{literal.kind}<{_shown(_ascii(literal.body))}> is not a list of integers"
+        )
+    if not numbers.strip():
+        return ()
+    return tuple(_numbers(_ascii(numbers), form).tolist())
+
+
+# Strings of hexadecimal digits.
+
+
+def _octets(text: str, start: int, end: int) -> bytes:
+    """The bytes that the digits behind 0x stand for."""
+    if text[start : start + 2] != "0x":
+        raise FormatError("a constant in quotes does not start with 0x")
+    try:
+        data = bytes.fromhex(text[start + 2 : end])
+    except ValueError:
+        raise FormatError("a constant in quotes is not hexadecimal") from None
+    if 2 * len(data) != end - start - 2:
+        raise FormatError("a constant in quotes has spaces")
+    return data
+
+
+def _blob(data: bytes, form: Format, count: int) -> np.ndarray:
+    if len(data) < _ALIGNMENT:
+        raise FormatError("the data of a resource does not start with its alignment")
+    if len(data) - _ALIGNMENT == form.storage.itemsize * count != form.octets * count:
+        # Some writers keep int48 in eight bytes.
+        return _fitting(
+            np.frombuffer(data, form.storage.newbyteorder("<"), count, _ALIGNMENT), form
+        )
+    return _elements(data[_ALIGNMENT:], form, count)
+
+
+def _elements(data: bytes, form: Format, count: int) -> np.ndarray:
+    """Little endian elements of whole bytes: six for int48, one for int4."""
+    if form.bits == 1 and len(data) == -(-count // 8) != count:
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), count=count, bitorder="little")
+        return bits.astype(np.bool_)
+    if len(data) != form.octets * count:
+        raise FormatError(f"{len(data)} bytes of data, expected {form.octets * count}")
+    if form.bits == 8 * form.storage.itemsize:
+        return np.frombuffer(data, form.storage.newbyteorder("<")).astype(form.storage)
+    octets = np.zeros((count, form.storage.itemsize), np.uint8)
+    octets[:, : form.octets] = np.frombuffer(data, np.uint8).reshape(count, form.octets)
+    bits = octets.view(f"<u{form.storage.itemsize}")[:, 0]
+    unused = bits >> bits.dtype.type(form.bits)
+    # Negative numbers of some writers have ones in the bits beyond theirs.
+    ones = (1 << (8 * form.octets - form.bits)) - 1
+    if ((unused != 0) & (unused != ones)).any():
+        raise FormatError(f"data has other bits than those of {form.name}")
+    return _of_bits(bits, form)
+
+
+def _of_bits(bits: np.ndarray, form: Format) -> np.ndarray:
+    """The low bits of unsigned integers as elements."""
+    if form.bits == 1:
+        return (bits & bits.dtype.type(1)).astype(np.bool_)
+    bits = bits.astype(f"u{form.storage.itemsize}")
+    unused = 8 * form.storage.itemsize - form.bits
+    held = (bits << bits.dtype.type(unused)).view(form.storage)
+    return held >> form.storage.type(unused)
+
+
+# Lists of numbers.
+
+
+def _check_brackets(text: bytes, shape: Sequence[int]) -> None:
+    """Checks that brackets and commas are those of a list of this shape."""
+    found = text.translate(None, _NOT_BRACKETS)
+    groups, length = 1, 0
+    for dim in shape:
+        length += groups * (2 + max(dim - 1, 0))
+        groups *= dim
+    if len(found) == length:
+        wanted = b""
+        for dim in reversed(shape):
+            wanted = b"[" + (wanted + b",") * (dim - 1) + wanted * (dim > 0) + b"]"
+        if found == wanted:
+            return
+    raise FormatError("the brackets of the constant do not fit its shape")
+
+
+def _numbers(text: bytes, form: Format) -> np.ndarray:
+    """Numbers between commas, in `form.storage`."""
+    if form.is_float:
+        return _floats(text, form)
+    if form.bits == 1:
+        text = text.replace(b"true", b"1").replace(b"false", b"0")
+    if not _INTEGERS.fullmatch(text):
+        return _long_integers(text.split(b","), form)
+    return _fitting(np.fromstring(text, np.int64, sep=","), form)
+
+
+def _fitting(numbers: np.ndarray, form: Format) -> np.ndarray:
+    """Integers in their storage: without a sign of its type, 255 and -1 are one i8."""
+    low, high = _limits(form)
+    if numbers.size and not low <= int(numbers.min()) <= int(numbers.max()) <= high:
+        beyond = numbers[(numbers < low) | (numbers > high)]
+        raise FormatError(f"{beyond[0]} is beyond {form.name}")
+    return _of_bits(numbers.astype(np.int64).view(np.uint64), form)
+
+
+def _long_integers(tokens: list[bytes], form: Format) -> np.ndarray:
+    """Integers one by one: hexadecimal ones, and those of many digits."""
+    low, high = _limits(form)
+    numbers = []
+    for token in map(bytes.strip, tokens):
+        if not _ONE_INTEGER.fullmatch(token) or len(token) > _WIDEST:
+            raise FormatError(f"{_shown(token)} is not a number of {form.name}")
+        numbers.append(int(token, 16 if b"x" in token else 10))
+        if not low <= numbers[-1] <= high:
+            raise FormatError(f"{_shown(token)} is beyond {form.name}")
+    mask = (1 << _WIDEST) - 1
+    return _of_bits(np.array([number & mask for number in numbers], np.uint64), form)
+
+
+def _limits(form: Format) -> tuple[int, int]:
+    if form.storage.kind == "u":
+        return 0, (1 << form.bits) - 1
+    half = 1 << (form.bits - 1)
+    is_signed = form.name.startswith("si") or form.name == "index"
+    return -half, (half if is_signed else 2 * half) - 1
+
+
+def _floats(text: bytes, form: Format) -> np.ndarray:
+    """Floats; hexadecimal ones are bits."""
+    digits = 2 * form.octets
+    if re.fullmatch(_EQUALLY_LONG % (digits, digits), text):
+        rows = np.frombuffer(
+            text.translate(None, b"x, \t\r\n\v\f"), np.uint8
+        )  # without the x of 0x
+        octets = bytes.fromhex(rows.reshape(-1, digits + 1)[:, 1:].tobytes().decode())
+        return (
+            np.frombuffer(octets, f">u{form.octets}").astype(f"u{form.octets}").view(form.storage)
+        )
+    given = list(_BITS.finditer(text)) if b"x" in text else []
+    decimals = _BITS.sub(b" 0.0 ", text) if given else text
+    if not _DECIMALS.fullmatch(decimals):
+        raise _not_a_float(text, form)
+    numbers = _rounded(np.fromstring(decimals, np.float64, sep=","), form)
+    if given:
+        commas = np.flatnonzero(np.frombuffer(text, np.uint8) == ord(","))
+        places = np.searchsorted(commas, [match.start() for match in given])
+        bits = [_float_bits(match[0], form) for match in given]
+        numbers.view(f"u{form.octets}")[places] = np.array(bits, np.uint64)
+    return numbers
+
+
+def _float_bits(token: bytes, form: Format) -> int:
+    if len(token) <= _WIDEST and int(token, 16) < 1 << form.bits:
+        return int(token, 16)
+    raise FormatError(f"{_shown(token)} does not have the bits of {form.name}")
+
+
+def _not_a_float(text: bytes, form: Format) -> FormatError:
+    tokens = (token.strip() for token in text.split(b","))
+    known = (_ONE_DECIMAL.fullmatch, _BITS.fullmatch)
+    token = next(t for t in tokens if not any(match(t) for match in known))
+    point = ", expected a decimal point" if token.lstrip(b"-").isdigit() else ""
+    return FormatError(f"{_shown(token)} is not a number of {form.name}{point}")
+
+
+def _rounded(numbers: np.ndarray, form: Format) -> np.ndarray:
+    """float64 rounded to nearest, ties to even, once."""
+    if np.isinf(numbers).any():
+        raise FormatError("a number is too large")
+    with np.errstate(over="ignore"):
+        if form.storage.isbuiltin == 1:  # of NumPy
+            return numbers.astype(form.storage)
+        # ml_dtypes rounds to float32 or float16 first. So numbers are cut to a few more bits than
+        # the type has, the last of which says whether there were others: rounding to odd.
+        bits = numbers.view(np.uint64)
+        dropped = np.uint64(_FRACTION_OF_F64 - ml_dtypes.finfo(form.storage).nmant - _MORE_BITS)
+        kept = bits >> dropped << dropped
+        kept |= (kept != bits).astype(np.uint64) << dropped
+        return kept.view(np.float64).astype(form.storage)
+
+
+def _ascii(text: str) -> bytes:
+    try:
+        return text.encode("ascii")
+    except UnicodeEncodeError:
+        raise FormatError("a constant has other characters than ASCII") from None
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:40].decode("ascii", "replace"))

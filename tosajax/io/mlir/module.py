@@ -1,0 +1,105 @@
+"""A module of MLIR -> the graph of one of its functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from tosajax.graph import Graph, Source
+from tosajax.io.mlir import apply_scale, syntax
+from tosajax.io.mlir.current import Current
+from tosajax.io.mlir.literals import Literals
+from tosajax.io.mlir.locations import Locations
+from tosajax.io.mlir.old import Old, is_old
+from tosajax.io.mlir.scopes import Reading, Scope
+from tosajax.io.mlir.tree import Module, Operation
+from tosajax.io.pre_1_0.upgrade import upgrade
+from tosajax.report import FormatError, UnsupportedError
+
+_MAIN = "main"
+_LONGEST = 600  # characters of a message, which may name what is long in the text
+_MODULE, _FUNCTION, _VARIABLE = "builtin.module", "func.func", "tosa.variable"
+
+
+def read(text: str | bytes, function: str | None, source: Source) -> Graph:
+    """The graph of a function; see `read_text`.
+
+    Args:
+      text: of the module.
+      function: its name; None for the only one, or `main`.
+      source: of the text. Its version gets the dialect, and the form where it has none yet.
+    """
+    try:
+        decoded = text.decode() if isinstance(text, bytes) else text
+    except UnicodeDecodeError as error:
+        raise FormatError(f"the text is not UTF-8: {error}") from None
+    try:
+        return _graph(syntax.parse(decoded.removeprefix("\ufeff")), function, source)
+    except RecursionError:
+        raise FormatError("the text is nested too deeply") from None
+    except (FormatError, UnsupportedError) as error:
+        if len(str(error)) <= _LONGEST:
+            raise
+        raise type(error)(f"{str(error)[:_LONGEST]}...") from None
+
+
+def _graph(module: Module, function: str | None, source: Source) -> Graph:
+    operations = list(_flat(module.operations))
+    chosen = _chosen(operations, function)
+    old = is_old([chosen, *(op for op in operations if op.name == _VARIABLE)])
+    dialect = "pre-1.0 dialect" if old else "TOSA 1.0 dialect"
+    version = f"{source.version}, {dialect}" if source.version else f"{dialect}, {module.syntax}"
+    source = dataclasses.replace(source, version=version)
+    (body,) = chosen.regions
+    apply_scale.check_tensors(body)
+    reading = Reading(
+        Old() if old else Current(),
+        Literals(module.resources, module.size),
+        Locations(module.locations),
+        body,
+    )
+    for operation in operations:
+        if operation.name == _VARIABLE:
+            reading.declare(operation)
+    scope = Scope(reading, body, reading.graph_names.own(_name(chosen)))
+    graph = scope.graph()
+    source = dataclasses.replace(source, rewrites=tuple(reading.rewrites))
+    if old:
+        return dataclasses.replace(upgrade(graph, source), quantization=scope.quantization)
+    return dataclasses.replace(graph, source=source)
+
+
+def _flat(operations: Sequence[Operation]) -> Iterator[Operation]:
+    """The operations of a module, and of modules in it."""
+    for operation in operations:
+        if operation.name == _MODULE:
+            for region in operation.regions:
+                yield from _flat(region.operations)
+        else:
+            yield operation
+
+
+def _chosen(operations: Sequence[Operation], function: str | None) -> Operation:
+    """The function to read: declarations, which have no body, do not count."""
+    found = [op for op in operations if op.name == _FUNCTION and _has_body(op)]
+    if not found:
+        raise FormatError("the module has no function")
+    names = [_name(op) for op in found]
+    if function is None and len(found) > 1 and names.count(_MAIN) == 0:
+        listed = ", ".join(map(repr, names[:20]))
+        raise FormatError(f"the module has functions {listed}, expected one, or {_MAIN!r}")
+    wanted = function if function is not None else names[0] if len(names) == 1 else _MAIN
+    if wanted not in names:
+        raise ValueError(f"no function is named {wanted!r}, but {', '.join(map(repr, names[:20]))}")
+    return found[names.index(wanted)]
+
+
+def _has_body(function: Operation) -> bool:
+    return len(function.regions) == 1 and bool(function.regions[0].operations)
+
+
+def _name(function: Operation) -> str:
+    name = function.attributes.get("sym_name")
+    if not isinstance(name, str):
+        raise FormatError("a function has no name")
+    return name

@@ -1,0 +1,178 @@
+"""The dialect before TOSA 1.0 (until LLVM 20): its operations are those of TOSA 0.80.
+
+Zero points, shifts and shapes are attributes. Between the two versions was one that mixes them.
+Source: the dialect in LLVM 19 and 20.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.graph import Rewrite
+from tosajax.io.mlir.current import integer_list, shown, type_notes, word
+from tosajax.io.mlir.literals import Literals, format_of
+from tosajax.io.mlir.scopes import Made, Scope, Variable
+from tosajax.io.mlir.tree import Literal, Operation, Region, Type, Word
+from tosajax.io.mlir.types import NAMES, Element, TensorType, element_of, tensor_type
+from tosajax.io.pre_1_0.model import OldGraph, OldNode, OldTensor
+from tosajax.report import FormatError, UnsupportedError
+from tosajax.spec import Form
+
+_QUANTIZATION = "quantization_info"
+# What only this dialect has.
+_OPERATIONS = (
+    "tosa.fully_connected",
+    "tosa.int_div",
+    "tosa.reduce_prod",
+    "tosa.variable.read",
+    "tosa.variable.write",
+)
+_ATTRIBUTES = frozenset(
+    f"{_QUANTIZATION} value new_shape start size multiples out_shape min_int max_int min_fp max_fp "
+    "double_round multiplier shift input_zp output_zp identifier config".split()
+)
+# Operators with another name in files of 0.80.
+_OPERATORS = {"INT_DIV": "INTDIV", "REDUCE_PROD": "REDUCE_PRODUCT"}
+# Attributes with another name there.
+_RENAMED = {
+    "out_shape": "output_shape",
+    "identifier": "operator_name",
+    "config": "domain_name",
+}
+# Zero points that an operator has by another name than its quantization_info.
+_ZERO_POINTS = {"NEGATE": {"input_zp": "input1_zp"}, "PAD": {"input_zp": "pad_const_int"}}
+_GRAPHS = {
+    "COND_IF": ("then_branch", "else_branch"),
+    "WHILE_LOOP": ("cond_branch", "body_branch"),
+}
+_UNSIGNED = {"ui8": "UINT8", "ui16": "UINT16"}
+_PLAIN = {dtype.name: name for dtype, name in NAMES.items()}
+_LISTS = ("i64", "index")  # of constants that are shapes, perms or paddings
+_PAIR = re.compile(r"\s*(\w+)\s*=\s*(-?[0-9]{1,18})\s*")
+
+
+def is_old(operations: Iterable[Operation]) -> bool:
+    """Whether operations are of the dialect before 1.0: an attribute, or a missing operand, shows.
+
+    Operations that both dialects have, and graphs of them, are those of 1.0.
+    """
+    return any(_is_old(op) for op in Region((), tuple(operations)).walk())
+
+
+def _is_old(operation: Operation) -> bool:
+    if not operation.name.startswith("tosa."):
+        return False
+    if operation.name in _OPERATIONS or not _ATTRIBUTES.isdisjoint(operation.attributes):
+        return True
+    operator = spec.OPERATORS.get(operation.name.removeprefix("tosa.").upper())
+    if operator is None or any(a.form is Form.TENSOR_LIST for a in operator.inputs):
+        return False
+    if operator.name == "TRANSPOSE":
+        return "perms" not in operation.attributes
+    if operator.name == "PAD" and len(operation.operands) > 1:
+        return not operation.operands[1].type.startswith("!tosa.shape")
+    return 0 < len(operation.operands) < len(operator.inputs)
+
+
+class Old:
+    """Makes graphs of the dialect before TOSA 1.0; see `scopes.Dialect`."""
+
+    is_old = True
+
+    def tensor(
+        self, name: str, kind: TensorType, values: np.ndarray | None, variable: str | None
+    ) -> OldTensor:
+        return OldTensor(name, _dtype(kind.element), kind.shape, values)
+
+    def notes(self, name: str, kind: TensorType) -> Iterable[Rewrite]:
+        if kind.element is not None and kind.element.stated.startswith("!"):
+            return type_notes(name, kind, None, _dtype(kind.element))
+        return ()
+
+    def node(self, made: Made, literals: Literals) -> OldNode:
+        if not made.operation.name.startswith("tosa."):
+            raise UnsupportedError(f"operation {made.operation.name} is not of the TOSA dialect")
+        op = _OPERATORS.get(made.op, made.op)
+        attributes: dict[str, Any] = {}
+        for name, found in made.operation.attributes.items():
+            if op in spec.CONSTANT_OPERATORS or "." in name:
+                continue
+            try:
+                attributes |= _attribute(op, name, found, literals)
+            except (FormatError, UnsupportedError) as error:
+                raise type(error)(f"{name}: {error}") from None
+        attributes |= dict(zip(_GRAPHS.get(op, ()), made.graphs, strict=True))
+        return OldNode(op, made.inputs, made.outputs, attributes, made.location)
+
+    def declaration(self, variable: Variable, tensor: str) -> OldNode:
+        attributes = {
+            "name": variable.name,
+            "type": _dtype(variable.type.element),
+            "var_shape": variable.type.shape,
+            "initial_value": variable.values,
+        }
+        return OldNode("VARIABLE", (), (), attributes, variable.location)
+
+    def graph(self, scope: Scope, inputs: Sequence[str], outputs: Sequence[str]) -> OldGraph:
+        stand_ins = {*scope.stand_ins.values()}  # the upgrade makes its own
+        return OldGraph(
+            tuple(inputs),
+            tuple(outputs),
+            {name: tensor for name, tensor in scope.tensors.items() if name not in stand_ins},
+            tuple(scope.nodes),
+            scope.subgraphs,
+            scope.name,
+        )
+
+    def is_same(self, one: OldGraph, other: OldGraph) -> bool:
+        return False
+
+
+def _dtype(element: Element | None) -> str:
+    """The name of an element type in files of 0.80."""
+    if element is None or element.name in _LISTS:
+        return "SHAPE"
+    if element.is_unsigned and element.name not in _UNSIGNED:
+        raise UnsupportedError(f"element type {element.stated} is not one of TOSA")
+    return _UNSIGNED.get(element.name) or element.dtype.name
+
+
+def _attribute(op: str, name: str, found: Any, literals: Literals) -> dict[str, Any]:
+    """An attribute by the names of files."""
+    if name == _QUANTIZATION:
+        return _zero_points(op, found)
+    name = _RENAMED.get(name, name)
+    if isinstance(found, Literal) and found.kind == "number":
+        form = format_of(found.type)
+        if form is None:
+            raise FormatError(f"{shown(found)} is of an unknown type")
+        return {name: literals.array(found, form, ())[()]}
+    if isinstance(found, Literal) and found.kind == "dense":
+        kind = tensor_type(found.type)
+        form = format_of(kind.element.name) if kind.element is not None else None
+        if form is None or kind.shape is None:
+            raise FormatError(f"{shown(found)} is of an unknown type")
+        return {name: literals.array(found, form, kind.shape)}
+    if isinstance(found, Type):
+        return {name: element_of(found.text).dtype.name}
+    if isinstance(found, Word):
+        return {name: word(found)}
+    if isinstance(found, Literal | tuple):
+        return {name: integer_list(found)}
+    if name == "implementation_attrs":
+        return {name: found.encode() if isinstance(found, str) else found}
+    return {name: found}
+
+
+def _zero_points(op: str, found: Any) -> dict[str, int]:
+    """The zero points of `#tosa.conv_quant<input_zp = -3, weight_zp = 0>`."""
+    pairs = [_PAIR.fullmatch(part) for part in word(found).split(",")]
+    if not all(pairs):
+        raise FormatError(f"{shown(found)} is not a list of zero points")
+    names = _ZERO_POINTS.get(op, {})
+    return {names.get(pair[1], pair[1]): int(pair[2]) for pair in pairs if pair is not None}

@@ -1,0 +1,189 @@
+"""Types of MLIR: element types, shapes, and the scales of quantized types."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import NamedTuple
+
+from tosajax.dtypes import DType
+from tosajax.graph import DYNAMIC, Quantization
+from tosajax.report import FormatError, UnsupportedError
+
+# MLIR's names of element types.
+NAMES = {
+    DType.BOOL: "i1",
+    DType.INT4: "i4",
+    DType.INT8: "i8",
+    DType.INT16: "i16",
+    DType.INT32: "i32",
+    DType.INT48: "i48",
+    DType.FP32: "f32",
+    DType.FP16: "f16",
+    DType.BF16: "bf16",
+    DType.FP8E4M3: "f8E4M3FN",
+    DType.FP8E5M2: "f8E5M2",
+}
+_DTYPES = {name: dtype for dtype, name in NAMES.items()}
+# Types that only TOSA 1.1 draft has, and its names for them.
+_DRAFT = {
+    "f6E2M3FN": "FP6E2M3",
+    "f6E3M2FN": "FP6E3M2",
+    "f4E2M1FN": "FP4E2M1",
+    "f8E8M0FNU": "FP8UE8M0",
+    "i64": "INT64",
+}
+_TENSOR = re.compile(r"tensor<(\*x|(?:(?:\?|[0-9]+)x)*)(.*)>", re.DOTALL)
+_SHAPE = re.compile(r"!tosa\.shape<\s*([0-9]{1,9})\s*>")
+_SIGN = re.compile(r"[su](?=i[0-9])")
+_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?)"
+_INTEGER = r"-?[0-9]{1,20}"
+_UNIFORM = re.compile(
+    rf"!quant\.uniform<\s*([iu][0-9]+)(?:\s*<\s*({_INTEGER})\s*:\s*({_INTEGER})\s*>)?\s*:\s*b?f[0-9]+"
+    r"\s*(?::\s*([0-9]+|\{[^}]*\}))?\s*,\s*(.*)>",
+    re.DOTALL,
+)
+_SCALE = re.compile(rf"\s*({_NUMBER})\s*(?::\s*({_INTEGER})\s*)?")
+_BLOCK = re.compile(r"\s*([0-9]{1,9})\s*:\s*([0-9]{1,18})\s*")
+_STORED = re.compile(r"!quant\.any<\s*([iu][0-9]+)\b.*>", re.DOTALL)
+_CALIBRATED = re.compile(r"!quant\.calibrated<\s*(b?f[0-9]+)\b.*>", re.DOTALL)
+
+
+class Element(NamedTuple):
+    """An element type.
+
+    Args:
+      name: as MLIR has it, without quantization: "ui8".
+      stated: as the text has it.
+      quantization: of a quantized type, where `Quantization` can say it.
+    """
+
+    name: str
+    stated: str
+    quantization: Quantization | None = None
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self.name.startswith("u")
+
+    @property
+    def dtype(self) -> DType:
+        """The element type of TOSA, the same for integers with and without signs.
+
+        Raises:
+          UnsupportedError: TOSA 1.0 does not have it.
+        """
+        found = _DTYPES.get(_SIGN.sub("", self.name))
+        if found is not None:
+            return found
+        draft = _DRAFT.get(self.name)
+        why = f"is {draft} of TOSA 1.1" if draft else "is not a type of TOSA"
+        raise UnsupportedError(f"element type {self.stated} {why}, expected one of TOSA 1.0")
+
+
+class TensorType(NamedTuple):
+    """The type of a tensor; of a shape, which has no element type, where `element` is None."""
+
+    shape: tuple[int, ...] | None
+    element: Element | None
+
+    @property
+    def dtype(self) -> DType:
+        return DType.SHAPE if self.element is None else self.element.dtype
+
+
+@functools.lru_cache(maxsize=512)
+def tensor_type(text: str) -> TensorType:
+    """The type of a tensor or shape.
+
+    Raises:
+      FormatError: the scales of a quantized type are broken.
+      UnsupportedError: it is another type, has an encoding, or is block scaled.
+    """
+    if match := _SHAPE.fullmatch(text):
+        return TensorType((int(match[1]),), None)
+    if text.startswith("!tosa.block_scaled"):
+        raise UnsupportedError(f"type {text} is of TOSA 1.1, expected one of TOSA 1.0")
+    match = _TENSOR.fullmatch(text)
+    if match is None:
+        raise UnsupportedError(f"type {text[:80]} is not a tensor or shape")
+    dims, rest = match.groups()
+    element = element_of(rest)
+    if dims == "*x":
+        return TensorType(None, element)
+    return TensorType(tuple(DYNAMIC if d == "?" else int(d) for d in dims.split("x")[:-1]), element)
+
+
+def element_of(text: str) -> Element:
+    """The element type of this text.
+
+    Raises:
+      FormatError: the scales of a quantized type are broken.
+      UnsupportedError: it has an encoding, or is a quantized type with integers of no width.
+    """
+    if not text.startswith("!"):
+        if "," in text:
+            raise UnsupportedError(f"a tensor of {text[:80]} has an encoding, expected none")
+        return Element(text, text)
+    if match := _UNIFORM.fullmatch(text):
+        storage, low, high, axes, scales = match.groups()
+        bounds = (int(low), int(high)) if low is not None else None
+        quantization = _quantization(scales, axes, bounds, storage)
+        return Element(_storage(storage), text, quantization)
+    if match := _STORED.fullmatch(text):
+        return Element(_storage(match[1]), text)
+    if match := _CALIBRATED.fullmatch(text):
+        return Element(match[1], text)
+    raise UnsupportedError(f"element type {text[:80]} is not one of TOSA 1.0")
+
+
+def _storage(name: str) -> str:
+    """The integer type of a quantized one, whose u8 is ui8."""
+    return f"ui{name[1:]}" if name.startswith("u") else name
+
+
+def _quantization(
+    scales: str, axes: str | None, bounds: tuple[int, int] | None, storage: str
+) -> Quantization | None:
+    """The scales of a quantized type; None where they are by blocks of elements."""
+    channels, found = _channels(axes or "{}"), _scales(scales)
+    if channels is None or bool(channels) != scales.lstrip().startswith("{"):
+        return None
+    if bounds == _widest(storage):
+        bounds = None
+    try:
+        numbers, zeros = zip(*found, strict=True)
+        return Quantization(numbers, zeros if any(zeros) else (0,), channels, bounds)
+    except ValueError:
+        return None
+
+
+def _widest(storage: str) -> tuple[int, int]:
+    bits = int(storage[1:])
+    if storage.startswith("u"):
+        return 0, (1 << bits) - 1
+    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+
+def _channels(text: str) -> tuple[int, ...] | None:
+    """The axes of channels, of `0` or `{0:1, 2:1}`, where a block is one element."""
+    if not text.startswith("{"):
+        return (int(text),)
+    body = text[1:-1].strip()
+    blocks = [_BLOCK.fullmatch(part) for part in body.split(",")] if body else []
+    if any(b is None or int(b[2]) != 1 for b in blocks):
+        return None
+    axes = tuple(int(b[1]) for b in blocks if b is not None)
+    return axes if list(axes) == sorted({*axes}) else None
+
+
+def _scales(text: str) -> list[tuple[float, int]]:
+    """Scales and zero points of `0.1:3` or `{{0.1:3}, {0.2}}`.
+
+    Raises:
+      FormatError: it is something else.
+    """
+    matches = [_SCALE.fullmatch(part) for part in re.sub(r"[{}]", "", text).split(",")]
+    if not all(matches):
+        raise FormatError(f"{text[:80]} is not a list of scales")
+    return [(float(m[1]), int(m[2] or 0)) for m in matches if m is not None]

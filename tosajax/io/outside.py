@@ -1,0 +1,80 @@
+"""Constants beside a SPIR-V module: `model.spv.npz`, as a module has no place for large ones.
+
+An array for each, named "<number>:<type>", as "3:bfloat16", and "module": the SHA-256 of the
+module, which binds them to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import ml_dtypes  # noqa: F401  NumPy knows its types by name
+import numpy as np
+
+from tosajax.arguments.arrays import load_arrays
+from tosajax.atomic import replacing
+from tosajax.report import FormatError
+
+SUFFIX = ".npz"
+_MODULE = "module"
+
+
+def path_of(model: Path) -> Path:
+    """The file with the constants of a module."""
+    return model.with_name(model.name + SUFFIX)
+
+
+def write(constants: Mapping[int, np.ndarray], model: Path, content: bytes) -> None:
+    """Writes constants beside the file of a module, or removes those of an earlier one.
+
+    Args:
+      constants: by the number that the module gives them.
+      model: the path of its file.
+      content: of that file.
+    """
+    path = path_of(model)
+    if not constants:
+        path.unlink(missing_ok=True)
+        return
+    arrays = {f"{number}:{x.dtype.name}": _bits(x) for number, x in constants.items()}
+    with replacing(path) as file:
+        np.savez(file, **{_MODULE: _digest(content)}, **arrays)
+
+
+def read(model: Path, content: memoryview | bytes) -> dict[int, np.ndarray] | None:
+    """The constants beside the file of a module, None where there are none.
+
+    Args:
+      model: the path of its file.
+      content: of that file.
+
+    Raises:
+      FormatError: the file of constants is damaged, or belongs to another module.
+    """
+    path = path_of(model)
+    if not path.is_file():
+        return None
+    found = load_arrays(path)
+    digest = found.pop(_MODULE, None)
+    if digest is None or not np.array_equal(digest, _digest(content)):
+        raise FormatError(f"{path} belongs to another content of {model.name}: save both again")
+    return dict(_constant(path, name, array) for name, array in found.items())
+
+
+def _constant(path: Path, name: str, array: np.ndarray) -> tuple[int, np.ndarray]:
+    number, _, dtype = name.partition(":")
+    try:
+        return int(number), array.view(np.dtype(dtype))
+    except (ValueError, TypeError) as error:
+        raise FormatError(f"{path}: {name}: {error}, expected <number>:<type>") from None
+
+
+def _bits(x: np.ndarray) -> np.ndarray:
+    """Types that NumPy cannot save as unsigned integers of their size."""
+    return x if x.dtype.isbuiltin == 1 else x.view(f"u{x.dtype.itemsize}")
+
+
+def _digest(content: memoryview | bytes) -> np.ndarray:
+    return np.frombuffer(hashlib.sha256(content).digest(), np.uint8)

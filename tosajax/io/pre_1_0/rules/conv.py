@@ -1,0 +1,119 @@
+"""Rules of "Tensor Operators", convolutions.
+
+Zero points become inputs, and the accumulator, which followed from the types, an attribute.
+1.0 has no convolution of FP16 or BF16 with FP32 output. One of FP32 multiplies and adds up the same
+numbers: the inputs and weights are exact in FP32, and so is each product.
+"""
+
+from __future__ import annotations
+
+from tosajax.dtypes import DType
+from tosajax.graph import DYNAMIC
+from tosajax.io.pre_1_0.step import Step, member
+from tosajax.report import FormatError
+from tosajax.spec import AccType
+
+_HALVES = (DType.FP16, DType.BF16)
+
+
+def conv2d(step: Step) -> None:
+    _convolution(step, "pad", "stride", "dilation")
+
+
+conv3d = depthwise_conv2d = conv2d
+
+
+def transpose_conv2d(step: Step) -> None:
+    """The shape of the output follows from the other arguments."""
+    _check_output_shape(step)
+    if step.dtype(step.output).is_float:
+        step.note("kept", "the bias is added last, not first, so that sums may round otherwise")
+    _convolution(step, "out_pad", "stride")
+
+
+def fully_connected(step: Step) -> None:
+    """A CONV2D of 1x1."""
+    x, weight, bias = (step.input(position) for position in range(3))
+    dims = [step.shape(name) for name in (x, weight)]
+    if [len(shape) for shape in dims] != [2, 2]:
+        raise FormatError(f"input and weight have shapes {dims[0]} and {dims[1]}, expected rank 2")
+    (n, channels), (outputs, _) = dims
+    dtype = step.dtype(step.output)
+    y = step.tensor("conv2d", dtype, (n, 1, 1, outputs))
+    lists = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
+    ends = step.reshaped(x, (n, 1, 1, channels)), step.reshaped(weight, (outputs, 1, 1, dims[1][1]))
+    _emit(step, "CONV2D", (*ends, bias), y, lists)
+    if dtype is DType.INT48:
+        # No operator reshapes INT48, and all that reads it is RESCALE, which has any rank.
+        step.work.unfolded[step.output] = y
+        step.note("CONV2D of 1x1, the RESCALE after it between RESHAPEs")
+    else:
+        step.reshape(y, step.output)
+        step.note("RESHAPE, CONV2D of 1x1, RESHAPE")
+
+
+def _convolution(step: Step, *lists: str) -> None:
+    inputs = step.input(0), step.input(1), step.input(2)
+    _emit(step, step.node.op, inputs, step.output, {n: step.integers(n) for n in lists})
+
+
+def _emit(
+    step: Step,
+    op: str,
+    inputs: tuple[str, str, str],
+    output: str,
+    lists: dict[str, tuple[int, ...]],
+) -> None:
+    x, weight, bias = inputs
+    if step.dtype(x) in _HALVES and step.dtype(output) is DType.FP32:
+        x, weight = _in_fp32(step, "input", x), _in_fp32(step, "weight", weight)
+        step.note(f"CASTs to FP32, and {op} of FP32", "errors are bounded as of FP32 inputs")
+    zero_points = step.zero_point("input_zp", x), step.zero_point("weight_zp", weight)
+    acc_type = _acc_type(step, x, output)
+    local_bound = bool(step.get("local_bound", False))
+    step.emit(
+        op,
+        (x, weight, bias, *zero_points),
+        (output,),
+        **lists,
+        acc_type=acc_type,
+        local_bound=local_bound,
+    )
+
+
+def _in_fp32(step: Step, argument: str, name: str) -> str:
+    result = step.tensor(f"{argument}_fp32", DType.FP32, step.shape(name))
+    step.emit("CAST", (name,), (result,))
+    return result
+
+
+def _acc_type(step: Step, x: str, output: str) -> DType:
+    stated = step.get("acc_type", None)
+    if stated is not None:
+        return member("acc_type", AccType, stated).dtype
+    by_input = {DType.INT8: DType.INT32, DType.INT16: DType.INT48, DType.FP16: step.dtype(output)}
+    return by_input.get(step.dtype(x), DType.FP32)
+
+
+def _check_output_shape(step: Step) -> None:
+    """Checks what 1.0 leaves out, as far as the shapes are known.
+
+    Raises:
+      FormatError: the stated shape does not follow from the other arguments.
+    """
+    if not step.get("output_shape", None):
+        return
+    found = step.integers("output_shape")
+    x, weight = step.shape(step.input(0)), step.shape(step.input(1))
+    pad, stride = step.integers("out_pad"), step.integers("stride")
+    if [*map(len, (found, x, weight, pad, stride))] != [4, 4, 4, 4, 2]:
+        raise FormatError(f"output_shape is {found}, with {x}, {weight}, {pad} and {stride}")
+    rows = (x[1] - 1) * stride[0] + pad[0] + pad[1] + weight[1]
+    columns = (x[2] - 1) * stride[1] + pad[2] + pad[3] + weight[2]
+    unknown = [x[0], x[1], x[2], weight[0]]
+    wanted = tuple(
+        DYNAMIC if source == DYNAMIC else size
+        for source, size in zip(unknown, (x[0], rows, columns, weight[0]), strict=True)
+    )
+    if any(DYNAMIC not in pair and pair[0] != pair[1] for pair in zip(found, wanted, strict=True)):
+        raise FormatError(f"output_shape is {found}, expected {wanted}")

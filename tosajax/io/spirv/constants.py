@@ -1,0 +1,232 @@
+"""Constants of a module, in it and outside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tosajax.dtypes import DType
+from tosajax.graph import DYNAMIC
+from tosajax.io.spirv.grammar import Op
+from tosajax.io.spirv.types import ArrayType, TensorType, Type, describe, item_size, unpacked
+from tosajax.io.spirv.words import Instruction
+from tosajax.report import FormatError, UnsupportedError
+
+# Bytes of all constants in a module. A few words may stand for constants of any size, as they may
+# repeat an element, or each other.
+_MOST = 1 << 28
+
+# The data of a constant outside, by its number.
+Fetch = Callable[[int, TensorType], np.ndarray]
+
+
+class Constant(NamedTuple):
+    """A scalar, a list of scalars or a tensor; `values` has the type's storage and shape."""
+
+    type: DType | ArrayType | TensorType
+    values: np.ndarray
+
+
+class Outside(NamedTuple):
+    """A tensor whose elements are not in the module."""
+
+    type: TensorType
+    number: int
+
+
+class Constants:
+    """The constants of a module by id.
+
+    Constants that a user of the module may choose (OpSpecConstant) have their default values.
+
+    Args:
+      types: of the module by id; may grow.
+      fetch: gives the data of constants outside.
+    """
+
+    def __init__(self, types: Mapping[int, Type], fetch: Fetch) -> None:
+        self._types, self._fetch = types, fetch
+        self._known: dict[int, Constant] = {}
+        self._outside: dict[int, Outside] = {}
+        self._left = _MOST
+
+    def __contains__(self, id: int) -> bool:
+        return id in self._known or id in self._outside
+
+    def __getitem__(self, id: int) -> Constant:
+        """A constant.
+
+        Raises:
+          FormatError: the id is not one's, or the data outside is missing or does not fit.
+        """
+        if id in self._outside and id not in self._known:
+            outside = self._outside[id]
+            self._known[id] = Constant(outside.type, self._fetch(outside.number, outside.type))
+        if id not in self._known:
+            raise FormatError(f"%{id} is not a constant")
+        return self._known[id]
+
+    def type_of(self, id: int) -> DType | ArrayType | TensorType | None:
+        """The type of a constant, None for another id."""
+        found = self._known.get(id) or self._outside.get(id)
+        return found.type if found else None
+
+    def numbers(self, id: int) -> tuple[int, ...]:
+        """The elements of a constant scalar or list, as unsigned integers.
+
+        Raises:
+          FormatError: the constant does not have integers.
+        """
+        type_, values = self[id]
+        if values.dtype.kind != "i" or values.ndim > 1:
+            raise FormatError(f"%{id} is {describe(type_)}, expected integers")
+        return tuple(np.ravel(values).view(f"u{values.dtype.itemsize}").tolist())
+
+    def read(self, instruction: Instruction) -> None:
+        """Adds the constant that an instruction declares.
+
+        Raises:
+          FormatError: the instruction is not well formed.
+          UnsupportedError: the constant is of another kind, or too large.
+        """
+        (kind, id), operands = instruction.first(2)
+        type_ = self._types.get(kind)
+        if instruction.opcode == Op.OpGraphConstantARM:
+            (_, _, number) = instruction.exactly(3)
+            self._outside[id] = Outside(_shaped(type_), number)
+            return
+        if not isinstance(type_, DType | ArrayType | TensorType):
+            raise UnsupportedError(f"a constant of {describe(type_)}, expected numbers or tensors")
+        self._known[id] = Constant(type_, self._values(instruction.opcode, type_, operands))
+
+    def _values(
+        self, opcode: int, type_: DType | ArrayType | TensorType, operands: tuple[int, ...]
+    ) -> np.ndarray:
+        match opcode:
+            case Op.OpConstantTrue | Op.OpSpecConstantTrue:
+                return _boolean(type_, True)
+            case Op.OpConstantFalse | Op.OpSpecConstantFalse:
+                return _boolean(type_, False)
+            case Op.OpConstant | Op.OpSpecConstant:
+                return _scalar(type_, operands)
+            case Op.OpConstantNull:
+                return np.zeros(self._bounded(type_), _element(type_).storage)
+            case Op.OpConstantComposite | Op.OpSpecConstantComposite:
+                return self._composite(type_, operands)
+            case Op.OpConstantCompositeReplicateEXT | Op.OpSpecConstantCompositeReplicateEXT:
+                return self._replicated(type_, operands)
+        raise AssertionError(opcode)
+
+    def _bounded(self, type_: DType | ArrayType | TensorType) -> tuple[int, ...]:
+        """The shape of a constant, which takes its part of the memory for all constants."""
+        shape = _shape(type_)
+        self._left -= math.prod(shape) * item_size(_element(type_))
+        if self._left < 0:
+            raise UnsupportedError(f"the constants within the module have more than {_MOST} bytes")
+        return shape
+
+    def _composite(
+        self, type_: DType | ArrayType | TensorType, operands: tuple[int, ...]
+    ) -> np.ndarray:
+        shape = self._bounded(type_)
+        if not shape or len(operands) != shape[0]:
+            raise FormatError(f"{len(operands)} parts of {describe(type_)}")
+        parts = [self._part(type_, id) for id in operands]
+        return np.stack(parts)
+
+    def _replicated(
+        self, type_: DType | ArrayType | TensorType, operands: tuple[int, ...]
+    ) -> np.ndarray:
+        """A constant of equal parts: scalars, or the parts that a composite has."""
+        shape = self._bounded(type_)
+        if not shape or len(operands) != 1:
+            raise FormatError(f"{len(operands)} equal parts of {describe(type_)}, expected one")
+        (id,) = operands
+        if self.type_of(id) == _element(type_):
+            return np.full(shape, self[id].values, _element(type_).storage)
+        return np.array(np.broadcast_to(self._part(type_, id), shape))
+
+    def _part(self, whole: DType | ArrayType | TensorType, id: int) -> np.ndarray:
+        """A part of a constant, along its first dimension."""
+        rest = _shape(whole)[1:]
+        wanted = TensorType(_element(whole), rest) if rest else _element(whole)
+        if self.type_of(id) != wanted:
+            found = describe(self.type_of(id))
+            raise FormatError(f"a part of {describe(whole)} is {found}, not {describe(wanted)}")
+        return self[id].values
+
+
+def _shaped(type_: Type | None) -> TensorType:
+    if not isinstance(type_, TensorType):
+        raise FormatError(f"a constant outside is {describe(type_)}, expected a tensor")
+    _shape(type_)
+    return type_
+
+
+def _shape(type_: DType | ArrayType | TensorType) -> tuple[int, ...]:
+    if isinstance(type_, TensorType):
+        if type_.shape is None or DYNAMIC in type_.shape:
+            raise FormatError(f"a constant is {type_}, expected a tensor of known shape")
+        return type_.shape
+    return (type_.length,) if isinstance(type_, ArrayType) else ()
+
+
+def _element(type_: DType | ArrayType | TensorType) -> DType:
+    if isinstance(type_, DType):
+        return type_
+    return type_.element if isinstance(type_, ArrayType) else type_.dtype
+
+
+def _boolean(type_: DType | ArrayType | TensorType, value: bool) -> np.ndarray:
+    if type_ is not DType.BOOL:
+        raise FormatError(f"a boolean is {describe(type_)}")
+    return np.array(value)
+
+
+def _scalar(type_: DType | ArrayType | TensorType, words: tuple[int, ...]) -> np.ndarray:
+    if not isinstance(type_, DType) or type_ is DType.BOOL:
+        raise FormatError(f"a number is {describe(type_)}")
+    size = item_size(type_)
+    if len(words) != -(-size // 4):
+        raise FormatError(f"{len(words)} words of {describe(type_)}")
+    content = np.array(words, "<u4").tobytes()  # narrow numbers are in the low bits
+    try:
+        return unpacked(content[:size], type_, ())
+    except ValueError as error:
+        raise FormatError(f"a number: {error}") from None
+
+
+# Data of constants outside.
+
+
+def given(constants: Mapping[int, np.ndarray] | None) -> Fetch:
+    """Takes the data of constants outside from arrays by number.
+
+    Narrow floats may also be arrays of their bits, as NumPy saves them.
+    """
+
+    def fetch(number: int, type_: TensorType) -> np.ndarray:
+        place = f"graph constant {number}, {type_},"
+        if constants is None or number not in constants:
+            wanted = "pass `constants`, or have their file beside the module"
+            raise FormatError(f"{place} has no data: {wanted}")
+        array = np.asarray(constants[number])
+        storage = type_.dtype.storage
+        if array.dtype != storage and not _are_bits(array, type_.dtype):
+            raise FormatError(f"{place} has data of type {array.dtype}, expected {storage}")
+        if array.shape != type_.shape:
+            raise FormatError(f"{place} has data of shape {array.shape}")
+        try:
+            return unpacked(np.ascontiguousarray(array).tobytes(), type_.dtype, array.shape)
+        except ValueError as error:
+            raise FormatError(f"{place} has data that does not fit: {error}") from None
+
+    return fetch
+
+
+def _are_bits(array: np.ndarray, dtype: DType) -> bool:
+    narrow = dtype.is_float and dtype.storage.isbuiltin != 1
+    return narrow and array.dtype.kind in "uV" and array.dtype.itemsize == item_size(dtype)

@@ -1,0 +1,273 @@
+"""A graph of a module -> Graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Node, Source, Tensor
+from tosajax.io.spirv import grammar
+from tosajax.io.spirv.attributes import integers, read_attribute
+from tosajax.io.spirv.grammar import Op
+from tosajax.io.spirv.module import Body, EntryPoint, Module
+from tosajax.io.spirv.types import StructType, TensorType, Type, describe
+from tosajax.io.spirv.words import Header, Instruction, quoted
+from tosajax.report import FormatError, UnsupportedError
+from tosajax.spec import Argument, Form, Operator
+
+
+class Read(NamedTuple):
+    """A graph as it was read.
+
+    Args:
+      graph: its tensors have names that say what they are, as "conv2d_12".
+      wishes: other names for its tensors, which need not differ from each other.
+      entry: its entry point.
+    """
+
+    graph: Graph
+    wishes: Mapping[str, str]
+    entry: EntryPoint
+
+
+class Results(NamedTuple):
+    """The tensors that an instruction returns in a struct."""
+
+    names: tuple[str, ...]
+
+
+def read_graph(module: Module, name: str | None) -> Read:
+    """The graph of an entry point.
+
+    Raises:
+      FormatError: the graph is not well formed.
+      UnsupportedError: it uses something that TOSA 1.0 does not have.
+      ValueError: there is no such entry point.
+    """
+    entry = module.entry_point(name)
+    if entry.graph not in module.bodies:
+        name = quoted(entry.name)
+        raise FormatError(f"entry point {name} is of %{entry.graph}, which is not a graph")
+    body = module.bodies[entry.graph]
+    _check_interface(module, entry, body)
+    reader = _Reader(module, entry, body)
+    return Read(reader.graph(), reader.wishes, entry)
+
+
+def _check_interface(module: Module, entry: EntryPoint, body: Body) -> None:
+    """Checks that the variables of an entry point are the inputs and outputs of its graph."""
+    wanted = *body.type.inputs, *body.type.outputs
+    if len(entry.interface) != len(wanted):
+        found = f"entry point {quoted(entry.name)} has {len(entry.interface)} variables"
+        raise FormatError(f"{found}, and its graph {len(wanted)} inputs and outputs")
+    for variable, type_ in zip(entry.interface, wanted, strict=True):
+        found = module.variables.get(variable)
+        if found != type_:
+            raise FormatError(f"variable %{variable} is {describe(found)}, and the graph's {type_}")
+
+
+def _source(module: Module) -> Source:
+    """The version of a module, and the program that wrote it."""
+    major, minor = module.header.version
+    version = f"{major}.{minor}"
+    if grammar.INSTRUCTION_SET in module.sets.values():
+        version += f", {grammar.INSTRUCTION_SET}"
+    return Source("SPIR-V", version, _producer(module.header))
+
+
+def _producer(header: Header) -> str:
+    if not header.tool:
+        return ""
+    return f"{grammar.TOOLS.get(header.tool, f'tool {header.tool:#06x}')} {header.tool_version}"
+
+
+class _Reader:
+    """Reads the graph of one entry point."""
+
+    def __init__(self, module: Module, entry: EntryPoint, body: Body) -> None:
+        self.module, self.entry, self.body = module, entry, body
+        self.tensors: dict[str, Tensor] = {}
+        self.nodes: list[Node] = []
+        self.wishes: dict[str, str] = {}
+        self.values: dict[int, str | Results] = {}  # by id
+        self.constants: dict[tuple[int, bool], str] = {}  # by id, and whether they are shapes
+        self.inputs = tuple(
+            self._declare(f"input_{index}", type_) for index, type_ in enumerate(body.type.inputs)
+        )
+        self.outputs: dict[int, str] = {}  # by index
+
+    def graph(self) -> Graph:
+        for instruction in self.body.instructions:
+            try:
+                self._read(instruction)
+            except (FormatError, UnsupportedError) as error:
+                raise type(error)(f"{self._title(instruction)}: {error}") from None
+        wanted = range(len(self.body.type.outputs))
+        for index in wanted:
+            if index not in self.outputs:
+                raise FormatError(f"graph {quoted(self.entry.name)} does not set output {index}")
+        ends = self.inputs, tuple(self.outputs[index] for index in wanted)
+        for name, variable in zip((*ends[0], *ends[1]), self.entry.interface, strict=True):
+            self._wish(name, variable)
+        nodes, name = tuple(self.nodes), self.entry.name
+        return Graph(*ends, self.tensors, nodes, name=name, source=_source(self.module))
+
+    def _title(self, instruction: Instruction) -> str:
+        """How messages name an instruction: a node by its operator."""
+        if instruction.opcode == Op.OpExtInst and len(instruction.operands) > 3:
+            _, id, set_, number = instruction.operands[:4]
+            ours = self.module.sets.get(set_) == grammar.INSTRUCTION_SET
+            if ours and number < len(grammar.INSTRUCTIONS):
+                name = self.module.names.get(id)
+                return f"{grammar.INSTRUCTIONS[number]} {quoted(name) if name else f'%{id}'}"
+        return str(instruction)
+
+    def _read(self, instruction: Instruction) -> None:
+        match instruction.opcode:
+            case Op.OpGraphInputARM:
+                self._input(instruction)
+            case Op.OpGraphSetOutputARM:
+                self._output(instruction)
+            case Op.OpCompositeExtract:
+                self._extract(instruction)
+            case Op.OpExtInst:
+                self._node(instruction)
+
+    def _declare(self, name: str, type_: TensorType, values: np.ndarray | None = None) -> str:
+        self.tensors[name] = Tensor(name, *type_, values)
+        return name
+
+    def _wish(self, name: str, id: int) -> None:
+        """Wishes the name that the module gives an id, if it does; the first wish counts."""
+        if self.module.names.get(id):
+            self.wishes.setdefault(name, self.module.names[id])
+
+    def _input(self, instruction: Instruction) -> None:
+        (kind, id, index), elements = instruction.first(3)
+        _reject_arrays(elements)
+        name = self.inputs[self._index(index, len(self.inputs))]
+        self._check_type(name, self.module.types.get(kind))
+        self.values[id] = name
+        self._wish(name, id)
+
+    def _output(self, instruction: Instruction) -> None:
+        (id, index), elements = instruction.first(2)
+        _reject_arrays(elements)
+        types = self.body.type.outputs
+        at = self._index(index, len(types))
+        if at in self.outputs:
+            raise FormatError(f"output {at} is set twice")
+        self.outputs[at] = self._value(id)
+        self._check_type(self.outputs[at], types[at])
+
+    def _extract(self, instruction: Instruction) -> None:
+        kind, id, composite, index = instruction.exactly(4)
+        found = self.values.get(composite)
+        if not isinstance(found, Results) or index >= len(found.names):
+            raise FormatError(f"part {index} of %{composite}, which has no such tensor")
+        self.values[id] = name = found.names[index]
+        self._check_type(name, self.module.types.get(kind))
+        self._wish(name, id)
+
+    def _index(self, id: int, count: int) -> int:
+        numbers = self.module.constants.numbers(id)
+        if len(numbers) != 1 or numbers[0] >= count:
+            raise FormatError(f"the index %{id} is not a number below {count}")
+        return numbers[0]
+
+    def _check_type(self, name: str, found: object) -> None:
+        tensor = self.tensors[name]
+        if found != TensorType(tensor.dtype, tensor.shape):
+            raise FormatError(f"the type is {describe(found)}, expected {tensor} of {name!r}")
+
+    # Nodes.
+
+    def _node(self, instruction: Instruction) -> None:
+        (kind, id, set_, number), operands = instruction.first(4)
+        operator = self._operator(set_, number)
+        count = len(operator.attributes)
+        arguments = grammar.inputs(operator, len(operands) - count)
+        if len(operands) != count + len(arguments):
+            raise FormatError(f"{len(operands)} operands, expected {count + len(arguments)}")
+        inputs = tuple(map(self._argument, arguments, operands[count:]))
+        element = self.tensors[inputs[0]].dtype
+        attributes = {
+            argument.name: self._attribute(argument, operand, element)
+            for argument, operand in zip(operator.attributes, operands, strict=False)
+        }
+        outputs = self._results(operator, id, self.module.types.get(kind))
+        location = self.module.locations.get(id)
+        self.nodes.append(Node(operator.name, inputs, outputs, attributes, location))
+
+    def _operator(self, set_: int, number: int) -> Operator:
+        name = self.module.sets.get(set_)
+        if name is None:
+            raise FormatError(f"%{set_} is not a set of instructions")
+        if name != grammar.INSTRUCTION_SET:
+            wanted = f"expected one of {grammar.INSTRUCTION_SET!r}"
+            raise UnsupportedError(f"instruction {number} of the set {quoted(name)}, {wanted}")
+        if number >= len(grammar.INSTRUCTIONS):
+            raise FormatError(f"{name} has no instruction {number}")
+        return spec.OPERATORS[grammar.INSTRUCTIONS[number]]
+
+    def _argument(self, argument: Argument, id: int) -> str:
+        """The tensor of an input."""
+        try:
+            return self._constant(id, True) if argument.form is Form.SHAPE else self._value(id)
+        except FormatError as error:
+            raise FormatError(f"{argument.name}: {error}") from None
+
+    def _attribute(self, argument: Argument, id: int, element: DType) -> Any:
+        try:
+            return read_attribute(argument, self.module.constants[id], element)
+        except FormatError as error:
+            raise FormatError(f"{argument.name}: {error}") from None
+
+    def _value(self, id: int) -> str:
+        """The tensor of an id: a result, an input of the graph, or a constant."""
+        found = self.values.get(id)
+        if isinstance(found, Results):
+            raise FormatError(f"%{id} is a struct, expected a tensor")
+        if found is None and id not in self.module.constants:
+            raise FormatError(f"%{id} is neither a constant nor an earlier result")
+        return self._constant(id, False) if found is None else found
+
+    def _constant(self, id: int, is_shape: bool) -> str:
+        """The tensor or shape of a constant, for which there is a node from its first use on."""
+        if (id, is_shape) not in self.constants:
+            type_, values = found = self.module.constants[id]
+            op, name = ("CONST_SHAPE", f"shape_{id}") if is_shape else ("CONST", f"const_{id}")
+            if is_shape:
+                values = integers(found).astype(np.int64)
+                type_ = TensorType(DType.SHAPE, values.shape)
+            if not isinstance(type_, TensorType):
+                raise FormatError(f"it is {describe(type_)}, expected a tensor")
+            self.nodes.append(Node(op, (), (self._declare(name, type_, values),)))
+            self._wish(name, id)
+            self.constants[id, is_shape] = name
+        return self.constants[id, is_shape]
+
+    def _results(self, operator: Operator, id: int, found: Type | None) -> tuple[str, ...]:
+        """The tensors that a node makes: one, or several in a struct."""
+        types = found.members if isinstance(found, StructType) else (found,)
+        tensors = [type_ for type_ in types if isinstance(type_, TensorType)]
+        several = len(operator.outputs) > 1
+        if isinstance(found, StructType) is not several or len(tensors) != len(operator.outputs):
+            wanted = f"a struct of {len(operator.outputs)} tensors" if several else "a tensor"
+            raise FormatError(f"the result is {describe(found)}, expected {wanted}")
+        name = f"{operator.name.lower()}_{id}"
+        names = [f"{name}_{at}" for at in range(len(tensors))] if several else [name]
+        made = tuple(map(self._declare, names, tensors))
+        self.values[id] = Results(made) if several else name
+        if not several:
+            self._wish(name, id)
+        return made
+
+
+def _reject_arrays(elements: tuple[int, ...]) -> None:
+    if elements:
+        raise UnsupportedError("it is of an array of tensors, expected a tensor")

@@ -1,0 +1,220 @@
+"""Types of a module, and elements as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tosajax import dtypes, spec
+from tosajax.dtypes import DType
+from tosajax.graph import DYNAMIC, Tensor
+from tosajax.io.spirv.grammar import FLOATS, INTEGERS, OTHER_ENCODINGS, Op, Width
+from tosajax.io.spirv.words import Instruction
+from tosajax.report import FormatError, UnsupportedError
+
+MOST_DIMENSIONS = spec.LEVELS["none"].MAX_RANK
+
+
+class TensorType(NamedTuple):
+    """A tensor, its dimensions DYNAMIC where only their number is known; None for any rank."""
+
+    dtype: DType
+    shape: tuple[int, ...] | None
+
+    def __str__(self) -> str:
+        return str(Tensor("", self.dtype, self.shape))
+
+
+class ArrayType(NamedTuple):
+    """A list of scalars."""
+
+    element: DType
+    length: int
+
+    def __str__(self) -> str:
+        return f"an array of {self.length} {self.element.name}"
+
+
+class StructType(NamedTuple):
+    """Several tensors, the result of an operator with several outputs."""
+
+    members: tuple[TensorType, ...]
+
+    def __str__(self) -> str:
+        return f"a struct of {len(self.members)} tensors"
+
+
+class PointerType(NamedTuple):
+    """Of an interface variable."""
+
+    pointee: TensorType
+
+    def __str__(self) -> str:
+        return f"a pointer to {self.pointee}"
+
+
+class GraphType(NamedTuple):
+    """The inputs and outputs of a graph."""
+
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+
+    def __str__(self) -> str:
+        return f"a graph of {len(self.inputs)} inputs and {len(self.outputs)} outputs"
+
+
+class VoidType(NamedTuple):
+    """Of instructions without a result."""
+
+    def __str__(self) -> str:
+        return "void"
+
+
+# A scalar's type is its DType. TOSA's int48 is an integer of 64 bits there; TOSA has no others.
+Type = DType | TensorType | ArrayType | StructType | PointerType | GraphType | VoidType
+
+
+def describe(found: object) -> str:
+    """A type, or that there is none, in messages."""
+    if isinstance(found, DType):
+        return f"a scalar {found.name}"
+    return "no type" if found is None else str(found)
+
+
+def read_type(
+    instruction: Instruction, types: Mapping[int, Type], numbers: Callable[[int], tuple[int, ...]]
+) -> Type:
+    """The type that an instruction declares.
+
+    Args:
+      instruction: its first operand is the type's id.
+      types: declared before, by id.
+      numbers: the unsigned elements of a constant, by its id.
+
+    Raises:
+      FormatError: the instruction is not well formed.
+      UnsupportedError: TOSA has no such type.
+    """
+    match instruction.opcode:
+        case Op.OpTypeVoid:
+            return VoidType()
+        case Op.OpTypeBool:
+            return DType.BOOL
+        case Op.OpTypeInt:
+            _, bits, _ = instruction.exactly(3)
+            return _number(INTEGERS.get(bits), f"integers of {bits} bits")
+        case Op.OpTypeFloat:
+            return _float(instruction)
+        case Op.OpTypeArray:
+            _, element, length = instruction.exactly(3)
+            return ArrayType(_scalar(types.get(element)), _positive(numbers(length)))
+        case Op.OpTypeStruct:
+            return StructType(_tensors(instruction.operands[1:], types))
+        case Op.OpTypePointer:
+            _, _, pointee = instruction.exactly(3)
+            return PointerType(*_tensors((pointee,), types))
+        case Op.OpTypeTensorARM:
+            return _tensor(instruction, types, numbers)
+        case Op.OpTypeGraphARM:
+            return _graph(instruction, types)
+    raise AssertionError(instruction)
+
+
+def _number(dtype: DType | None, what: str) -> DType:
+    if dtype is None:
+        raise UnsupportedError(f"{what}, which TOSA 1.0 does not have")
+    return dtype
+
+
+def _float(instruction: Instruction) -> DType:
+    (_, bits), encoding = instruction.first(2)
+    if len(encoding) > 1:
+        raise FormatError(f"{len(instruction.operands)} operands, expected 2 or 3")
+    name = OTHER_ENCODINGS.get(encoding[0], encoding[0]) if encoding else ""
+    what = f"floats of {bits} bits" + (f" in encoding {name}" if encoding else "")
+    return _number(FLOATS.get(Width(bits, *encoding)), what)
+
+
+def _only(numbers: tuple[int, ...]) -> int:
+    if len(numbers) != 1:
+        raise FormatError(f"{len(numbers)} numbers, expected one")
+    return numbers[0]
+
+
+def _positive(numbers: tuple[int, ...]) -> int:
+    number = _only(numbers)
+    if not number:
+        raise FormatError("a number is 0, expected at least 1")
+    return number
+
+
+def _scalar(found: Type | None) -> DType:
+    if not isinstance(found, DType):
+        raise UnsupportedError(f"an array of {describe(found)}, expected one of scalars")
+    return found
+
+
+def _tensors(ids: tuple[int, ...], types: Mapping[int, Type]) -> tuple[TensorType, ...]:
+    found = tuple(types.get(id) for id in ids)
+    for type_ in found:
+        if not isinstance(type_, TensorType):
+            raise UnsupportedError(f"it is of {describe(type_)}, expected tensors")
+    return found  # pyright: ignore[reportReturnType]
+
+
+def _tensor(
+    instruction: Instruction, types: Mapping[int, Type], numbers: Callable[[int], tuple[int, ...]]
+) -> TensorType:
+    (_, element), dimensions = instruction.first(2)
+    dtype = types.get(element)
+    if not isinstance(dtype, DType):
+        raise FormatError(f"a tensor of {describe(dtype)}, expected one of scalars")
+    if len(dimensions) > 2:
+        raise FormatError(f"{len(instruction.operands)} operands, expected at most 4")
+    if not dimensions:
+        return TensorType(dtype, None)
+    rank = _positive(numbers(dimensions[0]))
+    if rank > MOST_DIMENSIONS:
+        raise UnsupportedError(f"the rank is {rank}, of which TOSA has at most {MOST_DIMENSIONS}")
+    shape = numbers(dimensions[1]) if len(dimensions) > 1 else (DYNAMIC,) * rank
+    if len(shape) != rank or 0 in shape:
+        found = f"{len(shape)} dimensions, {shape.count(0)} of them 0"
+        raise FormatError(f"the shape has {found}, expected {rank} from 1 on")
+    return TensorType(dtype, shape)
+
+
+def _graph(instruction: Instruction, types: Mapping[int, Type]) -> GraphType:
+    (_, inputs), ids = instruction.first(2)
+    if inputs > len(ids):
+        raise FormatError(f"{inputs} inputs of {len(ids)} types of inputs and outputs")
+    ends = _tensors(ids, types)
+    return GraphType(ends[:inputs], ends[inputs:])
+
+
+# Elements as bytes, little endian: as TOSA's files have them, but for eight bytes of an int48.
+
+
+def item_size(dtype: DType) -> int:
+    """Bytes of an element."""
+    return dtype.storage.itemsize
+
+
+def unpacked(data: bytes | memoryview | np.ndarray, dtype: DType, shape: tuple[int, ...]):
+    """Elements of bytes.
+
+    Raises:
+      ValueError: there are more or fewer bytes, or an int48 has more bits.
+    """
+    if dtype is not DType.INT48:
+        return dtypes.unpack(np.frombuffer(data, np.uint8), dtype, shape)
+    values = np.frombuffer(data, "<i8").astype(np.int64).reshape(shape)
+    return dtypes.to_storage(values, dtype)
+
+
+def packed(values: np.ndarray, dtype: DType) -> bytes:
+    """The bytes of elements, the inverse of `unpacked`."""
+    if dtype is not DType.INT48:
+        return dtypes.pack(values, dtype)
+    return np.ascontiguousarray(values).astype("<i8").tobytes()

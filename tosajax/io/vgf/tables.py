@@ -1,0 +1,278 @@
+"""The tables of a VGF file as plain data, read and written by `vgfpy`."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tosajax.io.spirv.words import quoted
+from tosajax.report import FormatError, UnsupportedError
+
+MAGIC = b"VGF1"
+_HEADER = struct.Struct("<4s2H3B5x8Q")  # magic, versions, then offset and size of each section
+_TENSOR = 1000460000  # VK_DESCRIPTOR_TYPE_TENSOR_ARM
+_LEAST_PART = 16  # bytes of a table
+_INSTALL = "vgfpy is not installed: pip install 'tosajax[vgf]'"
+
+
+class Resource(NamedTuple):
+    """A tensor that segments read or write, or a constant.
+
+    Args:
+      format: the number of its element's format in Vulkan.
+      shape: its dimensions, -1 where open.
+      strides: of its dimensions in bytes; () where elements are row major.
+    """
+
+    format: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] = ()
+
+
+class Slot(NamedTuple):
+    """The place of a resource: its binding, and its number in the table of resources."""
+
+    binding: int
+    resource: int
+
+
+class Data(NamedTuple):
+    """The elements of a constant, and the number of its resource."""
+
+    resource: int
+    content: bytes
+
+
+class Segment(NamedTuple):
+    """One step of the model: a graph to run.
+
+    Args:
+      name: of the segment.
+      module: its SPIR-V.
+      entry_point: the graph of the module.
+      sets: the resources of interface variables, by descriptor set.
+      constants: which data each graph constant of the module has, by their numbers.
+    """
+
+    name: str
+    module: bytes
+    entry_point: str
+    sets: Mapping[int, tuple[Slot, ...]]
+    constants: Mapping[int, int]
+
+
+class Ends(NamedTuple):
+    """The inputs or outputs of the model, and their names, which may be missing."""
+
+    slots: tuple[Slot, ...]
+    names: tuple[str, ...]
+
+
+class File(NamedTuple):
+    """A file as its tables say."""
+
+    version: str
+    segments: tuple[Segment, ...]
+    resources: tuple[Resource, ...]
+    data: tuple[Data, ...]
+    inputs: Ends
+    outputs: Ends
+
+
+# Reading.
+
+
+def read_file(data: bytes) -> File:
+    """Reads the tables of a file.
+
+    Raises:
+      ImportError: vgfpy is not installed.
+      FormatError: the file is not well formed.
+      UnsupportedError: it has another version, or segments of other kinds than graphs.
+    """
+    try:
+        import vgfpy
+    except ImportError:
+        raise ImportError(_INSTALL) from None
+    version = _checked_version(data)
+    header = vgfpy.CreateHeaderDecoder(data, vgfpy.HeaderSize(), len(data))
+    if header is None or not header.CheckVersion():
+        newest = f"{vgfpy.HEADER_MAJOR_VERSION_VALUE}.{vgfpy.HEADER_MINOR_VERSION_VALUE}"
+        raise UnsupportedError(f"the version is {version}, and the newest of vgfpy {newest}")
+    try:
+        return _Reader(vgfpy, data).file(version)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        if isinstance(error, FormatError | UnsupportedError):
+            raise
+        raise FormatError(f"the tables are damaged: {error}") from None
+
+
+def _checked_version(data: bytes) -> str:
+    """The version, of a file whose sections lie within it."""
+    if len(data) < _HEADER.size:
+        raise FormatError(f"the file has {len(data)} bytes, expected at least {_HEADER.size}")
+    magic, _, _, *version = _HEADER.unpack_from(data)[:6]
+    if magic != MAGIC:
+        raise FormatError(f"the file starts with {magic!r}, expected {MAGIC!r}")
+    for offset, size in _sections(data):
+        if offset + size > len(data):
+            place = f"a section at bytes {offset} to {offset + size}"
+            raise FormatError(f"{place}, beyond the {len(data)} bytes of the file")
+    return ".".join(map(str, version))
+
+
+def _sections(data: bytes) -> list[tuple[int, int]]:
+    """Offset and size of the modules, the sequence, the resources and the constants."""
+    numbers = _HEADER.unpack_from(data)[6:]
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+class _Reader:
+    """Reads the tables with the decoders of vgfpy."""
+
+    def __init__(self, vgfpy: Any, data: bytes) -> None:
+        self._kinds = vgfpy.ModuleType
+        # Tables may share parts without end; then a small file has more than this.
+        self._left = 16 * len(data)
+        # The decoders refer to these bytes.
+        self._held = [data[offset : offset + size] for offset, size in _sections(data)]
+        creators = (
+            vgfpy.CreateModuleTableDecoder,
+            vgfpy.CreateModelSequenceTableDecoder,
+            vgfpy.CreateModelResourceTableDecoder,
+            vgfpy.CreateConstantDecoder,
+        )
+        found = [create(part, len(part)) for create, part in zip(creators, self._held, strict=True)]
+        if None in found:
+            raise FormatError("a table is damaged")
+        self._modules, self._sequence, self._resources, self._constants = found
+
+    def file(self, version: str) -> File:
+        sequence = self._sequence
+        return File(
+            version,
+            tuple(map(self._segment, self._counted(sequence.modelSequenceTableSize()))),
+            tuple(map(self._resource, self._counted(self._resources.size()))),
+            tuple(map(self._data, self._counted(self._constants.size()))),
+            Ends(
+                self._slots(sequence.getModelSequenceInputBindingSlotsHandle()),
+                self._names(sequence.getModelSequenceInputNamesHandle()),
+            ),
+            Ends(
+                self._slots(sequence.getModelSequenceOutputBindingSlotsHandle()),
+                self._names(sequence.getModelSequenceOutputNamesHandle()),
+            ),
+        )
+
+    def _counted(self, count: int) -> range:
+        """The numbers of so many parts, each of which has at least an offset and a number."""
+        self._take(_LEAST_PART * count)
+        return range(count)
+
+    def _take(self, size: int) -> None:
+        """Notes that so many bytes of the file are used."""
+        self._left -= size
+        if self._left < 0:
+            raise FormatError("the same parts of the file are referred to too often")
+
+    def _slots(self, handle: Any) -> tuple[Slot, ...]:
+        sequence = self._sequence
+        return tuple(
+            Slot(
+                sequence.getBindingSlotBinding(handle, at),
+                sequence.getBindingSlotMrtIndex(handle, at),
+            )
+            for at in self._counted(sequence.getBindingsSize(handle))
+        )
+
+    def _names(self, handle: Any) -> tuple[str, ...]:
+        count = self._counted(self._sequence.getNamesSize(handle))
+        return tuple(self._sequence.getName(handle, at) for at in count)
+
+    def _segment(self, at: int) -> Segment:
+        sequence = self._sequence
+        name, module = sequence.getSegmentName(at), sequence.getSegmentModuleIndex(at)
+        if sequence.getSegmentType(at) != self._kinds.Graph:
+            raise UnsupportedError(f"segment {quoted(name)} is a shader, expected a graph")
+        if module >= self._modules.size():
+            raise FormatError(f"segment {quoted(name)} is of module {module}, which is not there")
+        code = self._modules.getSPIRVModuleCode(module)
+        if code is None:
+            raise UnsupportedError(f"the SPIR-V of segment {quoted(name)} is not in the file")
+        self._take(code.nbytes)
+        entry_point = self._modules.getModuleEntryPoint(module)
+        return Segment(name, bytes(code), entry_point, self._sets(at), self._bound(at))
+
+    def _sets(self, segment: int) -> dict[int, tuple[Slot, ...]]:
+        sequence = self._sequence
+        found = {}
+        for at in self._counted(sequence.getSegmentDescriptorSetInfosSize(segment)):
+            slots = self._slots(sequence.getDescriptorBindingSlotsHandle(segment, at))
+            found[sequence.getSegmentDescriptorSetIndex(segment, at)] = slots
+        return found
+
+    def _bound(self, segment: int) -> dict[int, int]:
+        """The number of the data of each graph constant."""
+        bindings = self._sequence.getSegmentConstantBindings(segment)
+        self._counted(len(bindings))
+        return {b.graphConstantId: b.constantIndex for b in bindings}
+
+    def _resource(self, at: int) -> Resource:
+        found = self._resources.getTensorShape(at), self._resources.getTensorStride(at)
+        shape, strides = (tuple(f.tolist()) if f is not None else () for f in found)
+        self._take(8 * (len(shape) + len(strides)))
+        return Resource(self._resources.getVkFormat(at), shape, strides)
+
+    def _data(self, at: int) -> Data:
+        content = self._constants.getConstant(at)
+        if content is None:
+            raise FormatError(f"constant {at} has no data")
+        self._take(content.nbytes)
+        return Data(self._constants.getConstantMrtIndex(at), bytes(content))
+
+
+# Writing.
+
+
+def write_file(file: File) -> bytes:
+    """Writes a file of one segment, in the newest version of vgfpy.
+
+    Raises:
+      ImportError: vgfpy is not installed.
+    """
+    try:
+        import vgfpy
+    except ImportError:
+        raise ImportError(_INSTALL) from None
+    encoder = vgfpy.CreateEncoder(0)  # no version of Vulkan's headers
+    (segment,) = file.segments
+    code = memoryview(segment.module).cast("I").tolist()
+    module = encoder.AddModule(vgfpy.ModuleType.Graph, segment.name, segment.entry_point, code)
+    add = {slot.resource: encoder.AddInputResource for slot in file.inputs.slots}
+    add |= {slot.resource: encoder.AddOutputResource for slot in file.outputs.slots}
+    resources = [
+        add[at](_TENSOR, *resource) if at in add else encoder.AddConstantResource(*resource)
+        for at, resource in enumerate(file.resources)
+    ]
+    data = [encoder.AddConstant(resources[at], content) for at, content in file.data]
+    used = (*file.inputs.slots, *file.outputs.slots, *itertools.chain(*segment.sets.values()))
+    slots = {s: encoder.AddBindingSlot(s.binding, resources[s.resource]) for s in used}
+    inputs, outputs = ([slots[s] for s in ends.slots] for ends in (file.inputs, file.outputs))
+    constants = [
+        vgfpy.GraphConstantBindingRef(number, data[at]) for number, at in segment.constants.items()
+    ]
+    sets = [
+        encoder.AddDescriptorSetInfo([slots[slot] for slot in part], number)
+        for number, part in segment.sets.items()
+    ]
+    encoder.AddSegmentInfo(module, segment.name, sets, inputs, outputs, constants)
+    names = list(file.inputs.names), list(file.outputs.names)
+    encoder.AddModelSequenceInputsOutputs(inputs, names[0], outputs, names[1])
+    encoder.Finish()
+    content = io.BytesIO()
+    if not encoder.WriteTo(content):
+        raise RuntimeError("vgfpy could not write the file")
+    return content.getvalue()
