@@ -6,6 +6,7 @@ import bisect
 import itertools
 import random
 import struct
+import time
 from fractions import Fraction
 
 import ml_dtypes
@@ -442,8 +443,6 @@ def test_lists_of_attributes():
 
 def test_constants_are_read_fast(benchmark_text):
     """At least 20 MB in a second, of a slow core that does other work: in CPU time."""
-    import time
-
     for kind, text in benchmark_text.items():
         start = time.process_time()
         graph = mlir.read_text(text)

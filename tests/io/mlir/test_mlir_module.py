@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import time
+
 import numpy as np
 import pytest
 
@@ -52,6 +55,11 @@ def test_one_of_several_functions_has_to_be_chosen():
     assert mlir.read_text(text, "second").name == "second"
 
 
+def test_functions_of_one_name():
+    with pytest.raises(FormatError, match="the module has 2 functions 'f'"):
+        mlir.read_text("func.func @f() { return }\n// -----\nfunc.func @f() { return }", "f")
+
+
 @pytest.mark.parametrize("text", ["module {}", f"func.func private @f({_F})", ""])
 def test_no_function(text):
     with pytest.raises(FormatError):
@@ -79,6 +87,12 @@ def test_attributes_of_functions_and_modules_are_left_out():
 def test_branches():
     with pytest.raises(UnsupportedError, match=r"func\.func: a region has 2 blocks"):
         _read('"cf.br"()[^bb1] : () -> ()\n^bb1:\nreturn')
+
+
+def test_without_xdsl(monkeypatch):
+    monkeypatch.setitem(sys.modules, "xdsl", None)
+    with pytest.raises(ImportError, match=r"pip install 'tosajax\[mlir\]'"):
+        mlir.read_text("module {}")
 
 
 def test_text_of_bytes_with_a_mark():
@@ -164,8 +178,6 @@ def test_names_beside_made_ones():
 
 
 def test_many_equal_names_take_little_time():
-    import time
-
     line = '"tosa.const"() <{values = dense<1> : tensor<1xi8>}> : () -> tensor<1xi8>\n'
     start = time.process_time()
     graph = _read(line * 500 + "return")

@@ -54,7 +54,7 @@ def read_bytecode(data: bytes, function: str | None = None) -> Graph:
       ValueError: there is no such function.
     """
     header = bytecode.header(data)
-    source = Source("MLIR bytecode", f"bytecode {header.version}", header.producer)
+    source = Source("MLIR bytecode", str(header.version), header.producer)
     return module.read(bytecode.as_text(data), function, source)
 
 

@@ -29,9 +29,8 @@ _NOT_ATTRIBUTES = (Form.VALUES, Form.GRAPH)
 _DRAFT_OPERATORS = (*schema.DRAFT_OPERATORS, "ARGMIN")
 # Flags of the dialect for what TOSA 1.0 does not have.
 _DRAFT_FLAGS = {"CAST": "input_unsigned"}
-_CONSTANT_VALUES = ("values",)
-# Operators that do the same with the bits of unsigned integers, beside those that move elements.
-_SIGNLESS = ("CONST", "IDENTITY", "CUSTOM", "COND_IF", "WHILE_LOOP")
+# Operators for which signs do not matter, beside those that move elements.
+_SIGNLESS = ("CONST", "IDENTITY", "SELECT", "CUSTOM", "COND_IF", "WHILE_LOOP")
 
 
 class Current:
@@ -62,7 +61,8 @@ class Current:
         wanted = [a for a in operator.attributes if a.form not in _NOT_ATTRIBUTES]
         given = dict(made.operation.attributes)
         if operator.name in spec.CONSTANT_OPERATORS:
-            wanted, given = [], _without(given, _CONSTANT_VALUES)
+            wanted = []
+            given.pop("values", None)
         flag = _DRAFT_FLAGS.get(operator.name, "")
         if given.pop(flag, False):
             raise UnsupportedError(f"{flag} is true, which only TOSA 1.1 has")
@@ -194,10 +194,6 @@ def shown(found: Any) -> str:
     if isinstance(found, Word | Type):
         return found.text[:40]
     return repr(found)[:40]
-
-
-def _without(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in names}
 
 
 def _value(argument: Argument, found: Any, dtype: DType | None, literals: Literals) -> Any:

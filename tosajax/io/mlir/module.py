@@ -89,6 +89,8 @@ def _chosen(operations: Sequence[Operation], function: str | None) -> Operation:
         listed = ", ".join(map(repr, names[:20]))
         raise FormatError(f"the module has functions {listed}, expected one, or {_MAIN!r}")
     wanted = function if function is not None else names[0] if len(names) == 1 else _MAIN
+    if names.count(wanted) > 1:
+        raise FormatError(f"the module has {names.count(wanted)} functions {wanted!r}")
     if wanted not in names:
         raise ValueError(f"no function is named {wanted!r}, but {', '.join(map(repr, names[:20]))}")
     return found[names.index(wanted)]

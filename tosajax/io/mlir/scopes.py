@@ -284,9 +284,8 @@ class Scope:
         elif operation.name == "tosa.variable":
             self.reading.declare(operation)
         elif operation.name == "tosa.apply_scale":
-            for other in apply_scale.as_rescale(
-                operation, self._known, is_old=self.reading.dialect.is_old
-            ):
+            is_old = self.reading.dialect.is_old
+            for other in apply_scale.as_rescale(operation, self._known, is_old=is_old):
                 self._add(other)
             self._note("RESCALE of the multiplier and the shift of apply_scale")
         else:
@@ -344,18 +343,14 @@ class Scope:
         outputs = self._results(operation, location)
         label = outputs[0] if outputs else operation.name.rpartition(".")[2]
         given = dict(zip(roles, location.all_of("graph"), strict=False))
-        graphs = tuple(
-            self._subgraph(
-                Scope(self.reading, region, name, self.constants),
-                captured,
-                hands_on=role == "body_graph",
-            )
-            for role, region in zip(roles, operation.regions, strict=True)
-            for name in [self._graph_name(given.get(role), f"{label}_{role}")]
-        )
+        graphs: list[str] = []
+        for role, region in zip(roles, operation.regions, strict=True):
+            name = self._graph_name(given.get(role), f"{label}_{role}")
+            scope = Scope(self.reading, region, name, self.constants)
+            graphs.append(self._subgraph(scope, captured, hands_on=role == "body_graph"))
         if operation.name == "tosa.while_loop":
             outputs += tuple(self._handed_on(value, label) for value in captured)
-        self._emit(Made(operation, inputs, outputs, location.text, graphs))
+        self._emit(Made(operation, inputs, outputs, location.text, tuple(graphs)))
         if captured:
             names = ", ".join(repr(self._of(value)) for value in captured[:8])
             self._note(f"values that its regions use from outside are inputs: {names}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -363,21 +364,27 @@ class _Tree:
 
     def _value(self, value: ir.SSAValue) -> Value:
         if value not in self._values:
-            location = self._location(getattr(value, "location", None))
-            self._values[value] = Value(self._name(value), self._type(value.type), location)
+            self._name_all(value)
         return self._values[value]
 
-    def _name(self, value: ir.SSAValue) -> str:
+    def _name_all(self, value: ir.SSAValue) -> None:
+        """Makes the values of an operation's results, or the one of an argument."""
         from xdsl.ir import OpResult
 
-        match = _MARK.fullmatch(value.name_hint or "")
-        if match is None:
-            return ""
-        name = self._reduced.values[int(match[1])]
-        if not isinstance(value, OpResult):
-            return name
-        pack = [r for r in value.op.results if r.name_hint == value.name_hint]
-        return name if len(pack) == 1 else f"{name}#{pack.index(value)}"
+        values = value.op.results if isinstance(value, OpResult) else (value,)
+        packs = Counter(v.name_hint for v in values)
+        seen: Counter[str | None] = Counter()
+        for v in values:
+            name = self._name(v.name_hint)
+            if name and packs[v.name_hint] > 1:
+                name = f"{name}#{seen[v.name_hint]}"
+            seen[v.name_hint] += 1
+            location = self._location(getattr(v, "location", None))
+            self._values[v] = Value(name, self._type(v.type), location)
+
+    def _name(self, mark: str | None) -> str:
+        match = _MARK.fullmatch(mark or "")
+        return self._reduced.values[int(match[1])] if match else ""
 
     def _type(self, kind: ir.Attribute) -> str:
         if kind not in self._types:
