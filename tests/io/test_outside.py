@@ -9,6 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tosajax
+from tosajax import Builder, DType, Graph
+from tosajax.graph.alike import difference
 from tosajax.io import outside
 from tosajax.report import FormatError
 
@@ -29,6 +32,31 @@ CONSTANTS = {
 def model(tmp_path) -> Path:
     outside.write(CONSTANTS, tmp_path / "model.spv", MODULE)
     return tmp_path / "model.spv"
+
+
+def graph(count: int) -> Graph:
+    """x + 0 ... count - 1."""
+    b = Builder()
+    x = b.input("x", DType.FP32, (count,))
+    return b.graph([b.op("ADD", x, b.const(np.arange(count), DType.FP32))])
+
+
+def test_save_and_load_know_the_file(tmp_path):
+    path = tmp_path / "model.spv"
+    tosajax.save(graph(100), path)
+    assert difference(tosajax.load(path), graph(100)) is None
+    constants = outside.read(path, path.read_bytes())
+    assert constants is not None
+    content = path.read_bytes()
+    assert difference(tosajax.load(content, constants=constants), graph(100)) is None
+    (number,) = constants
+    wrong = {number: np.zeros(99, np.float32)}
+    for given in (None, {}, wrong):
+        with pytest.raises(FormatError, match=f"constant {number}.*FP32"):
+            tosajax.load(content, constants=given)
+    tosajax.save(graph(3), path)  # small enough to be in the module
+    assert [p.name for p in tmp_path.iterdir()] == ["model.spv"]
+    assert difference(tosajax.load(path), graph(3)) is None
 
 
 def test_bits_and_types_come_back(model):

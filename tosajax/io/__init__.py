@@ -58,7 +58,7 @@ def load(
     try:
         with open(path, "rb") as file:
             content, known = _content(file)
-        if known.name == "SPIR-V" and constants is None:
+        if known.has_outside and constants is None:
             asked = asked._replace(constants=outside.read(path, content))
         graph = known.read(content, asked)
     except (FormatError, UnsupportedError) as error:
@@ -93,7 +93,7 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
         wanted = ", ".join(f.suffix for f in FORMATS)
         raise ValueError(f"{path}: suffix is {path.suffix!r}, expected one of {wanted}")
     content, constants = known.write(graph)
-    if known.name == "SPIR-V":
+    if known.has_outside:
         outside.write(constants, path, content)
     with replacing(path) as file:
         file.write(content)

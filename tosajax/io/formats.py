@@ -44,7 +44,8 @@ class Format(NamedTuple):
       suffix: of the files that `save` writes.
       is_here: whether content, or the beginning of it, is in the format.
       read: its graph.
-      write: the content for a graph, and the constants of it that go into a file beside it.
+      write: the content for a graph.
+      has_outside: whether a file beside has constants; see `outside`.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Format(NamedTuple):
     is_here: Callable[[memoryview], bool]
     read: Callable[[memoryview, Asked], Graph]
     write: Callable[[Graph], Content]
+    has_outside: bool = False
 
 
 def _read_flatbuffer(data: memoryview, asked: Asked) -> Graph:
@@ -62,12 +64,12 @@ def _write_flatbuffer(graph: Graph) -> Content:
     return Content(tosa_file.to_flatbuffer(graph))
 
 
-def _write_json(graph: Graph) -> Content:
-    return Content(tosa_file.to_json(graph))
-
-
 def _read_json(data: memoryview, asked: Asked) -> Graph:
     return _only(tosa_file.read_json(data), asked)
+
+
+def _write_json(graph: Graph) -> Content:
+    return Content(tosa_file.to_json(graph))
 
 
 def _read_mlir(data: memoryview, asked: Asked) -> Graph:
@@ -132,7 +134,7 @@ def _only(graph: Graph, asked: Asked) -> Graph:
 FORMATS = (
     Format("TOSA flatbuffer", ".tosa", detect.is_flatbuffer, _read_flatbuffer, _write_flatbuffer),
     Format("MLIR bytecode", ".mlirbc", detect.is_bytecode, _read_bytecode, _write_bytecode),
-    Format("SPIR-V", ".spv", detect.is_spirv, _read_spirv, _write_spirv),
+    Format("SPIR-V", ".spv", detect.is_spirv, _read_spirv, _write_spirv, has_outside=True),
     Format("VGF", ".vgf", detect.is_vgf, _read_vgf, _write_vgf),
     Format("TOSA JSON", ".json", detect.is_json, _read_json, _write_json),
     Format("MLIR text", ".mlir", detect.is_mlir, _read_mlir, _write_mlir),
