@@ -41,7 +41,9 @@ def to_text(graph: Graph) -> str:
 
 
 def read_bytecode(data: bytes, function: str | None = None) -> Graph:
-    """Reads a function of MLIR bytecode as a graph, by way of tosa-opt.
+    """Reads a function of MLIR bytecode as a graph.
+
+    That of the dialect of TOSA 1.0, of LLVM 21 and newer, is read by way of tosa-opt.
 
     Args:
       data: the content of a file.
@@ -49,8 +51,9 @@ def read_bytecode(data: bytes, function: str | None = None) -> Graph:
 
     Raises:
       FormatError: it is not well-formed bytecode.
-      UnsupportedError: tosa-opt does not know a dialect, or it is older than TOSA 1.0.
-      ImportError: tosa-tools or xDSL is not installed.
+      UnsupportedError: it has a dialect that is not known, or something that TOSA 1.0 does not
+        have, or properties that may mean two things.
+      ImportError: xDSL is not installed, or tosa-tools, for the dialect of TOSA 1.0.
       ValueError: there is no such function.
     """
     header = bytecode.header(data)

@@ -1,7 +1,8 @@
 """MLIR bytecode <-> text, by tosa-opt (`pip install "tosajax[reference]"`).
 
 Bytecode has the properties of operations by their place, in the order of the LLVM that wrote it.
-So only a program that has the dialect can read it, and it may misread what an older dialect wrote.
+So only a program that has the dialect can read it, and it may misread what an older dialect wrote:
+that of before TOSA 1.0 is read by `old_bytecode`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from tosajax.io.mlir import old_bytecode
 from tosajax.report import FormatError, UnsupportedError
 
 _DISTRIBUTION = "tosa-tools"
 _PROGRAM = "bin/tosa-opt"
 _MAGIC = b"ML\xefR"
 _LONGEST_PRODUCER = 256  # bytes
+_LONGEST = 300  # characters of a message about what is in it
 _MLIR = re.compile(r"MLIR([0-9]+)\.")
 _OLDEST = 21  # the LLVM that has the dialect of TOSA 1.0
 _SECONDS = 60  # and one more for each of these bytes:
@@ -36,6 +39,12 @@ class Header(NamedTuple):
 
     version: int
     producer: str  # as "MLIR23.0.0git"
+
+    @property
+    def llvm(self) -> int | None:
+        """The LLVM that wrote it; None where the producer does not say."""
+        match = _MLIR.match(self.producer)
+        return None if match is None else int(match[1])
 
 
 def header(data: bytes) -> Header:
@@ -61,24 +70,43 @@ def as_text(data: bytes) -> bytes:
     """Bytecode as text in the generic form, with locations.
 
     Raises:
-      FormatError: tosa-opt does not read it.
-      UnsupportedError: it has a dialect that tosa-opt does not know, or is of an older one.
-      ImportError: tosa-tools is not installed.
+      FormatError: it is broken, or tosa-opt does not read it.
+      UnsupportedError: it has a dialect that is not known, or may mean two things.
+      ImportError: tosa-tools is not installed, and it is not of the dialect before TOSA 1.0.
     """
     found = header(data)
     what = f"bytecode {found.version} by {found.producer!r}"
-    match = _MLIR.match(found.producer)
-    if match is not None and int(match[1]) < _OLDEST:
-        llvm = match[1]
-        raise UnsupportedError(
-            f"{what} is older than the dialect of TOSA 1.0, of LLVM {_OLDEST}: mlir-opt of LLVM "
-            f"{llvm} with --mlir-print-op-generic makes text of it, which tosajax reads"
-        )
+    if _is_old(found):
+        return _old_text(data, found, what)
     done = _run(data, "--mlir-print-op-generic", "--mlir-print-debuginfo")
     if done.code == 0:
         return done.output
     kind = UnsupportedError if any(word in done.message for word in _UNKNOWN) else FormatError
     raise kind(f"{_version()} does not read {what}: {done.message}")
+
+
+def _is_old(found: Header) -> bool:
+    """Whether the dialect is that before TOSA 1.0, or may be it and tosa-opt cannot tell."""
+    if found.llvm is not None:
+        return found.llvm < _OLDEST
+    try:
+        program()
+    except ImportError:
+        return True
+    return False
+
+
+def _old_text(data: bytes, found: Header, what: str) -> bytes:
+    """Bytecode of the dialect before TOSA 1.0, which tosa-opt does not have, as text."""
+    try:
+        return old_bytecode.as_text(data, found.llvm)
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"{what} cannot be read safely: {str(error)[:_LONGEST]}; mlir-opt "
+            "--mlir-print-op-generic of the LLVM that wrote it makes text of it, which is read"
+        ) from None
+    except FormatError as error:
+        raise FormatError(f"{what} is broken: {str(error)[:_LONGEST]}") from None
 
 
 def of_text(text: str) -> bytes:
