@@ -81,6 +81,7 @@ SHOWN: dict[str, Any] = {
     "tosajax.Quantization": tosajax.Quantization((0.5,) * 512, axes=(0,)),
     "tosajax.Report": Report((FINDING,) * LAYERS),
     "tosajax.SavedExecutable": None,  # made of a file, below
+    "tosajax.Rewrite": tosajax.Rewrite("MUL 'y'", "kept", "the shift is an input"),
     "tosajax.Source": GRAPH.source,
     "tosajax.Target": tosajax.Target.everything(),
     "tosajax.Tensor": GRAPH.tensors[f"{NAME}/constant"],

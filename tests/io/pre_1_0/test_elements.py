@@ -264,6 +264,12 @@ def test_open_dimension_of_a_reshape(shape, stated, declared, wanted):
     assert constant(graph, only_node(graph).inputs[1]) == (DType.SHAPE, wanted)
 
 
+def test_reshape_to_rank_0():
+    b = Old()
+    graph = upgraded(b.graph(b.op("RESHAPE", [b.input("INT8", (1, 1))], "INT8", (), new_shape=())))
+    assert constant(graph, only_node(graph).inputs[1]) == (DType.SHAPE, [])
+
+
 @pytest.mark.parametrize("stated", [(-1, 4), (-1, -1), (-1, 0), (-1, -1, -1)])
 def test_open_dimension_that_nothing_gives(stated):
     b = Old()

@@ -141,6 +141,15 @@ def test_numbers_that_are_defaults_of_0_60(numbers):
         assert "before 0.60" in graph.source.rewrites[0].differs
 
 
+def test_all_numbers_of_0_60():
+    """What the text leaves out has the default of 0.60."""
+    raw = json_form.parse(to_json(nested(legal("ADD", ("INT32",)), (0, 60)), (0, 60)))
+    stated = {**raw, "version": {"_major": 0, "_minor": 60, "_patch": 0}}
+    graph = pre_1_0.read_json(stated)
+    assert graph.source.version == "0.60.0"
+    assert not any(rewrite.place == "version" for rewrite in graph.source.rewrites)
+
+
 def test_some_numbers_that_are_defaults_of_0_60():
     root = nested(legal("ADD", ("INT32",)), (0, 60))
     root["version"] = {"_patch": 1, "_draft": True}
@@ -488,10 +497,17 @@ def test_variable_of_two_regions():
     assert [n.op for n in graph.subgraphs["other"].nodes] == ["VARIABLE_READ", "VARIABLE_WRITE"]
 
 
-@pytest.mark.parametrize("change", [{"data": b"\x05\xfa"}, {"shape": [1]}, {"type": 10}])
-def test_variable_of_two_regions_that_differs(change):
-    change = {"data": bytes(4), **change}
-    root = _with_branch(stateful(), lambda body: body["tensors"][0].update(change))
+@pytest.mark.parametrize(
+    ("given", "change"),
+    [
+        ({}, {"data": b"\x05\xfa"}),
+        ({}, {"data": None}),
+        ({"data": None}, {"shape": [1], "data": None}),
+        ({"data": None}, {"type": 10, "data": None}),
+    ],
+)
+def test_variable_of_two_regions_that_differs(given, change):
+    root = _with_branch(stateful(**given), lambda body: body["tensors"][0].update(change))
     refused(root, FormatError, "variable 'state' is declared twice, differently")
 
 
@@ -518,6 +534,19 @@ def test_variable_of_two_tensors():
     root = stateful()
     block(root)["tensors"].append({**block(root)["tensors"][0], "name": "w"})
     refused(root, FormatError, "variable 'state' has two tensors")
+
+
+@pytest.mark.parametrize("ends", [{"outputs": []}, {"inputs": ["v", "x"]}])
+def test_identity_that_reads_a_variable_and_more(ends):
+    root = stateful()
+    block(root)["operators"][0] |= ends
+    refused(root, FormatError, "'v' is a variable")
+
+
+def test_identity_of_nothing():
+    root = stateful()
+    block(root)["operators"][0] |= {"inputs": []}
+    assert tosajax.validate(read(root)).errors
 
 
 def test_only_identity_reads_variables():

@@ -25,6 +25,7 @@ import tosajax
 from tosajax import DType, FormatError, Source, UnsupportedError
 from tosajax.io.pre_1_0.model import OldNode, OldTensor
 from tosajax.io.pre_1_0.upgrade import upgrade
+from tosajax.spec import NanMode
 
 # Convolutions.
 
@@ -114,11 +115,11 @@ def test_output_shape_of_a_transposed_convolution():
 
 
 def test_output_shape_with_all_pads():
-    """2 rows in steps of 3 and a kernel of 2, 3 columns in steps of 2 and a kernel of 3."""
+    """2 rows in steps of 3 and a kernel of 2, 3 columns in steps of 4 and a kernel of 3."""
     old = legal("TRANSPOSE_CONV2D", ("INT8", "INT8", "INT32"))
-    padded = changed(old, out_pad=(5, 3, 2, 1), stride=(3, 2), output_shape=(1, 13, 10, 3))
+    padded = changed(old, out_pad=(5, 3, 2, 1), stride=(3, 4), output_shape=(1, 13, 14, 3))
     upgrade(padded, Source())
-    refused(changed(padded, output_shape=(1, 12, 10, 3)), FormatError, r"expected \(1, 13, 10, 3\)")
+    refused(changed(padded, output_shape=(1, 12, 14, 3)), FormatError, r"expected \(1, 13, 14, 3\)")
 
 
 @pytest.mark.parametrize(
@@ -251,6 +252,14 @@ def test_zero_points_of_a_pool():
     graph = upgraded(legal("AVG_POOL2D", ("INT8", "INT32")))
     found = [constant(graph, name) for name in only_node(graph).inputs[1:]]
     assert found == [(DType.INT8, [-3]), (DType.INT8, [7])]
+
+
+@pytest.mark.parametrize("op", ["MAX_POOL2D", "ARGMAX", "REDUCE_MAX", "MAXIMUM"])
+def test_nan_mode_of_the_early_dialect(op):
+    old = changed(legal(op, ("FP32", "INT32") if op == "ARGMAX" else ("FP32",)), nan_mode="IGNORE")
+    assert only_node(upgraded(old)).attributes["nan_mode"] is NanMode.IGNORE
+    old = changed(old, nan_mode=None)
+    assert only_node(upgraded(old)).attributes["nan_mode"] is NanMode.PROPAGATE
 
 
 def test_what_a_max_pool_does_not_have_is_left_out():

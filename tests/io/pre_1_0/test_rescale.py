@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from old_graphs import Old, legal
 from upgraded import (
@@ -152,6 +153,13 @@ def test_zero_point_beyond_the_type(types, name, value, limits):
 def test_zero_point_of_uint16_that_0_80_forbids_stays_illegal():
     graph = upgrade(rescaled("UINT16", "INT8", input_zp=7), Source())
     assert tosajax.validate(graph).errors
+
+
+def test_zero_points_of_numpy():
+    """Arithmetic with them would wrap."""
+    plain = upgraded(rescaled("UINT8", "UINT8", input_zp=3, output_zp=250))
+    zero_points: dict[str, Any] = {"input_zp": np.uint8(3), "output_zp": np.uint8(250)}
+    assert upgraded(rescaled("UINT8", "UINT8", **zero_points)) == plain
 
 
 def test_scale_as_tensors():

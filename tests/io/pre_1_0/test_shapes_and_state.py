@@ -56,6 +56,7 @@ def shape_of(op: str, *operands: Any, dtype: str = "SHAPE") -> list[int]:
         ("ADD", ((1 << 62) - 1, 1 << 62), [(1 << 63) - 1]),
         ("SUB", (-(1 << 62), 1 << 62), [-(1 << 63)]),
         ("CONCAT", ([2, 3], [4]), [2, 3, 4]),
+        ("CONCAT", ([2, 3],), [2, 3]),
         ("CONCAT_SHAPE", ([2], [4], [6]), [2, 4, 6]),
         ("CONCAT", (2, 3, 4), [2, 3, 4]),
         ("REVERSE", ([2, 3],), [3, 2]),
@@ -115,6 +116,22 @@ def test_shape_to_control_flow():
     refused(changed_graph, UnsupportedError, "WHILE_LOOP 'y1': 'x0' is a shape, .* to WHILE_LOOP")
 
 
+def test_shape_to_an_operator_of_tensors():
+    b = Old()
+    shape = b.const("SHAPE", [2, 3], "s")
+    refused(
+        b.graph(b.op("CAST", [shape], "INT32", (2,), "y")),
+        UnsupportedError,
+        "CAST 'y': 's' is a shape, .* it cannot go to CAST",
+    )
+
+
+def test_size_that_is_said_to_be_a_tensor():
+    b = Old()
+    y = b.op("DIM", [b.input("INT8", (2, 3))], "INT32", (), axis=0)
+    assert tosajax.validate(upgrade(b.graph(y), Source())).errors
+
+
 def test_dim():
     b = Old()
     x = b.input("INT8", (2, -1, 3), "x")
@@ -170,10 +187,12 @@ def test_condition_of_any_rank():
         upgraded(dataclasses.replace(old, tensors=tensors))
 
 
-def test_graphs_nested_too_deep():
+def test_graphs_nested_deep():
     part = OldGraph((), (), {}, (), {}, "leaf")
-    for number in range(300):
+    for number in range(256):
         part = OldGraph((), (), {}, (), {part.name: part}, f"g{number}")
+    assert len([*upgrade(part, Source()).walk()]) == 257
+    part = OldGraph((), (), {}, (), {part.name: part}, "main")
     refused(part, UnsupportedError, "nested more than 256 deep")
 
 
@@ -237,6 +256,7 @@ def test_variable_by_name():
         ({"uid": 1, "var_shape": (3,), "type": "UINT8"}, UnsupportedError, "is UINT8, expected"),
         ({"uid": 1, "type": "INT8"}, FormatError, "variable 'var_1' has no shape"),
         ({"var_shape": (3,), "type": "INT8"}, FormatError, "the variable has no name"),
+        ({"name": 5, "var_shape": (3,), "type": "INT8"}, FormatError, "the variable has no name"),
         ({"name": "", "var_shape": (3,), "type": "INT8"}, FormatError, "the variable has no name"),
         (
             {"uid": 1, "var_shape": (1,), "type": "INT8", "initial_value": np.asarray([300])},
@@ -249,6 +269,28 @@ def test_variable_that_1_0_does_not_have(attributes, error, match):
     b = Old()
     b.nodes.append(OldNode("VARIABLE", (), (), attributes))
     refused(b.graph(), error, match)
+
+
+def test_variable_of_a_name_and_a_number():
+    old = legal("VARIABLE", ("INT8",))
+    nodes = [
+        dataclasses.replace(n, attributes={**n.attributes, "name": "state"}) for n in old.nodes
+    ]
+    graph = upgraded(dataclasses.replace(old, nodes=tuple(nodes)))
+    assert {node.attributes["name"] for node in graph.nodes} == {"state"}
+
+
+def test_variable_that_a_subgraph_writes():
+    old = legal("COND_IF", ("INT8",))
+    state = {"name": "state", "var_shape": (3,), "type": "INT8"}
+    part = old.subgraphs["first"]
+    write = OldNode("VARIABLE_WRITE", (part.inputs[0],), (), {"name": "state"})
+    part = dataclasses.replace(part, nodes=(*part.nodes, write))
+    nodes = (OldNode("VARIABLE", (), (), state), *old.nodes)
+    parts = {**old.subgraphs, "first": part}
+    graph = upgraded(dataclasses.replace(old, nodes=nodes, subgraphs=parts))
+    again = tosajax.load(tosajax.io.to_bytes(graph))
+    assert [n.op for n in again.subgraphs["first"].nodes] == ["IDENTITY", "VARIABLE_WRITE"]
 
 
 def test_variable_that_nothing_declares():

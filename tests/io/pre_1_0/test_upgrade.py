@@ -48,9 +48,10 @@ def test_summary():
     rewrites = upgraded(legal("ADD", ("INT32",))).source.rewrites
     assert [r.place for r in rewrites] == ["test 0.80.0"]
     assert not rewrites[0].differs
-    rewrites = upgraded(legal("ADD", ("FP16",))).source.rewrites
-    assert [r.place for r in rewrites] == ["test 0.80.0", "floats"]
-    assert rewrites[1].differs
+    for dtype in ("FP16", "BF16", "FP32"):
+        rewrites = upgraded(legal("ADD", (dtype,))).source.rewrites
+        assert [r.place for r in rewrites] == ["test 0.80.0", "floats"]
+        assert rewrites[1].differs
 
 
 def test_summary_of_shapes():
@@ -59,8 +60,9 @@ def test_summary_of_shapes():
     assert not rewrites[1].differs
 
 
-def test_ends_of_subgraphs_are_not_told():
-    old = legal("COND_IF", ("INT8",))
+@pytest.mark.parametrize(("op", "names"), [("COND_IF", ["x1", "x2"]), ("WHILE_LOOP", ["x0"])])
+def test_ends_of_subgraphs_are_not_told(op, names):
+    old = legal(op, ("INT8",))
 
     def unsigned(graph: OldGraph) -> OldGraph:
         tensors = {
@@ -71,7 +73,8 @@ def test_ends_of_subgraphs_are_not_told():
         return dataclasses.replace(graph, tensors=tensors, subgraphs=parts)
 
     rewrites = upgraded(unsigned(old)).source.rewrites
-    assert [r.place for r in rewrites[1:]] == ["input 'x1'", "input 'x2'", "output 'y3'"]
+    ends = [*(f"input {name!r}" for name in names), f"output {old.outputs[0]!r}"]
+    assert [r.place for r in rewrites[1:]] == ends
 
 
 def test_numbers_of_numpy():
@@ -179,7 +182,8 @@ def test_operators_of_1_0_are_taken():
 @pytest.mark.parametrize("op", [op for op in TYPES if op != "CONST"])
 def test_unknown_attribute(op):
     old = legal(op, TYPES[op][0])
-    refused(changed(old, colour=1), FormatError, "attribute 'colour' is unknown, expected")
+    for name in ("colour", *(("uid", "name") if "VARIABLE" not in op else ())):
+        refused(changed(old, **{name: 1}), FormatError, f"attribute '{name}' is unknown, expected")
 
 
 MISSING = [
@@ -300,6 +304,29 @@ def test_inputs_that_are_missing(op):
         refused(less, FormatError, "0 inputs, expected at least 1")
 
 
+@pytest.mark.parametrize("op", [op for op in TYPES if "VARIABLE" not in op and op != "CONST"])
+def test_outputs_that_are_missing(op):
+    """They are a FormatError where the upgrade needs them, or an error of the graph."""
+    old = legal(op, TYPES[op][0])
+    *nodes, last = old.nodes
+    less = dataclasses.replace(old, nodes=(*nodes, dataclasses.replace(last, outputs=())))
+    try:
+        graph = upgrade(less, Source())
+    except FormatError:
+        refused(less, FormatError, "no outputs, expected one")
+    else:
+        assert tosajax.validate(graph).errors
+
+
+@pytest.mark.parametrize("op", ["ABS", "NEGATE", "RESCALE"])
+def test_output_that_is_not_declared(op):
+    old = legal(op, TYPES[op][0])
+    tensors = {name: t for name, t in old.tensors.items() if name not in old.outputs}
+    less = dataclasses.replace(old, tensors=tensors)
+    refused(less, FormatError, "tensor 'y1' is not declared")
+    assert tosajax.validate(upgrade(dataclasses.replace(less, nodes=()), Source())).errors
+
+
 def test_undeclared_tensor():
     b = Old()
     b.nodes.append(OldNode("NEGATE", ("nothing",), (b.tensor("INT8", (2,), "y"),)))
@@ -330,7 +357,9 @@ def test_no_rank():
 # Unsigned types.
 
 
-@pytest.mark.parametrize("op", ["ADD", "CLAMP", "AVG_POOL2D", "CAST", "CONV2D", "MUL", "ARGMAX"])
+@pytest.mark.parametrize(
+    "op", ["ADD", "CLAMP", "AVG_POOL2D", "CAST", "CONV2D", "FULLY_CONNECTED", "ARGMAX"]
+)
 def test_only_rescale_computes_with_unsigned_integers(op):
     old = legal(op, TYPES[op][0])
     tensors = {**old.tensors, "x0": dataclasses.replace(old.tensors["x0"], dtype="UINT8")}

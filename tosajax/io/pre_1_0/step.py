@@ -216,7 +216,7 @@ class Step:
 
     def const_shape(self, name: str, values: Sequence[int]) -> str:
         """A constant list for the argument `name`."""
-        return self.const(name, np.asarray(values, np.int64).reshape(-1), DType.SHAPE)
+        return self.const(name, np.asarray(values, np.int64), DType.SHAPE)
 
     def list_input(self, name: str, position: int) -> str:
         """A constant list, of the attribute `name` or a constant input at `position`."""
@@ -284,7 +284,7 @@ def _value(argument: Argument, found: Any) -> Any:
         return tuple(int(n) for n in found)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return found if isinstance(found, kind) else member(argument.name, kind, found)
-    return kind(found) if kind in (int, bool) else found  # type: ignore[operator]
+    return found
 
 
 def member(name: str, kind: type[enum.Enum], found: Any) -> Any:

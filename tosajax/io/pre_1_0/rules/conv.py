@@ -108,12 +108,16 @@ def _check_output_shape(step: Step) -> None:
     pad, stride = step.integers("out_pad"), step.integers("stride")
     if [*map(len, (found, x, weight, pad, stride))] != [4, 4, 4, 4, 2]:
         raise FormatError(f"output_shape is {found}, with {x}, {weight}, {pad} and {stride}")
-    rows = (x[1] - 1) * stride[0] + pad[0] + pad[1] + weight[1]
-    columns = (x[2] - 1) * stride[1] + pad[2] + pad[3] + weight[2]
-    unknown = [x[0], x[1], x[2], weight[0]]
-    wanted = tuple(
-        DYNAMIC if source == DYNAMIC else size
-        for source, size in zip(unknown, (x[0], rows, columns, weight[0]), strict=True)
+    wanted = (
+        x[0],
+        _span(x[1], stride[0], pad[0] + pad[1], weight[1]),
+        _span(x[2], stride[1], pad[2] + pad[3], weight[2]),
+        weight[0],
     )
     if any(DYNAMIC not in pair and pair[0] != pair[1] for pair in zip(found, wanted, strict=True)):
         raise FormatError(f"output_shape is {found}, expected {wanted}")
+
+
+def _span(size: int, stride: int, pad: int, kernel: int) -> int:
+    """Rows or columns of the output of a transposed convolution."""
+    return DYNAMIC if DYNAMIC in (size, kernel) else (size - 1) * stride + pad + kernel
