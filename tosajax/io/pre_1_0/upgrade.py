@@ -138,8 +138,8 @@ def _summary(what: str, graphs: Sequence[OldGraph]) -> Iterator[Rewrite]:
 
     One line tells all that cannot change a result, and one all results in floats.
     """
-    done = "numbers, names and attributes are those of 1.0.1, with constants in the place of"
-    yield Rewrite(what, f"{done} attributes that are inputs there")
+    done = "numbers and names are those of 1.0.1, where some attributes are constant inputs"
+    yield Rewrite(what, done)
     types = {tensor.dtype for graph in graphs for tensor in graph.tensors.values()}
     if "SHAPE" in types:
         yield Rewrite("shapes", "computed here, so that all are constants")
