@@ -79,12 +79,13 @@ def test_ends_of_subgraphs_are_not_told(op, names):
 
 def test_numbers_of_numpy():
     """As a reader may have them."""
-    old = legal("RESCALE", ("INT8", "INT8"))
-    attributes = {
-        name: np.asarray(value)[()] if isinstance(value, int) else np.asarray(value)
-        for name, value in old.nodes[-1].attributes.items()
-    }
-    assert upgraded(changed(old, **attributes)) == upgraded(old)
+    for op in ("RESCALE", "TRANSPOSE_CONV2D", "AVG_POOL2D", "PAD", "MUL", "SLICE"):
+        old = legal(op, TYPES[op][0])
+        attributes = {
+            name: value if isinstance(value, str) else np.asarray(value)[()]
+            for name, value in old.nodes[-1].attributes.items()
+        }
+        assert upgraded(changed(old, **attributes)) == upgraded(old)
     old = changed(legal("CLAMP", ("FP16",)), min_fp=np.float32(-1.5), max_fp=np.float16(2.25))
     assert upgraded(old) == upgraded(legal("CLAMP", ("FP16",)))
 

@@ -33,16 +33,17 @@ def transpose_conv2d(step: Step) -> None:
 
 def fully_connected(step: Step) -> None:
     """A CONV2D of 1x1."""
-    x, weight, bias = (step.input(position) for position in range(3))
-    dims = [step.shape(name) for name in (x, weight)]
-    if [len(shape) for shape in dims] != [2, 2]:
-        raise FormatError(f"input and weight have shapes {dims[0]} and {dims[1]}, expected rank 2")
-    (n, channels), (outputs, _) = dims
+    x, weight, bias = step.input(0), step.input(1), step.input(2)
+    shapes = step.shape(x), step.shape(weight)
+    if [*map(len, shapes)] != [2, 2]:
+        found = f"input and weight have shapes {shapes[0]} and {shapes[1]}"
+        raise FormatError(f"{found}, expected rank 2")
+    (n, channels), (outputs, depth) = shapes
+    x, weight = step.reshaped(x, (n, 1, 1, channels)), step.reshaped(weight, (outputs, 1, 1, depth))
     dtype = step.dtype(step.output)
     y = step.tensor("conv2d", dtype, (n, 1, 1, outputs))
     lists = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
-    ends = step.reshaped(x, (n, 1, 1, channels)), step.reshaped(weight, (outputs, 1, 1, dims[1][1]))
-    _emit(step, "CONV2D", (*ends, bias), y, lists)
+    _emit(step, "CONV2D", (x, weight, bias), y, lists)
     if dtype is DType.INT48:
         # No operator reshapes INT48, and all that reads it is RESCALE, which has any rank.
         step.work.unfolded[step.output] = y
@@ -96,14 +97,14 @@ def _acc_type(step: Step, x: str, output: str) -> DType:
 
 
 def _check_output_shape(step: Step) -> None:
-    """Checks what 1.0 leaves out, as far as the shapes are known.
+    """Checks what 1.0 leaves out, as far as it is stated and the shapes are known.
 
     Raises:
       FormatError: the stated shape does not follow from the other arguments.
     """
-    if not step.get("output_shape", None):
+    found = () if step.get("output_shape", None) is None else step.integers("output_shape")
+    if not found:
         return
-    found = step.integers("output_shape")
     x, weight = step.shape(step.input(0)), step.shape(step.input(1))
     pad, stride = step.integers("out_pad"), step.integers("stride")
     if [*map(len, (found, x, weight, pad, stride))] != [4, 4, 4, 4, 2]:
