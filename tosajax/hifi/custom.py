@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ import numpy as np
 
 from tosajax.builder import Builder
 from tosajax.dtypes import DType
-from tosajax.graph import Tensor
+from tosajax.graph import Graph, Tensor
 from tosajax.hifi.kernels import ActivationCoefficients
 from tosajax.hifi.layers import (
     CNNConfig,
@@ -45,6 +46,8 @@ from tosajax.hifi.layers import (
     gru_scan,
     lstm_scan,
 )
+from tosajax.ops.recording import Call
+from tosajax.report import UnsupportedError
 
 DOMAIN = "tosajax.hifi"
 
@@ -133,6 +136,84 @@ def cnn(b: Builder, config: CNNConfig, weights: CNNWeights, x: Tensor) -> Tensor
     attributes = {"config": _encode_cnn(config)}
     (y,) = _node(b, "cnn", attributes, [x], values, [shape], [x.dtype])
     return y
+
+
+def graph_of(op: str, call: Call, operands: Sequence[Any]) -> Graph:
+    """The graph of a recorded call of a layer: one CUSTOM operator, and shapes around it.
+
+    Args:
+      op: of the equation, "hifi.layers.gru_scan".
+      call: of the equation.
+      operands: of the equation: a `jax.ShapeDtypeStruct` for each input of the graph, and arrays.
+
+    Returns:
+      A graph whose outputs are the results of the equation.
+
+    Raises:
+      UnsupportedError: weights that are inputs, or differ between examples.
+    """
+    results = jax.eval_shape(call, *operands)
+    b = Builder()
+    places = call.arguments(range(len(operands)))
+    data = [i for key in _DATA for i in jax.tree.leaves(places.get(key))]
+    sizes = _batch(call, operands)
+    held: list[Any] = list(operands)
+    for i, x in enumerate(operands):
+        differs = [axes[i] for axes in call.batches or ()]
+        if i in data:
+            held[i] = _examples(b, f"input_{i}", x, differs, sizes)
+        elif any(differs) or isinstance(x, jax.ShapeDtypeStruct):
+            wanted = "constants that all examples share"
+            raise UnsupportedError(f"{op}: weights or coefficients are computed, expected {wanted}")
+    outputs = _layer(b, op.rpartition(".")[2], call.arguments(held))
+    pairs = zip(outputs, results, strict=True)
+    return b.graph([_reshape(b, output, result.shape) for output, result in pairs])
+
+
+# The arguments of layers that have examples.
+_DATA = ("state", "xs", "x")
+
+
+def _layer(b: Builder, name: str, found: dict[str, Any]) -> Sequence[Tensor]:
+    """The results of a layer, for Tensors [N, ...]."""
+    if name == "cnn_apply":
+        return [cnn(b, **found)]
+    if name.endswith("step"):
+        x = found.pop("x")
+        found["xs"] = _reshape(b, x, (x.shape[0], 1, *x.shape[1:]))
+    layer: Callable[..., Any] = gru if name.startswith("gru") else lstm
+    state, ys = layer(b, **found)
+    return *state, ys
+
+
+def _batch(call: Call, operands: Sequence[Any]) -> tuple[int, ...]:
+    """The number of examples of each `vmap` around a call."""
+    batches = call.batches or ()
+    sizes: list[int] = []
+    for depth, differs in enumerate(batches):
+        i = differs.index(True)
+        sizes.append(operands[i].shape[sum(axes[i] for axes in batches[:depth])])
+    return tuple(sizes)
+
+
+def _examples(
+    b: Builder, name: str, x: Any, differs: Sequence[bool], sizes: tuple[int, ...]
+) -> Tensor:
+    """[N, ...] of an operand that has those axes of examples in which it differs."""
+    dtype = _DTYPES[np.dtype(x.dtype)]
+    is_input = isinstance(x, jax.ShapeDtypeStruct)
+    tensor = b.input(name, dtype, x.shape) if is_input else b.const(np.asarray(x), dtype)
+    own = x.shape[sum(differs) :]
+    repeats = [1 if has else n for has, n in zip(differs, sizes, strict=True)]
+    if math.prod(repeats) > 1:
+        front = [n if has else 1 for has, n in zip(differs, sizes, strict=True)]
+        tensor = _reshape(b, tensor, (*front, *own))
+        tensor = b.op("TILE", tensor, b.const_shape([*repeats, *(1 for _ in own)]))
+    return _reshape(b, tensor, (math.prod(sizes), *own))
+
+
+def _reshape(b: Builder, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return x if x.shape == shape else b.op("RESHAPE", x, b.const_shape(shape))
 
 
 def _scan(

@@ -9,9 +9,11 @@ from jax.typing import ArrayLike
 
 from tosajax.ops.elementwise_binary import maximum, minimum
 from tosajax.ops.elementwise_unary import in_float32
+from tosajax.ops.recording import recorded
 from tosajax.spec.enums import NanMode
 
 
+@recorded
 def clamp(
     input: jax.Array,
     *,
@@ -37,6 +39,7 @@ def clamp(
     return minimum(maximum(input, low, nan_mode=nan_mode), high, nan_mode=nan_mode)
 
 
+@recorded
 def erf(input: jax.Array) -> jax.Array:
     """The error function (TOSA 1.0.1, "ERF").
 
@@ -49,6 +52,7 @@ def erf(input: jax.Array) -> jax.Array:
     return in_float32(_erf, input)
 
 
+@recorded
 def sigmoid(input: jax.Array) -> jax.Array:
     """1 / (1 + exp(-x)) (TOSA 1.0.1, "SIGMOID").
 
@@ -61,6 +65,7 @@ def sigmoid(input: jax.Array) -> jax.Array:
     return in_float32(lax.logistic, input)
 
 
+@recorded
 def tanh(input: jax.Array) -> jax.Array:
     """The hyperbolic tangent (TOSA 1.0.1, "TANH").
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from tosajax.ops.recording import recorded
 
+
+@recorded
 def equal(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """Input1 == input2 (TOSA 1.0.1, "EQUAL").
 
@@ -22,6 +25,7 @@ def equal(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return jnp.equal(input1, input2)
 
 
+@recorded
 def greater(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """Input1 > input2 (TOSA 1.0.1, "GREATER").
 
@@ -35,6 +39,7 @@ def greater(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return jnp.greater(input1, input2)
 
 
+@recorded
 def greater_equal(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """Input1 >= input2 (TOSA 1.0.1, "GREATER_EQUAL").
 

@@ -19,10 +19,12 @@ from tosajax.fixedpoint import _x64
 from tosajax.ops import _window
 from tosajax.ops._skip import skip_padding
 from tosajax.ops._window import Window
+from tosajax.ops.recording import recorded
 from tosajax.ops.routes import choose
 from tosajax.ops.routes.operands import Convolution
 
 
+@recorded
 def conv2d(
     input: jax.Array,
     weight: jax.Array,
@@ -57,6 +59,7 @@ def conv2d(
     return _convolve(input, weight, bias, input_zp, weight_zp, window)
 
 
+@recorded
 def conv3d(
     input: jax.Array,
     weight: jax.Array,
@@ -91,6 +94,7 @@ def conv3d(
     return _convolve(input, weight, bias, input_zp, weight_zp, window)
 
 
+@recorded
 def depthwise_conv2d(
     input: jax.Array,
     weight: jax.Array,
@@ -139,6 +143,7 @@ def depthwise_conv2d(
     return _add_bias(total, bias)
 
 
+@recorded
 def transpose_conv2d(
     input: jax.Array,
     weight: jax.Array,

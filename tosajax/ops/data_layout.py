@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tosajax.ops.recording import recorded
 
+
+@recorded
 def concat(input1: Sequence[jax.Array], *, axis: int) -> jax.Array:
     """Joins tensors along an axis (TOSA 1.0.1, "CONCAT").
 
@@ -23,6 +26,7 @@ def concat(input1: Sequence[jax.Array], *, axis: int) -> jax.Array:
     return lax.concatenate(list(input1), axis)
 
 
+@recorded
 def pad(input1: jax.Array, padding: tuple[int, ...], pad_const: jax.Array) -> jax.Array:
     """Surrounds a tensor with copies of one value (TOSA 1.0.1, "PAD").
 
@@ -43,6 +47,7 @@ def pad(input1: jax.Array, padding: tuple[int, ...], pad_const: jax.Array) -> ja
     return lax.pad(input1, value, config)
 
 
+@recorded
 def reshape(input1: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """The same elements, row by row, in another shape (TOSA 1.0.1, "RESHAPE").
 
@@ -56,6 +61,7 @@ def reshape(input1: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return lax.reshape(input1, tuple(shape))
 
 
+@recorded
 def reverse(input1: jax.Array, *, axis: int) -> jax.Array:
     """The elements along an axis in the opposite order (TOSA 1.0.1, "REVERSE").
 
@@ -69,6 +75,7 @@ def reverse(input1: jax.Array, *, axis: int) -> jax.Array:
     return lax.rev(input1, (axis,))
 
 
+@recorded
 def slice(input1: jax.Array, start: tuple[int, ...], size: tuple[int, ...]) -> jax.Array:
     """A box cut out of a tensor (TOSA 1.0.1, "SLICE").
 
@@ -83,6 +90,7 @@ def slice(input1: jax.Array, start: tuple[int, ...], size: tuple[int, ...]) -> j
     return lax.slice(input1, start, [a + n for a, n in zip(start, size, strict=True)])
 
 
+@recorded
 def tile(input1: jax.Array, multiples: tuple[int, ...]) -> jax.Array:
     """Repeats a tensor along each dimension (TOSA 1.0.1, "TILE").
 
@@ -101,6 +109,7 @@ def tile(input1: jax.Array, multiples: tuple[int, ...]) -> jax.Array:
     return lax.reshape(repeated, [times * n for times, n in pairs])
 
 
+@recorded
 def transpose(input1: jax.Array, *, perms: tuple[int, ...]) -> jax.Array:
     """Permutes the dimensions (TOSA 1.0.1, "TRANSPOSE").
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import jax
 
+from tosajax.ops.recording import recorded
 
+
+@recorded
 def identity(input1: jax.Array) -> jax.Array:
     """The input (TOSA 1.0.1, "IDENTITY").
 

@@ -14,9 +14,11 @@ from jax import lax
 from tosajax.fixedpoint import apply_lookup
 from tosajax.fixedpoint.scale import multiply_and_shift
 from tosajax.ops.elementwise_unary import flush, in_float32
+from tosajax.ops.recording import recorded
 from tosajax.spec.enums import NanMode
 
 
+@recorded
 def add(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """The sum (TOSA 1.0.1, "ADD").
 
@@ -30,6 +32,7 @@ def add(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return _arithmetic(jnp.add, input1, input2)
 
 
+@recorded
 def arithmetic_right_shift(input1: jax.Array, input2: jax.Array, *, round: bool) -> jax.Array:
     """Shifts right and keeps the sign (TOSA 1.0.1, "ARITHMETIC_RIGHT_SHIFT").
 
@@ -49,6 +52,7 @@ def arithmetic_right_shift(input1: jax.Array, input2: jax.Array, *, round: bool)
     return result
 
 
+@recorded
 def bitwise_and(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """The bits set in both (TOSA 1.0.1, "BITWISE_AND").
 
@@ -62,6 +66,7 @@ def bitwise_and(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return jnp.bitwise_and(input1, input2)
 
 
+@recorded
 def bitwise_or(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """The bits set in either (TOSA 1.0.1, "BITWISE_OR").
 
@@ -75,6 +80,7 @@ def bitwise_or(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return jnp.bitwise_or(input1, input2)
 
 
+@recorded
 def bitwise_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """The bits that differ (TOSA 1.0.1, "BITWISE_XOR").
 
@@ -88,6 +94,7 @@ def bitwise_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return jnp.bitwise_xor(input1, input2)
 
 
+@recorded
 def intdiv(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """The quotient, truncated toward zero (TOSA 1.0.1, "INTDIV").
 
@@ -102,6 +109,7 @@ def intdiv(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return lax.div(*jnp.broadcast_arrays(input1, input2))
 
 
+@recorded
 def logical_and(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """True where both are true (TOSA 1.0.1, "LOGICAL_AND").
 
@@ -115,6 +123,7 @@ def logical_and(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return jnp.logical_and(input1, input2)
 
 
+@recorded
 def logical_left_shift(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """Shifts left within the width of the type (TOSA 1.0.1, "LOGICAL_LEFT_SHIFT").
 
@@ -128,6 +137,7 @@ def logical_left_shift(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return jnp.left_shift(input1, input2)
 
 
+@recorded
 def logical_right_shift(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """Shifts right within the type and fills with zeros (TOSA 1.0.1, "LOGICAL_RIGHT_SHIFT").
 
@@ -141,6 +151,7 @@ def logical_right_shift(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return lax.shift_right_logical(*jnp.broadcast_arrays(input1, input2))
 
 
+@recorded
 def logical_or(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """True where either is true (TOSA 1.0.1, "LOGICAL_OR").
 
@@ -154,6 +165,7 @@ def logical_or(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return jnp.logical_or(input1, input2)
 
 
+@recorded
 def logical_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """True where the two differ (TOSA 1.0.1, "LOGICAL_XOR").
 
@@ -167,6 +179,7 @@ def logical_xor(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return jnp.logical_xor(input1, input2)
 
 
+@recorded
 def maximum(
     input1: jax.Array, input2: jax.Array, *, nan_mode: NanMode = NanMode.PROPAGATE
 ) -> jax.Array:
@@ -185,6 +198,7 @@ def maximum(
     return jnp.maximum(input1, input2)
 
 
+@recorded
 def minimum(
     input1: jax.Array, input2: jax.Array, *, nan_mode: NanMode = NanMode.PROPAGATE
 ) -> jax.Array:
@@ -203,6 +217,7 @@ def minimum(
     return jnp.minimum(input1, input2)
 
 
+@recorded
 def mul(input1: jax.Array, input2: jax.Array, shift: jax.Array) -> jax.Array:
     """The product, for int32 shifted right with rounding half up (TOSA 1.0.1, "MUL").
 
@@ -222,6 +237,7 @@ def mul(input1: jax.Array, input2: jax.Array, shift: jax.Array) -> jax.Array:
     return _arithmetic(jnp.multiply, input1, input2)
 
 
+@recorded
 def pow(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """Input1 to the power of input2 (TOSA 1.0.1, "POW").
 
@@ -237,6 +253,7 @@ def pow(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return in_float32(lambda x, y: jnp.power(flush(x), y), input1, input2)
 
 
+@recorded
 def sub(input1: jax.Array, input2: jax.Array) -> jax.Array:
     """The difference (TOSA 1.0.1, "SUB").
 
@@ -250,6 +267,7 @@ def sub(input1: jax.Array, input2: jax.Array) -> jax.Array:
     return _arithmetic(jnp.subtract, input1, input2)
 
 
+@recorded
 def table(input1: jax.Array, table: jax.Array) -> jax.Array:
     """Looks up int8 values; int16 values are interpolated between entries (TOSA 1.0.1, "TABLE").
 

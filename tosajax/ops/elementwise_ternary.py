@@ -5,7 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from tosajax.ops.recording import recorded
 
+
+@recorded
 def select(input1: jax.Array, input2: jax.Array, input3: jax.Array) -> jax.Array:
     """Input2 where input1 is true, else input3 (TOSA 1.0.1, "SELECT").
 

@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from tosajax.fixedpoint import saturate
+from tosajax.ops.recording import recorded
 
 
 def in_float32(function: Callable[..., jax.Array], *inputs: jax.Array) -> jax.Array:
@@ -30,6 +31,7 @@ def flush(x: jax.Array) -> jax.Array:
     return x + lax.stop_gradient(jnp.where(subnormal, -x, jnp.float32(0)))
 
 
+@recorded
 def abs(input1: jax.Array) -> jax.Array:
     """The absolute value (TOSA 1.0.1, "ABS").
 
@@ -42,6 +44,7 @@ def abs(input1: jax.Array) -> jax.Array:
     return lax.abs(input1)
 
 
+@recorded
 def bitwise_not(input1: jax.Array) -> jax.Array:
     """Inverts every bit (TOSA 1.0.1, "BITWISE_NOT").
 
@@ -54,6 +57,7 @@ def bitwise_not(input1: jax.Array) -> jax.Array:
     return lax.bitwise_not(input1)
 
 
+@recorded
 def ceil(input1: jax.Array) -> jax.Array:
     """The smallest integer that is not smaller (TOSA 1.0.1, "CEIL").
 
@@ -66,6 +70,7 @@ def ceil(input1: jax.Array) -> jax.Array:
     return in_float32(lax.ceil, input1)
 
 
+@recorded
 def clz(input1: jax.Array) -> jax.Array:
     """The number of leading zero bits (TOSA 1.0.1, "CLZ").
 
@@ -79,6 +84,7 @@ def clz(input1: jax.Array) -> jax.Array:
     return jnp.where(input1 < 0, jnp.int32(0), lax.clz(input1))
 
 
+@recorded
 def cos(input1: jax.Array) -> jax.Array:
     """The cosine (TOSA 1.0.1, "COS").
 
@@ -91,6 +97,7 @@ def cos(input1: jax.Array) -> jax.Array:
     return in_float32(lax.cos, input1)
 
 
+@recorded
 def exp(input1: jax.Array) -> jax.Array:
     """E to the power of the value (TOSA 1.0.1, "EXP").
 
@@ -116,6 +123,7 @@ def _exp(x: jax.Array) -> jax.Array:
     return lax.optimization_barrier(filled)[: x.size].reshape(x.shape)
 
 
+@recorded
 def floor(input1: jax.Array) -> jax.Array:
     """The largest integer that is not larger (TOSA 1.0.1, "FLOOR").
 
@@ -128,6 +136,7 @@ def floor(input1: jax.Array) -> jax.Array:
     return in_float32(lax.floor, input1)
 
 
+@recorded
 def log(input1: jax.Array) -> jax.Array:
     """The natural logarithm, NaN below zero (TOSA 1.0.1, "LOG").
 
@@ -140,6 +149,7 @@ def log(input1: jax.Array) -> jax.Array:
     return in_float32(lambda x: lax.log(flush(x)), input1)
 
 
+@recorded
 def logical_not(input1: jax.Array) -> jax.Array:
     """True where the value is false (TOSA 1.0.1, "LOGICAL_NOT").
 
@@ -152,6 +162,7 @@ def logical_not(input1: jax.Array) -> jax.Array:
     return lax.bitwise_not(input1)
 
 
+@recorded
 def negate(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array) -> jax.Array:
     """Output_zp - (input1 - input1_zp), saturated (TOSA 1.0.1, "NEGATE").
 
@@ -170,6 +181,7 @@ def negate(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array) -> jax
     return saturate(value, input1.dtype)
 
 
+@recorded
 def reciprocal(input1: jax.Array) -> jax.Array:
     """One divided by the value (TOSA 1.0.1, "RECIPROCAL").
 
@@ -182,6 +194,7 @@ def reciprocal(input1: jax.Array) -> jax.Array:
     return in_float32(lambda x: jnp.float32(1) / x, input1)
 
 
+@recorded
 def rsqrt(input1: jax.Array) -> jax.Array:
     """One divided by the square root, NaN below zero (TOSA 1.0.1, "RSQRT").
 
@@ -194,6 +207,7 @@ def rsqrt(input1: jax.Array) -> jax.Array:
     return in_float32(lax.rsqrt, input1)
 
 
+@recorded
 def sin(input1: jax.Array) -> jax.Array:
     """The sine (TOSA 1.0.1, "SIN").
 

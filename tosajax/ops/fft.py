@@ -11,11 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tosajax.ops.recording import recorded
+
 # XLA:CPU transforms so many lines side by side, and adds up lines that are left over in another
 # order. A multiple leaves none, so that an example has the same bits alone and in a batch.
 _LINES = 16
 
 
+@recorded
 def fft2d(
     input_real: jax.Array,
     input_imag: jax.Array,
@@ -46,6 +49,7 @@ def fft2d(
     return (imag, real) if inverse else (real, imag)
 
 
+@recorded
 def rfft2d(input_real: jax.Array, *, local_bound: bool = False) -> tuple[jax.Array, jax.Array]:
     """Transforms real planes, to the half that determines the rest (TOSA 1.0.1, "RFFT2D").
 

@@ -11,9 +11,11 @@ from jax import lax
 
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
+from tosajax.ops.recording import recorded
 from tosajax.spec.enums import ResizeMode
 
 
+@recorded
 def resize(
     input: jax.Array,
     scale: tuple[int, int, int, int],

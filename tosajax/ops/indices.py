@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tosajax.ops.recording import recorded
 from tosajax.spec.enums import NanMode
 
 
+@recorded
 def argmax(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE) -> jax.Array:
     """The index of the first largest value along an axis (TOSA 1.0.1, "ARGMAX").
 

@@ -14,6 +14,7 @@ from tosajax.dtypes import DType
 from tosajax.fixedpoint import apply_scale_32, reciprocal_scale, saturate
 from tosajax.ops import _window
 from tosajax.ops._window import Window
+from tosajax.ops.recording import recorded
 from tosajax.spec.enums import NanMode
 
 # Sides of windows up to the first length are combined tap by tap; up to the second, if they overlap
@@ -22,6 +23,7 @@ _FEW_TAPS = 8
 _MANY_TAPS = 64
 
 
+@recorded
 def avg_pool2d(
     input: jax.Array,
     input_zp: jax.Array,
@@ -58,6 +60,7 @@ def avg_pool2d(
     return saturate(scaled + _wide(output_zp), input.dtype)
 
 
+@recorded
 def max_pool2d(
     input: jax.Array,
     *,

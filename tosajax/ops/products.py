@@ -5,9 +5,11 @@ from __future__ import annotations
 import jax
 
 from tosajax.dtypes import DType
+from tosajax.ops.recording import recorded
 from tosajax.ops.routes import choose
 
 
+@recorded
 def matmul(
     a: jax.Array, b: jax.Array, a_zp: jax.Array, b_zp: jax.Array, *, out_type: DType
 ) -> jax.Array:

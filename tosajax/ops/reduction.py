@@ -7,10 +7,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from tosajax.ops.recording import recorded
 from tosajax.ops.routes.float_dot import sum_last
 from tosajax.spec.enums import NanMode
 
 
+@recorded
 def reduce_all(input: jax.Array, *, axis: int) -> jax.Array:
     """True where every value along the axis is true (TOSA 1.0.1, "REDUCE_ALL").
 
@@ -24,6 +26,7 @@ def reduce_all(input: jax.Array, *, axis: int) -> jax.Array:
     return jnp.all(input, axis, keepdims=True)
 
 
+@recorded
 def reduce_any(input: jax.Array, *, axis: int) -> jax.Array:
     """True where some value along the axis is true (TOSA 1.0.1, "REDUCE_ANY").
 
@@ -37,6 +40,7 @@ def reduce_any(input: jax.Array, *, axis: int) -> jax.Array:
     return jnp.any(input, axis, keepdims=True)
 
 
+@recorded
 def reduce_max(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE) -> jax.Array:
     """The largest value along the axis (TOSA 1.0.1, "REDUCE_MAX").
 
@@ -51,6 +55,7 @@ def reduce_max(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPA
     return _extremum(jnp.max, input, axis, nan_mode, -jnp.inf)
 
 
+@recorded
 def reduce_min(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE) -> jax.Array:
     """The smallest value along the axis (TOSA 1.0.1, "REDUCE_MIN").
 
@@ -65,6 +70,7 @@ def reduce_min(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPA
     return _extremum(jnp.min, input, axis, nan_mode, jnp.inf)
 
 
+@recorded
 def reduce_product(input: jax.Array, *, axis: int) -> jax.Array:
     """The product along the axis, in float32, rounded once (TOSA 1.0.1, "REDUCE_PRODUCT").
 
@@ -79,6 +85,7 @@ def reduce_product(input: jax.Array, *, axis: int) -> jax.Array:
     return product.astype(input.dtype)
 
 
+@recorded
 def reduce_sum(input: jax.Array, *, axis: int) -> jax.Array:
     """The sum along the axis; floats in float32, rounded once (TOSA 1.0.1, "REDUCE_SUM").
 

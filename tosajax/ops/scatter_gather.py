@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import jax
 
+from tosajax.ops.recording import recorded
 
+
+@recorded
 def gather(values: jax.Array, indices: jax.Array) -> jax.Array:
     """Rows of each batch, by index (TOSA 1.0.1, "GATHER").
 
@@ -22,6 +25,7 @@ def gather(values: jax.Array, indices: jax.Array) -> jax.Array:
     return jax.vmap(rows)(values, indices)
 
 
+@recorded
 def scatter(values_in: jax.Array, indices: jax.Array, input: jax.Array) -> jax.Array:
     """A copy with rows of each batch replaced, by index (TOSA 1.0.1, "SCATTER").
 

@@ -9,9 +9,11 @@ from jax import lax
 
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64, apply_scale_16, apply_scale_32, saturate
+from tosajax.ops.recording import recorded
 from tosajax.spec.enums import RoundingMode
 
 
+@recorded
 def cast(input: jax.Array, *, out_type: DType) -> jax.Array:
     """Converts every value to another type (TOSA 1.0.1, "CAST").
 
@@ -35,6 +37,7 @@ def cast(input: jax.Array, *, out_type: DType) -> jax.Array:
     return input.astype(target)
 
 
+@recorded
 def rescale(
     input: jax.Array,
     multiplier: jax.Array,

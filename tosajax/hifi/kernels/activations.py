@@ -37,6 +37,7 @@ from tosajax.hifi.kernels._check import (
     check_type,
 )
 from tosajax.hifi.kernels._precision import Array, Integers, Reals
+from tosajax.ops.recording import recorded_as
 from tosajax.ops.routes.float_dot import sum_last
 
 SIGMOID = ("32_32", "32_16", "32_8", "f32_f32", "asym8u_asym8u")
@@ -242,6 +243,7 @@ def softmax(
     return _softmax_fixed(below, coefficients)
 
 
+@recorded_as("hifi.kernels.relu")
 def relu(
     x: Array, threshold: Reals | None = None, *, kind: str = "relu", precision: str = "32_32"
 ) -> jax.Array:
@@ -276,6 +278,7 @@ def relu(
     return jnp.maximum(x, jnp.zeros((), x.dtype))
 
 
+@recorded_as("hifi.kernels.activation_min_max")
 def activation_min_max(
     x: Array, activation_min: Reals, activation_max: Reals, *, precision: str = "16_16"
 ) -> jax.Array:

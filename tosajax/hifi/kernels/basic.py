@@ -25,6 +25,7 @@ from tosajax.hifi.kernels._check import (
 )
 from tosajax.hifi.kernels._precision import Array, Integers, Quant
 from tosajax.hifi.kernels._sums import as_int32, finish_quantized
+from tosajax.ops.recording import recorded_as
 from tosajax.ops.routes.float_dot import sum_last
 
 DOT_PROD = ("f32xf32_f32", "16x16_asym8s")
@@ -37,6 +38,7 @@ _ONE_Q15 = 0x7FFF
 _TYPES = {"asym8sxasym8s_asym8s": np.int8, "asym8uxasym8u_asym8u": np.uint8}
 
 
+@recorded_as("hifi.kernels.interpolation_q15")
 def interpolation_q15(ifact: Array, inp1: Array, inp2: Array) -> jax.Array:
     """ifact * inp1 + (1 - ifact) * inp2 in Q15, with 0x7FFF for 1 (xa_nn_vec_interpolation_q15).
 
@@ -124,6 +126,7 @@ def dot_prod(
     return finish_quantized(total, quant, np.int8)
 
 
+@recorded_as("hifi.kernels.elm_quantize")
 def elm_quantize(
     inp: Array,
     *,
@@ -179,6 +182,7 @@ def elm_floor(inp: Array, *, precision: str = "f32_f32") -> jax.Array:
     return ops.floor(jnp.asarray(inp))
 
 
+@recorded_as("hifi.kernels.elm_add")
 def elm_add(
     inp1: Array,
     inp2: Array,
@@ -242,6 +246,7 @@ def elm_add(
     return _limit(finish_quantized(scaled[0] + scaled[1], quant, dtype), bounds)
 
 
+@recorded_as("hifi.kernels.elm_mul")
 def elm_mul(
     inp1: Array,
     inp2: Array,

@@ -36,12 +36,14 @@ from tosajax.hifi.kernels._precision import (
     check_outputs,
 )
 from tosajax.hifi.kernels._sums import as_int8, dot, finish, zero_points
+from tosajax.ops.recording import recorded_as
 
 CONV2D = ("16x16", "8x16", "8x8", "f32", "asym8uxasym8u", "per_chan_sym8sxasym8s")
 CONV1D = ("16x16", "8x16", "8x8", "f32")
 _ACC_TYPES = {np.int8: DType.INT32, np.int16: DType.INT48, np.float32: DType.FP32}
 
 
+@recorded_as("hifi.kernels.conv2d_std")
 def conv2d_std(
     inp: Array,
     ker: Array,
@@ -153,6 +155,7 @@ def conv1d_std(
     return _to_format(finish(acc, bias, types, acc_shift, bias_shift, None), out_format)
 
 
+@recorded_as("hifi.kernels.conv2d_depthwise")
 def conv2d_depthwise(
     inp: Array,
     ker: Array,
@@ -212,6 +215,7 @@ def conv2d_depthwise(
     return finish(acc, bias, types, acc_shift, bias_shift, quant)
 
 
+@recorded_as("hifi.kernels.conv2d_pointwise")
 def conv2d_pointwise(
     inp: Array,
     ker: Array,

@@ -7,6 +7,7 @@ import jax
 from tosajax.hifi.kernels._check import check_array, check_in, check_multiple
 from tosajax.hifi.kernels._precision import PRECISIONS, Array, Quant, Shift, check_outputs
 from tosajax.hifi.kernels._sums import dot, finish
+from tosajax.ops.recording import recorded_as
 
 FULLY_CONNECTED = (
     "16x16_16",
@@ -18,6 +19,7 @@ FULLY_CONNECTED = (
 )
 
 
+@recorded_as("hifi.kernels.fully_connected")
 def fully_connected(
     weight: Array,
     inp: Array,

@@ -24,6 +24,7 @@ from tosajax.hifi.kernels._precision import (
 )
 from tosajax.hifi.kernels._sums import dot, finish
 from tosajax.hifi.kernels.activations import ActivationCoefficients, sigmoid, tanh
+from tosajax.ops.recording import recorded_as
 
 MATXVEC = (
     "16x16_16",
@@ -179,6 +180,7 @@ def matXvec_batch(
     return finish(dot(mat1, vec1), bias, types, acc_shift, bias_shift, None)
 
 
+@recorded_as("hifi.kernels.matmul")
 def matmul(
     mat1: Array,
     mat2: Array,

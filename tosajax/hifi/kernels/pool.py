@@ -21,6 +21,7 @@ from tosajax.hifi.kernels._geometry import FORMATS, check_window, geometry_of
 from tosajax.hifi.kernels._precision import Array
 from tosajax.ops import _window
 from tosajax.ops.pool import sweep
+from tosajax.ops.recording import recorded_as
 
 POOL = ("8", "16", "f32", "asym8u")
 
@@ -82,6 +83,7 @@ def avgpool(
     return _cube(result, data_format)
 
 
+@recorded_as("hifi.kernels.maxpool")
 def maxpool(
     inp: Array,
     *,

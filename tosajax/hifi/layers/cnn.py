@@ -19,6 +19,7 @@ from tosajax.hifi.layers import shape as shapes
 from tosajax.hifi.layers._precision import Precision
 from tosajax.hifi.layers._recurrent import keep_integers
 from tosajax.hifi.layers.shape import UNKNOWN, Shape, ShapeType
+from tosajax.ops.recording import recorded_as
 
 # As the names of kernels have them.
 _KERNEL_PRECISIONS: dict[int, str] = {
@@ -269,6 +270,7 @@ def conv2d_ds_config(
     )
 
 
+@recorded_as("hifi.layers.cnn_apply", keeps_batches=True)
 def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
     """Convolves one image (xa_nnlib_cnn_process, guide 4.3).
 

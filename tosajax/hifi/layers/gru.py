@@ -26,6 +26,7 @@ from tosajax.hifi.kernels._check import check_array, check_in, check_type
 from tosajax.hifi.kernels._precision import Array
 from tosajax.hifi.layers import _recurrent
 from tosajax.hifi.layers._recurrent import Gates, RecurrentConfig
+from tosajax.ops.recording import recorded_as
 
 Update = Literal["library", "guide"]
 UPDATES = ("library", "guide")
@@ -94,6 +95,7 @@ def gru_init(config: GRUConfig) -> GRUState:
     return GRUState(jnp.zeros(config.out_feats, jnp.int16))
 
 
+@recorded_as("hifi.layers.gru_step", keeps_batches=True)
 def gru_step(
     config: GRUConfig,
     weights: GRUWeights,
@@ -127,6 +129,7 @@ def gru_step(
     return GRUState(h), h
 
 
+@recorded_as("hifi.layers.gru_scan", keeps_batches=True)
 def gru_scan(
     config: GRUConfig,
     weights: GRUWeights,

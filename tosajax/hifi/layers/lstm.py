@@ -24,6 +24,7 @@ from tosajax.hifi.kernels._check import check_array, check_type
 from tosajax.hifi.kernels._precision import Array
 from tosajax.hifi.layers import _recurrent
 from tosajax.hifi.layers._recurrent import Gates, RecurrentConfig
+from tosajax.ops.recording import recorded_as
 
 # The fields of each gate: matrix of the input, matrix of the state, bias. The candidate is last.
 GATES = (
@@ -114,6 +115,7 @@ def lstm_init(config: LSTMConfig) -> LSTMState:
     return LSTMState(jnp.zeros(length, jnp.int16), jnp.zeros(length, jnp.int32))
 
 
+@recorded_as("hifi.layers.lstm_step", keeps_batches=True)
 def lstm_step(
     config: LSTMConfig,
     weights: LSTMWeights,
@@ -145,6 +147,7 @@ def lstm_step(
     return state, state.prev_h
 
 
+@recorded_as("hifi.layers.lstm_scan", keeps_batches=True)
 def lstm_scan(
     config: LSTMConfig,
     weights: LSTMWeights,

@@ -19,11 +19,13 @@ the ranges of tensors, like TFLite's, lead to no such values.
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from tosajax.builder import Builder
 from tosajax.dtypes import DType
@@ -34,6 +36,8 @@ from tosajax.hifi.to_tosa.conv import conv2d_depthwise, conv2d_pointwise, conv2d
 from tosajax.hifi.to_tosa.dense import fully_connected
 from tosajax.hifi.to_tosa.matxvec import matmul
 from tosajax.hifi.to_tosa.pool import maxpool
+from tosajax.ops.recording import Call
+from tosajax.report import UnsupportedError
 
 __all__ = [
     "activation_min_max",
@@ -44,6 +48,7 @@ __all__ = [
     "elm_mul",
     "elm_quantize",
     "fully_connected",
+    "graph_of",
     "interpolation_q15",
     "matmul",
     "maxpool",
@@ -78,3 +83,50 @@ def to_graph(function: Callable[..., Tensor], *operands: Any, **parameters: Any)
         for name, x in zip(names, operands, strict=False)
     ]
     return b.graph([function(b, *tensors, **parameters)])
+
+
+def graph_of(op: str, call: Call, operands: Sequence[Any]) -> Graph:
+    """The graph of a recorded call of a kernel that this module has.
+
+    Args:
+      op: of the equation, "hifi.kernels.relu".
+      call: of the equation.
+      operands: of the equation: a `jax.ShapeDtypeStruct` for each input of the graph, and arrays.
+
+    Returns:
+      A graph whose output is the result of the equation.
+
+    Raises:
+      UnsupportedError: a precision that TOSA has no form for, or a parameter that is an input.
+    """
+    function = globals()[op.rpartition(".")[2]]
+    parameters = inspect.signature(function).parameters
+    b = Builder()
+    found: dict[str, Any] = {}
+    for name, value in call.arguments(operands).items():
+        if name not in parameters:  # A shift, which the precisions of this module do not take.
+            continue
+        if parameters[name].annotation == "Tensor":
+            found[name] = _tensor(b, name, value)
+        else:
+            found[name] = jax.tree.map(functools.partial(_known, op, name), value)
+    return b.graph([function(b, **found)])
+
+
+def _tensor(b: Builder, name: str, x: Any) -> Tensor:
+    dtype = _DTYPES.get(np.dtype(x.dtype))
+    if dtype is None:
+        raise UnsupportedError(f"{name} is {x.dtype}, expected int8, int16 or int32")
+    is_input = isinstance(x, jax.ShapeDtypeStruct)
+    return b.input(name, dtype, x.shape) if is_input else b.const(np.asarray(x), dtype)
+
+
+def _known(op: str, name: str, leaf: Any) -> Any:
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        raise UnsupportedError(f"{op}: {name} is computed, expected constants")
+    if isinstance(leaf, jax.Array | np.ndarray):
+        return np.asarray(leaf)[()]
+    return leaf
+
+
+_DTYPES = {np.dtype(dtype.storage): dtype for dtype in (DType.INT8, DType.INT16, DType.INT32)}

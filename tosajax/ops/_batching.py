@@ -1,0 +1,148 @@
+"""Operators over a batch of examples as operators again, for recorded calls under `vmap`.
+
+The batch becomes a dimension of the data, or a part of the first one in operators that have N
+there. Where another operand differs between examples, there is a call for each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+# The operands that have a value for each element; others are parameters of one element or channel.
+_DATA = {
+    *("a", "b", "indices", "input", "input1", "input2", "input3", "input_imag", "input_real"),
+    *("values", "values_in"),
+}
+# The chapters whose operators compute each [n, ...] of their data by itself.
+_WITH_N = {"conv", "fft", "image", "pool", "products", "scatter_gather"}
+_OPERATORS = __package__ or ""
+
+Compute = Callable[[Mapping[str, Any]], list[jax.Array]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """An operand for a number of examples.
+
+    Args:
+      array: with a first axis of examples, or without.
+      differs: whether it has that axis.
+      count: of the examples.
+    """
+
+    array: jax.Array
+    differs: bool
+    count: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of one example."""
+        return jnp.shape(self.array)[self.differs :]
+
+    def example(self, number: int) -> jax.Array:
+        return lax.index_in_dim(self.array, number, keepdims=False) if self.differs else self.array
+
+    def stacked(self) -> jax.Array:
+        """[count, *shape]."""
+        if self.differs:
+            return self.array
+        return lax.broadcast_in_dim(
+            self.array, (self.count, *self.shape), range(1, len(self.shape) + 1)
+        )
+
+    def broadcasting(self, rank: int) -> jax.Array:
+        """[count, 1, ..., 1, *shape], rank dimensions after the first; count may be 1."""
+        ones = (1,) * (rank - len(self.shape))
+        return lax.reshape(self.array, (self.count if self.differs else 1, *ones, *self.shape))
+
+
+def batched(compute: Compute, module: str, arguments: Mapping[str, Any]) -> list[jax.Array]:
+    """The results for all examples, along a new first axis.
+
+    Args:
+      compute: the results of the function for its arguments.
+      module: of the function.
+      arguments: by name, with Operands for arrays.
+    """
+    package, _, chapter = module.rpartition(".")
+    data = {name: value for name, value in arguments.items() if name in _DATA}
+    others = {name: value for name, value in arguments.items() if name not in _DATA}
+    if package != _OPERATORS or any(operand.differs for operand in _operands(others)):
+        return _one_by_one(compute, arguments)
+    others = _replaced(others, lambda operand: operand.array)
+    if chapter in _WITH_N:
+        return _as_part_of_n(compute, data, others)
+    return _as_dimension(compute, data, others)
+
+
+def _one_by_one(compute: Compute, arguments: Mapping[str, Any]) -> list[jax.Array]:
+    count = _operands(arguments)[0].count
+    each = [
+        compute(_replaced(arguments, lambda operand, n=n: operand.example(n))) for n in range(count)
+    ]
+    return [
+        lax.concatenate([lax.expand_dims(result, (0,)) for result in results], 0)
+        for results in zip(*each, strict=True)
+    ]
+
+
+def _as_part_of_n(
+    compute: Compute, data: Mapping[str, Any], others: Mapping[str, Any]
+) -> list[jax.Array]:
+    count = _operands(data)[0].count
+
+    def merged(operand: Operand) -> jax.Array:
+        n, *rest = operand.shape
+        return lax.reshape(operand.stacked(), (count * n, *rest))
+
+    results = compute({**_replaced(data, merged), **others})
+    return [lax.reshape(r, (count, r.shape[0] // count, *r.shape[1:])) for r in results]
+
+
+def _as_dimension(
+    compute: Compute, data: Mapping[str, Any], others: Mapping[str, Any]
+) -> list[jax.Array]:
+    operands = _operands(data)
+    rank = max(len(operand.shape) for operand in operands)
+    moved = {
+        # Only elementwise operators broadcast.
+        name: _replaced(value, Operand.stacked)
+        if isinstance(value, list | tuple)
+        else value.broadcasting(rank)
+        for name, value in data.items()
+    }
+    shifted = {name: _shifted(name, value, operands[0].count) for name, value in others.items()}
+    return compute({**moved, **shifted})
+
+
+def _shifted(name: str, value: Any, count: int) -> Any:
+    """An attribute where there is one more dimension, the first."""
+    match name:
+        case "axis":
+            return value + 1
+        case "perms":
+            return (0, *(axis + 1 for axis in value))
+        case "shape" | "size":
+            return (count, *value)
+        case "start":
+            return (0, *value)
+        case "padding":
+            return (0, 0, *value)
+        case "multiples":
+            return (1, *value)
+        case _:
+            return value
+
+
+def _operands(tree: Any) -> list[Operand]:
+    return [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, Operand)]
+
+
+def _replaced(tree: Any, function: Callable[[Operand], jax.Array]) -> Any:
+    return jax.tree.map(lambda x: function(x) if isinstance(x, Operand) else x, tree)
