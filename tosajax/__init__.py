@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tosajax import grad, ops
     from tosajax.builder import Builder
     from tosajax.dtypes import DType
-    from tosajax.graph import Graph, Node, Quantization, Rewrite, Source, Tensor
+    from tosajax.from_jax.export import export
+    from tosajax.graph import Agreement, Graph, Node, Quantization, Rewrite, Source, Tensor
     from tosajax.io import save
     from tosajax.lowering.build import lower
     from tosajax.lowering.variables import Variable, initial_state
@@ -40,7 +41,8 @@ __version__ = "0.1.0"
 _SOURCES = {
     "builder": ("Builder",),
     "dtypes": ("DType",),
-    "graph": ("Graph", "Node", "Quantization", "Rewrite", "Source", "Tensor"),
+    "from_jax.export": ("export",),
+    "graph": ("Agreement", "Graph", "Node", "Quantization", "Rewrite", "Source", "Tensor"),
     "io": ("save",),
     "lowering.build": ("lower",),
     "lowering.variables": ("Variable", "initial_state"),
@@ -108,6 +110,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Agreement",
     "Builder",
     "DType",
     "Executable",
@@ -129,6 +132,7 @@ __all__ = [
     "bind",
     "compile",
     "differentiable",
+    "export",
     "grad",
     "initial_state",
     "load",

@@ -1,6 +1,7 @@
 """The `tosajax` command: each of its commands is a module beside this one, by its name.
 
-A module has its help (`HELP`), its options (`add_options`), and the function that runs it and
+A module has its help (`HELP`), the help of what it reads where that is not a file (`MODEL`), its
+options (`add_options`), and the function that runs it and
 returns the exit status (`run`).
 """
 
@@ -20,6 +21,7 @@ from tosajax.cli import (
     convert,
     dump,
     explain,
+    export,
     info,
     rewrite,
     rounding,
@@ -29,7 +31,7 @@ from tosajax.cli import (
 from tosajax.cli._common import STDIN
 
 # They import the rest as they run, so that help and errors in arguments come at once.
-_COMMANDS = (info, check, explain, run, compare, convert, dump, rewrite, rounding, sweep)
+_COMMANDS = (info, check, explain, run, compare, convert, export, dump, rewrite, rounding, sweep)
 
 # Errors that bad input leads to; RuntimeError where another program crashes on it.
 _TROUBLE = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
@@ -64,21 +66,23 @@ def _parser() -> argparse.ArgumentParser:
     for module in _COMMANDS:
         name = module.__name__.rpartition(".")[2]
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        command.add_argument(
-            "model",
-            help="a TOSA file (.tosa, .json), MLIR (text or bytecode), SPIR-V or VGF; "
-            "- for standard input",
-        )
-        command.add_argument(
-            "--function",
-            metavar="NAME",
-            help="which of several in the file (the only one, or main)",
-        )
+        _add_model(command, getattr(module, "MODEL", None))
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         # `trouble` is the exit status of an error.
         command.set_defaults(run=module.run, trouble=1)
         module.add_options(command)
     return parser
+
+
+def _add_model(command: argparse.ArgumentParser, told: str | None) -> None:
+    """What a command reads: a file of a graph, unless its module has words of its own."""
+    file = (
+        "a TOSA file (.tosa, .json), MLIR (text or bytecode), SPIR-V or VGF; - for standard input"
+    )
+    command.add_argument("model", help=told or file)
+    if told is None:
+        which = "which of several in the file (the only one, or main)"
+        command.add_argument("--function", metavar="NAME", help=which)
 
 
 def _fail(message: str, status: int) -> int:

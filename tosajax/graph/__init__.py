@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tosajax.graph.model import (
     DYNAMIC,
+    Agreement,
     Graph,
     Node,
     Quantization,
@@ -17,6 +18,7 @@ from tosajax.graph.model import (
 
 __all__ = [
     "DYNAMIC",
+    "Agreement",
     "Graph",
     "Node",
     "Quantization",

@@ -9,7 +9,7 @@ import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -149,6 +149,22 @@ class Rewrite:
         return f"{self.place}: {self.done}" + (f"; {self.differs}" if self.differs else "")
 
 
+class Agreement(NamedTuple):
+    """How far an output of a graph is from that of the function it was exported from.
+
+    Args:
+      output: name.
+      ulp: the largest difference in a run of both, in units in the last place of the output's
+        largest element; 0 for equal ones.
+    """
+
+    output: str
+    ulp: float
+
+    def __str__(self) -> str:
+        return f"{self.output}: " + (f"within {self.ulp:.3g} ulp" if self.ulp else "equal")
+
+
 @dataclasses.dataclass(frozen=True)
 class Source:
     """Where a graph comes from.
@@ -158,12 +174,14 @@ class Source:
       version: of the format.
       producer: the program that wrote it, as far as the file says.
       rewrites: what the graph has in the place of what TOSA 1.0 does not have.
+      agreement: of the outputs of an exported graph with its function, where both were run.
     """
 
     format: str = "tosajax"
     version: str = ""
     producer: str = ""
     rewrites: tuple[Rewrite, ...] = ()
+    agreement: tuple[Agreement, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -357,6 +375,10 @@ class Graph:
         if source.producer or source.version:
             made = f"{source.format} {source.version} {source.producer}"
             facts.append(("made by", html.shortened(made, 120)))
+        if source.rewrites:
+            facts.append(("rewritten", html.listed([str(rewrite) for rewrite in source.rewrites])))
+        if source.agreement:
+            facts.append(("agreement", html.listed([str(each) for each in source.agreement])))
         return [(term, html.text(text)) for term, text in facts]
 
     def _types_of(self, node: Node) -> str:

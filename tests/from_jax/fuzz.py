@@ -1,0 +1,137 @@
+"""Exports random functions, and runs them beside JAX.
+
+    python tests/from_jax/fuzz.py --functions 2000 --seed 7 -j 2
+    python tests/from_jax/fuzz.py --seed 7 --index 1234   # one function again
+
+Integers have to be the same. Floats may differ by what a change of the inputs by a few units in the
+last place does, and by a hundred units of the largest element; a function whose outputs differ by
+more for two draws of its inputs is a finding. Exits 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+for folder in (Path(__file__).parents[1] / "support", Path(__file__).parents[2]):
+    sys.path.insert(0, str(folder))
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from jax_programs import Program, program  # noqa: E402
+
+import tosajax  # noqa: E402
+from tosajax import UnsupportedError  # noqa: E402
+
+_ULP = 100.0
+
+
+class Found(NamedTuple):
+    """What came of a function.
+
+    Args:
+      outcome: "equal", "refused" with the primitive, or "finding".
+      why: in words.
+    """
+
+    outcome: str
+    why: str = ""
+
+
+def tried(seed: int) -> Found:
+    """Exports a function and runs it on some inputs."""
+    try:
+        graph = tosajax.export(*_given(program(seed)), check=False)
+    except UnsupportedError as error:
+        return Found("refused", str(error).partition(" (")[0])
+    except Exception:
+        return Found("finding", traceback.format_exc(limit=-3))
+    run, wrong = tosajax.compile(graph), ""
+    for draw in range(3):
+        differs = _difference(program(seed, draw), run)
+        if differs and wrong:
+            return Found("finding", f"{wrong}\n{differs}")
+        wrong = wrong or differs
+    return Found("equal", wrong)
+
+
+def _given(found: Program) -> tuple:
+    return found.fn, *found.args
+
+
+def _difference(found: Program, run: tosajax.Executable) -> str:
+    """In words; "" if the outputs agree."""
+    wanted = [np.asarray(y) for y in jax.jit(found.fn)(*found.args)]
+    ours = [np.asarray(y) for y in run(*found.args)]
+    noises = _noises(found, wanted)
+    for number, (a, b, noise) in enumerate(zip(ours, wanted, noises, strict=True)):
+        if not jnp.issubdtype(b.dtype, jnp.floating):
+            if not (a == b).all():
+                return f"output {number}: {a.ravel()[:8]}, expected {b.ravel()[:8]}"
+            continue
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            near = np.abs(a - b) <= noise
+        if not (near | (a == b) | (np.isnan(a) & np.isnan(b))).all():
+            return f"output {number}: {a.ravel()[:8]}, expected {b.ravel()[:8]}, within {noise:.3g}"
+    return ""
+
+
+def _noises(found: Program, wanted: list[np.ndarray]) -> list[float]:
+    """How far each output may be from what it is, by what small changes of the inputs do."""
+    noises = [0.0 for _ in wanted]
+    for sign in (1, -1):
+        moved = [_moved(x, sign) for x in found.args]
+        for at, y in enumerate(jax.jit(found.fn)(*moved)):
+            if jnp.issubdtype(y.dtype, jnp.floating):
+                a, b = np.asarray(y, np.float64), wanted[at].astype(np.float64)
+                finite = np.isfinite(a) & np.isfinite(b)
+                unit = float(jnp.finfo(y.dtype).eps)
+                largest = np.abs(b[finite]).max(initial=1e-30)
+                changed = np.abs(a - b)[finite].max(initial=0)
+                noises[at] = max(noises[at], 16 * changed + _ULP * unit * largest)
+    return noises
+
+
+def _moved(x: np.ndarray, sign: int) -> np.ndarray:
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return x
+    eps = float(jnp.finfo(x.dtype).eps)
+    return np.asarray(x.astype(np.float64) * (1 + 2 * sign * eps), x.dtype)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--functions", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--index", type=int, help="only this function")
+    parser.add_argument("-j", "--jobs", type=int, default=1)
+    options = parser.parse_args(arguments)
+    first = options.seed * 1_000_000
+    one = options.index is not None
+    seeds = [first + options.index] if one else range(first, first + options.functions)
+    outcomes, reasons = Counter[str](), Counter[str]()
+    with ProcessPoolExecutor(options.jobs, max_tasks_per_child=100) as pool:
+        for seed, found in zip(seeds, pool.map(tried, seeds), strict=True):
+            outcomes[found.outcome] += 1
+            if found.outcome == "refused":
+                reasons[found.why] += 1
+            if found.outcome == "finding":
+                again = f"--seed {options.seed} --index {seed - first}"
+                print(f"FINDING {again}\n{found.why}", flush=True)
+    for reason, count in reasons.most_common():
+        print(f"{count:6} refused: {reason}")
+    print(", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()))
+    return 1 if outcomes["finding"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

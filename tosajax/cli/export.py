@@ -1,0 +1,132 @@
+"""`tosajax export`: a graph from a JAX function."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import tosajax
+from tosajax.atomic import check_folder
+from tosajax.cli._common import positive
+
+if TYPE_CHECKING:
+    import jax
+    import numpy as np
+
+HELP = "write the graph of a JAX function"
+MODEL = "the function, or a module of Flax or Equinox: package.module:name"
+
+# The element types that an input may have, by the names of the option.
+_TYPES = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "i4": "int4",
+    "bool": "bool",
+}
+_INPUT = re.compile(r"(\w+)\[((?:\d+(?:,\d+)*)?)\]")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--input", type=_input, action="append", default=[], metavar="TYPE[DIMS]",
+        help='type and shape of an argument, as "f32[1,32,32,3]"; once for each',
+    )  # fmt: skip
+    parser.add_argument(
+        "--params", metavar="MODULE:NAME",
+        help="a pytree, or a function that returns one: the function's first argument",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE",
+        help="file to write; its suffix chooses the format",
+    )  # fmt: skip
+    parser.add_argument("--target", help='that it has to be legal for, as "PRO-FP@8K" (all)')
+    parser.add_argument(
+        "--dynamic-batch", action="store_true", help="leave the first dimension of inputs open"
+    )
+    parser.add_argument(
+        "--max-unroll", type=positive, default=64, metavar="N",
+        help="the most turns of a loop that are written one after the other (64)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--check", type=int, metavar="SEED",
+        help="run both on random inputs, and compare the outputs",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    check_folder(arguments.output)
+    function = _found(arguments.model)
+    params = None if arguments.params is None else _params(arguments.params)
+    seed = arguments.check
+    inputs = arguments.input if seed is None else _random(arguments.input, seed)
+    graph = tosajax.export(
+        function,
+        *inputs,
+        target=arguments.target,
+        params=params,
+        dynamic_batch=arguments.dynamic_batch,
+        max_unroll=arguments.max_unroll,
+    )
+    tosajax.save(graph, arguments.output)
+    print(f"{arguments.output}: {len(graph.nodes)} nodes, from {arguments.model}")
+    for line in (*graph.source.rewrites, *graph.source.agreement):
+        print(f"  {line}")
+    return 0
+
+
+def _input(text: str) -> jax.ShapeDtypeStruct:
+    """The shape and type of an argument."""
+    found = _INPUT.fullmatch(text.replace(" ", ""))
+    if found is None or found[1] not in _TYPES:
+        types = ", ".join(_TYPES)
+        raise argparse.ArgumentTypeError(f"{text!r}, expected f32[1,32,32,3]; types are {types}")
+    import jax
+
+    dims = [int(n) for n in found[2].split(",") if n]
+    return jax.ShapeDtypeStruct(tuple(dims), jax.numpy.dtype(_TYPES[found[1]]))
+
+
+def _found(path: str) -> Any:
+    """What a module has by a name; modules of the working directory count."""
+    module, colon, name = path.partition(":")
+    if not colon or not module or not name:
+        raise ValueError(f"{path!r}, expected package.module:name")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    found = importlib.import_module(module)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"{path}: {found!r} has no {part!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _params(path: str) -> Any:
+    found = _found(path)
+    return found() if inspect.isfunction(found) else found
+
+
+def _random(inputs: list[jax.ShapeDtypeStruct], seed: int) -> list[np.ndarray]:
+    """Arrays of the inputs' shapes and types."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+
+    def values(x: jax.ShapeDtypeStruct) -> np.ndarray:
+        if x.dtype == bool:
+            return rng.integers(0, 2, x.shape).astype(bool)
+        if np.dtype(x.dtype).kind == "i" or str(x.dtype) == "int4":
+            return rng.integers(-8, 8, x.shape).astype(x.dtype)
+        return rng.standard_normal(x.shape).astype(x.dtype)
+
+    return [values(x) for x in inputs]

@@ -1,0 +1,1 @@
+"""Graphs made of JAX functions."""

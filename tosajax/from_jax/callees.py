@@ -1,0 +1,37 @@
+"""Primitives that call a function: where their equations hold its jaxpr."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jax.extend import core
+
+# By primitive, the parameter that is the jaxpr; its arguments are the operands.
+PARAMETERS: dict[str, str] = {
+    "jit": "jaxpr",
+    "remat2": "jaxpr",
+    "compute_on": "jaxpr",
+    "xla_metadata_call": "jaxpr",
+    "call": "call_jaxpr",
+    "closed_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+    "custom_partitioning": "call",
+    "linear_call": "callee",
+    "remat_opt": "fwd_jaxpr",
+}
+
+
+def callee(primitive: str, params: Mapping[str, Any]) -> core.ClosedJaxpr | None:
+    """The function that an equation calls; None if it does not call one."""
+    if primitive not in PARAMETERS:
+        return None
+    return closed(params[PARAMETERS[primitive]])
+
+
+def closed(jaxpr: Any) -> core.ClosedJaxpr:
+    """A jaxpr, which may have no constants, as a closed one."""
+    return jaxpr if isinstance(jaxpr, core.ClosedJaxpr) else core.ClosedJaxpr(jaxpr, ())

@@ -1,0 +1,149 @@
+"""Origins of constants: what JAX computes of parameters, and how it depends on their elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax.from_jax.values import (
+    Affine,
+    Move,
+    Origin,
+    Reshaped,
+    Reversed,
+    Sliced,
+    Transposed,
+    Value,
+)
+
+Shape = tuple[int, ...]
+
+
+def origin_of(primitive: str, inputs: Sequence[Value]) -> Origin | None:
+    """The origin of what JAX computes of constants.
+
+    Sums and products of a parameter and of numbers that do not depend on it can be undone. Where
+    several parameters come together, as in beta - mean * gain, it is the one with the fewest.
+
+    Args:
+      primitive: name of JAX's.
+      inputs: of the equation, all known.
+    """
+    origins = [value.origin for value in inputs if value.origin is not None]
+    if not origins:
+        return None
+    numbers = frozenset[int]().union(*(origin.numbers for origin in origins))
+    found = []
+    for at, value in enumerate(inputs):
+        affine = _affine(primitive, inputs, at)
+        if value.origin is not None and value.origin.moves is not None and affine is not None:
+            found.append(value.origin.moved(*affine))
+    found = found or [origins[0].changed()]
+    return min(found, key=_computations).with_others(numbers)
+
+
+def _computations(origin: Origin) -> int:
+    return sum(isinstance(move, Affine) for move in origin.moves or ())
+
+
+def _affine(primitive: str, inputs: Sequence[Value], at: int) -> tuple[Affine, ...] | None:
+    """How the result depends on one of the inputs, all else being numbers; None if otherwise."""
+    value = inputs[at]
+    if not all(jnp.issubdtype(each.dtype, jnp.floating) for each in inputs):
+        return None
+    if primitive == "convert_element_type":
+        return ()
+    if primitive == "neg":
+        return (_times(-1),)
+    if primitive not in _OF_TWO:
+        return None
+    (other,) = (each for place, each in enumerate(inputs) if place != at)
+    of_other = frozenset() if other.origin is None else other.origin.numbers
+    if value.origin is None or value.origin.number in of_other:
+        return None
+    by = np.asarray(other.held).astype(np.float64)
+    if primitive == "add":
+        return (_plus(by),)
+    if primitive == "sub":
+        return (_plus(-by),) if at == 0 else (_times(-1), _plus(by))
+    if primitive == "mul":
+        return (_times(by),)
+    with np.errstate(divide="ignore"):
+        return (_times(1 / by),) if at == 0 else None
+
+
+_OF_TWO = ("add", "sub", "mul", "div")
+
+
+def _times(factor: np.ndarray | float) -> Affine:
+    return Affine(np.asarray(factor, np.float64), np.zeros(()))
+
+
+def _plus(offset: np.ndarray) -> Affine:
+    return Affine(np.ones(()), offset)
+
+
+class Elements(NamedTuple):
+    """How the elements of a constant depend on those of a parameter, in the constant's shape.
+
+    Args:
+      places: of the elements of the flat parameter.
+      factor: float64, what it is multiplied by.
+      offset: float64, what is added then.
+    """
+
+    places: np.ndarray
+    factor: np.ndarray
+    offset: np.ndarray
+
+    def of(self, parameter: np.ndarray) -> np.ndarray:
+        """The elements of the constant, of those of the flat parameter."""
+        return parameter[self.places] * self.factor + self.offset
+
+
+def elements(moves: Sequence[Move], before: Shape, after: Shape) -> Elements | None:
+    """How a constant depends on its parameter.
+
+    Args:
+      moves: of its origin.
+      before: the shape of the parameter.
+      after: the shape of the constant.
+
+    Returns:
+      None where the moves do not lead to the shape.
+    """
+    places = np.arange(math.prod(before)).reshape(before)
+    found = Elements(places, *(np.broadcast_to(x, before) for x in (1.0, 0.0)))
+    try:
+        for move in moves:
+            found = _moved(found, move)
+        return Elements(*(np.broadcast_to(array, after) for array in found))
+    except ValueError:
+        return None
+
+
+def _moved(found: Elements, move: Move) -> Elements:
+    if isinstance(move, Affine):
+        factor, offset = found.factor * move.factor, found.offset * move.factor + move.offset
+        return Elements(*np.broadcast_arrays(found.places, factor, offset))
+    return Elements(*(_moved_array(array, move) for array in found))
+
+
+def _moved_array(array: np.ndarray, move: Move) -> np.ndarray:
+    if isinstance(move, Transposed):
+        return np.transpose(array, move.perms)
+    if isinstance(move, Reversed):
+        return np.flip(array, move.axes)
+    if isinstance(move, Sliced):
+        limits = zip(move.start, move.limit, move.strides, strict=True)
+        return np.broadcast_to(array, move.before)[tuple(slice(*ends) for ends in limits)]
+    assert isinstance(move, Reshaped)
+    if array.size == 1:  # One number, however often it is repeated.
+        return array.reshape((1,) * len(move.after))
+    if array.size != math.prod(move.after):
+        array = np.broadcast_to(array, move.before)
+    return array.reshape(move.after)

@@ -1,0 +1,96 @@
+"""Where an equation comes from: the names of its layers, and a line of the user's code."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sysconfig
+from pathlib import Path, PurePath
+from typing import Any
+
+import jax
+
+_PACKAGE = str(Path(__file__).parents[1])
+_JAX = str(Path(jax.__file__).parent)
+_LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}, "<frozen")
+# A transformation around a name, as in "vmap(layer)".
+_TRANSFORMED = re.compile(r"\w+\(([^()]*)\)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line of source code.
+
+    Args:
+      file: below the working directory, or its name alone.
+      number: counted from one.
+    """
+
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where an equation comes from.
+
+    Args:
+      layers: the names of layers, outermost first, "Block_0/Dense_1"; "" without.
+      line: None where it is unknown.
+    """
+
+    layers: str = ""
+    line: Line | None = None
+
+    def inside(self, outer: Place) -> Place:
+        """The place as part of an outer one, whose line it has if it knows none."""
+        layers = "/".join(part for part in (outer.layers, self.layers) if part)
+        return Place(layers, self.line or outer.line)
+
+    def location(self, name: str) -> str:
+        """The location of a node, in the form of MLIR, which `graph.locations` reads."""
+        if self.line is None:
+            return f'loc("{name}")'
+        return f'loc("{name}"("{self.line.file}":{self.line.number}:0))'
+
+
+def place_of(eqn: Any) -> Place:
+    """Where an equation comes from, as far as it tells by itself."""
+    info = eqn.source_info
+    return Place(_layers(str(info.name_stack)), _line(info.traceback))
+
+
+def _layers(stack: str) -> str:
+    """The names in a stack of JAX's, "jit(f)/Block_0/vmap(Dense_1)"."""
+    while _TRANSFORMED.search(stack):
+        stack = _TRANSFORMED.sub(lambda found: found[1] if "vmap" in found[0] else "", stack)
+    return "/".join(part for part in stack.split("/") if part)
+
+
+def _line(traceback: Any) -> Line | None:
+    """The innermost line that is not of a library, else the innermost that is not of JAX."""
+    outside = []
+    for frame in traceback.frames if traceback is not None else ():
+        file = frame.file_name
+        if file.startswith(_PACKAGE):
+            if frame.function_name.endswith("_traced"):  # What is further out only exports.
+                break
+            continue
+        if not file.startswith((_JAX, "<")):
+            outside.append(frame)
+    own = [frame for frame in outside if not frame.file_name.startswith(_LIBRARIES)]
+    for frame in (*own, *outside):
+        return Line(_shown(frame.file_name), frame.line_num)
+    return None
+
+
+def _shown(file: str) -> str:
+    """A path that says the same on other machines."""
+    path = PurePath(file)
+    for folder in (Path.cwd(), *_LIBRARIES[:-1]):
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix().removeprefix("site-packages/")
+    return path.name

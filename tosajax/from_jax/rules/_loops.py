@@ -1,0 +1,77 @@
+"""WHILE_LOOP, whose graphs read nothing but their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tosajax.from_jax.step import Step
+from tosajax.from_jax.values import Value, of_tensor
+from tosajax.graph import Tensor
+
+# A part of a loop: of the values that no turn changes, and of the state.
+Part = Callable[[Step, Sequence[Value], Sequence[Value]], Sequence[Value]]
+
+
+def while_loop(
+    step: Step,
+    fixed: Sequence[Value],
+    state: Sequence[Value],
+    *,
+    condition: Part,
+    body: Part,
+    turns: str,
+) -> list[Value]:
+    """The state after a loop.
+
+    Args:
+      step: of the loop.
+      fixed: what the parts may read and no turn changes; constants stay constants.
+      state: before the first turn.
+      condition: one bool, whether there is another turn.
+      body: the state after a turn.
+      turns: how many there are, for the error of a target without loops.
+
+    Raises:
+      UnsupportedError: the target does not have WHILE_LOOP.
+    """
+    if not step.scope.has_control_flow:
+        raise no_loop(step, turns)
+    places, kept = _distinct(fixed)
+    values = [*kept, *(of_tensor(step.tensor(value)) for value in state)]
+
+    def parts(found: Sequence[Value]) -> tuple[list[Value], Sequence[Value]]:
+        return [found[place] for place in places], found[len(kept) :]
+
+    def judged(inner: Step, found: Sequence[Value]) -> Sequence[Value]:
+        return condition(inner, *parts(found))
+
+    def turned(inner: Step, found: Sequence[Value]) -> Sequence[Value]:
+        same = [of_tensor(v.held) for v in found[: len(kept)] if isinstance(v.held, Tensor)]
+        return [*same, *body(inner, *parts(found))]
+
+    graphs = {
+        "cond_graph": step.subgraph(f"{step.primitive}_cond", values, judged),
+        "body_graph": step.subgraph(f"{step.primitive}_body", values, turned),
+    }
+    tensors = [value.held for value in values if isinstance(value.held, Tensor)]
+    dtypes = [tensor.dtype for tensor in tensors]
+    made = step.scope.node("WHILE_LOOP", tensors, graphs, step.place, step.primitive, dtypes)
+    return [of_tensor(tensor) for tensor in made[len(made) - len(state) :]]
+
+
+def no_loop(step: Step, turns: str) -> Exception:
+    """The error of a target without WHILE_LOOP."""
+    target, most = step.scope.options.target, step.scope.options.max_unroll
+    wanted = f"at most max_unroll, {most}, as a constant"
+    if "EXT-CONTROLFLOW" not in target.extensions:
+        lacks = f"{target} lacks EXT-CONTROLFLOW, as do Vela and VGF"
+    else:
+        lacks = f"{target} nests no more than {target.limits.MAX_NESTING} graphs (MAX_NESTING)"
+    return step.unsupported(f"a loop of {turns}", wanted, f"{lacks}, so loops are unrolled")
+
+
+def _distinct(values: Sequence[Value]) -> tuple[list[int], list[Value]]:
+    """Where each value is among those without repeated tensors, and those."""
+    keys = [(v.held.name, v.shape) if isinstance(v.held, Tensor) else v for v in values]
+    found = dict(zip(keys, values, strict=True))
+    return [[*found].index(key) for key in keys], [*found.values()]

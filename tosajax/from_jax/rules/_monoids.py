@@ -1,0 +1,162 @@
+"""Functions that reduce: what they are called, and folds of arrays by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core
+
+from tosajax.from_jax.rules._sliding import Window
+from tosajax.from_jax.rules._wide import has_type
+from tosajax.from_jax.step import Step
+from tosajax.from_jax.values import Value
+
+Arrays = list[jax.Array]
+# Of two lists of arrays, elementwise.
+Combine = Callable[[Arrays, Arrays], Arrays]
+
+
+class Monoid(NamedTuple):
+    """A function of two elements, and the element that changes nothing.
+
+    Args:
+      function: JAX's.
+      identity: in a type.
+    """
+
+    function: Callable[[Any, Any], Any]
+    identity: Callable[[np.dtype], Any]
+
+    def combine(self, left: Arrays, right: Arrays) -> Arrays:
+        """The function for lists of one array."""
+        return [self.function(x, y) for x, y in zip(left, right, strict=True)]
+
+    def neutral(self, dtype: np.dtype) -> np.ndarray:
+        """The identity as an array."""
+        return np.asarray(self.identity(dtype), dtype)
+
+
+def _lowest(dtype: np.dtype) -> Any:
+    if dtype == np.bool_:
+        return False
+    if jnp.issubdtype(dtype, np.floating):
+        finite = dtype.name == "float8_e4m3fn"  # It has no infinities.
+        return jnp.finfo(dtype).min if finite else -np.inf
+    return jnp.iinfo(dtype).min
+
+
+def _highest(dtype: np.dtype) -> Any:
+    if dtype == np.bool_:
+        return True
+    return -_lowest(dtype) if jnp.issubdtype(dtype, np.floating) else jnp.iinfo(dtype).max
+
+
+def _all_bits(dtype: np.dtype) -> Any:
+    return True if dtype == np.bool_ else -1
+
+
+# Adding -0.0 changes nothing, not even another -0.0.
+ADD = Monoid(lax.add, lambda dtype: -0.0 if jnp.issubdtype(dtype, np.floating) else 0)
+MUL = Monoid(lax.mul, lambda dtype: 1)
+MAX = Monoid(lax.max, _lowest)
+MIN = Monoid(lax.min, _highest)
+AND = Monoid(lax.bitwise_and, _all_bits)
+OR = Monoid(lax.bitwise_or, lambda dtype: 0)
+XOR = Monoid(lax.bitwise_xor, lambda dtype: 0)
+LOGADDEXP = Monoid(jnp.logaddexp, lambda dtype: -np.inf)
+
+_BY_PRIMITIVE = {"add": ADD, "mul": MUL, "max": MAX, "min": MIN, "and": AND, "or": OR, "xor": XOR}
+
+
+def closed(jaxpr: Any, constants: Sequence[Any] = ()) -> core.ClosedJaxpr:
+    """The jaxpr with the arrays that it has closed over."""
+    return jaxpr if isinstance(jaxpr, core.ClosedJaxpr) else core.ClosedJaxpr(jaxpr, constants)
+
+
+def monoid_of(jaxpr: core.ClosedJaxpr) -> Monoid | None:
+    """The monoid whose function a jaxpr is; None if it is another."""
+    inside = jaxpr.jaxpr
+    if len(inside.eqns) != 1 or len(inside.invars) != 2:
+        return None
+    (eqn,) = inside.eqns
+    is_all = set(map(id, eqn.invars)) == set(map(id, inside.invars))
+    if not is_all or eqn.outvars != inside.outvars:
+        return None
+    return _BY_PRIMITIVE.get(eqn.primitive.name)
+
+
+def combine_of(jaxpr: core.ClosedJaxpr) -> Combine:
+    """The function of arrays that a jaxpr of scalars is, applied to each element."""
+    function = core.jaxpr_as_fun(jaxpr)
+
+    def combine(left: Arrays, right: Arrays) -> Arrays:
+        flat = [x.reshape(-1) for x in (*left, *right)]
+        return [y.reshape(left[0].shape) for y in jax.vmap(function)(*flat)]
+
+    return combine
+
+
+def folded(combine: Combine, arrays: Arrays, axis: int) -> Arrays:
+    """Arrays reduced along an axis, which keeps one element: halves are combined."""
+    rest: list[Arrays] = []
+    while (size := arrays[0].shape[axis]) > 1:
+        half = size // 2
+        if size % 2:
+            rest.append(_cut(arrays, axis, size - 1, size))
+        arrays = combine(_cut(arrays, axis, 0, half), _cut(arrays, axis, half, 2 * half))
+    for each in rest:
+        arrays = combine(arrays, each)
+    return arrays
+
+
+def slid(combine: Combine, arrays: Arrays, windows: Sequence[Window]) -> Arrays:
+    """Arrays reduced in windows, of arrays that are padded."""
+    for axis, window in enumerate(windows):
+        if window != Window(window.size):
+            arrays = _slid(combine, arrays, axis, window)
+    return arrays
+
+
+def _slid(combine: Combine, arrays: Arrays, axis: int, window: Window) -> Arrays:
+    """Windows of 1, 2, 4, ... elements are combined to those of the window's length."""
+    size, found, at, width = window.room + 1, None, 0, 1
+    while True:
+        if window.length & width:
+            part = _cut(arrays, axis, at, at + size)
+            found = part if found is None else combine(found, part)
+            at += width * window.dilation
+        if 2 * width > window.length:
+            return [lax.slice_in_dim(x, 0, size, window.stride, axis) for x in found or arrays]
+        step, end = width * window.dilation, arrays[0].shape[axis]
+        arrays = combine(_cut(arrays, axis, 0, end - step), _cut(arrays, axis, step, end))
+        width *= 2
+
+
+def _cut(arrays: Arrays, axis: int, start: int, limit: int) -> Arrays:
+    return [lax.slice_in_dim(x, start, limit, axis=axis) for x in arrays]
+
+
+def widely(
+    step: Step, monoid: Monoid | None, function: Callable[[jax.Array], jax.Array], x: Value
+) -> Value:
+    """A function that combines elements, in int32 or float32 where the monoid needs that.
+
+    Integers wrap on the way back, and floats are rounded once.
+
+    Args:
+      step: the equation.
+      monoid: that combines elements.
+      function: of an array.
+      x: the array.
+    """
+    is_kept = monoid in (AND, OR, XOR) or (monoid in (MAX, MIN) and has_type(step, "MAXIMUM", x))
+    if is_kept:
+        return step.jax(function, x)
+    wide = np.float32 if jnp.issubdtype(x.dtype, np.floating) else np.int32
+    back = x.dtype
+    return step.jax(lambda v: function(v.astype(wide)).astype(back), x)

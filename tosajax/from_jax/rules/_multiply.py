@@ -1,0 +1,183 @@
+"""Sums of products of any two types, by operators that have few of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.from_jax.step import Step
+from tosajax.from_jax.values import ARRAY_TYPES, TOSA_TYPES, Value
+
+_FP8 = (DType.FP8E4M3, DType.FP8E5M2)
+_INTEGERS = (DType.BOOL, DType.INT4, DType.INT8, DType.INT16, DType.INT32)
+_NARROW = (DType.BOOL, DType.INT4, DType.INT8)
+
+
+class Factor(NamedTuple):
+    """An operand of a product.
+
+    Args:
+      value: of a type that the operator has.
+      zero: its zero point, which the operator subtracts.
+    """
+
+    value: Value
+    zero: int = 0
+
+    def zero_point(self, step: Step) -> Value:
+        """The constant that operators take."""
+        return step.constant([self.zero], self.value.dtype)
+
+
+class Multiply(NamedTuple):
+    """An operator that sums products.
+
+    Args:
+      op: name in `spec.OPERATORS`.
+      terms: how many products are summed.
+      write: adds it to the graph; the result has the type that `row_of` has.
+    """
+
+    op: str
+    terms: int
+    write: Callable[[Factor, Factor], Value]
+
+
+def row_of(op: str, dtype: Any) -> Mapping[str, Any] | None:
+    """The types of an operator whose operands have one type, its widest if there are several."""
+    kind, found = TOSA_TYPES[np.dtype(dtype)], None
+    for row in spec.OPERATORS[op].types:
+        types = {row.types.get(name, kind) for name in ("in_t", "weight_t", "in_out_t")}
+        if types == {kind}:
+            found = row.types
+    return found
+
+
+def sum_type(op: str, dtype: Any) -> np.dtype:
+    """The type of an operator's result, for a type of operands that it has."""
+    row = row_of(op, dtype)
+    assert row is not None
+    return ARRAY_TYPES[row["out_t"]]
+
+
+def convert(step: Step, x: Value, dtype: Any) -> Value:
+    """The value in another type, as JAX converts it."""
+    if x.dtype == dtype:
+        return x
+    return step.jax(lambda v: lax.convert_element_type(v, np.dtype(dtype)), x)
+
+
+def check_operands(step: Step, x: Value, y: Value) -> None:
+    """Raises UnsupportedError for operands that no operator has.
+
+    Args:
+      step: the equation.
+      x: an operand.
+      y: the other.
+    """
+    for each in (x, y):
+        if step.tosa_type(each.dtype) is DType.INT4 and not each.is_known:
+            raise step.unsupported("operands of int4", "constants, or int8", "use int8")
+
+
+def product(step: Step, x: Value, y: Value, multiply: Multiply) -> Value:
+    """The product in the type that the step wants.
+
+    Operands of two types are converted to that of the result, as JAX does on CPU and GPU.
+    """
+    out, wanted = step.out.dtype, step.tosa_type(step.out.dtype)
+    kinds = {step.tosa_type(v.dtype) for v in (x, y)}
+    is_converted = len(kinds) == 2 and not kinds <= {*_FP8}
+    if kinds <= {*_INTEGERS} and wanted not in _INTEGERS:
+        # JAX rounds operands to the type of the result, which changes none of 8 bits but in FP8.
+        is_converted = not kinds <= {*_NARROW} or wanted in _FP8
+    if is_converted:
+        x, y = convert(step, x, out), convert(step, y, out)
+    are_integers = {step.tosa_type(v.dtype) for v in (x, y)} <= {*_INTEGERS}
+    return convert(step, (_integers if are_integers else _floats)(step, x, y, multiply), out)
+
+
+def _floats(step: Step, x: Value, y: Value, multiply: Multiply) -> Value:
+    """In float32 where the operator would round to a narrower type than the result has."""
+    wanted = step.tosa_type(step.out.dtype)
+    if wanted in _INTEGERS:  # JAX rounds to the type of the operands first.
+        wanted = step.tosa_type(x.dtype)
+    row = row_of(multiply.op, x.dtype)
+    sums = row["out_t"] if row is not None and x.dtype == y.dtype else None
+    if sums is DType.FP16 and wanted in _FP8:
+        step.note(f"{multiply.op} of {x.dtype}", "sums are rounded to float16")
+    elif sums not in (wanted, DType.FP32):
+        x, y = convert(step, x, np.float32), convert(step, y, np.float32)
+    return convert(step, multiply.write(Factor(x), Factor(y)), ARRAY_TYPES[wanted])
+
+
+def _integers(step: Step, x: Value, y: Value, multiply: Multiply) -> Value:
+    """An int32 value, modulo 2**32, or as many bits as the result has."""
+    x, y = _narrowed(step, x), _narrowed(step, y)
+    wide = max(x.dtype, y.dtype, key=lambda dtype: dtype.itemsize)
+    row = row_of(multiply.op, wide)
+    if row is not None and row["out_t"] is DType.INT32:
+        x, y = convert(step, x, wide), convert(step, y, wide)
+        return multiply.write(Factor(x), Factor(y))
+    out = step.out.dtype
+    count = out.itemsize if step.tosa_type(out) in _INTEGERS and out != np.bool_ else 4
+    sums: list[list[Value]] = [[] for _ in range(count)]
+    ys = _bytes(step, y)
+    for i, low in enumerate(_bytes(step, x)):
+        for j, other in enumerate(ys[: count - i]):
+            sums[i + j].append(multiply.write(low, other))
+    return _total(step, sums, multiply.terms)
+
+
+def _narrowed(step: Step, x: Value) -> Value:
+    """The integers as int8, int16 or int32: constants in the narrowest that holds them."""
+    if x.is_known:
+        held = np.asarray(x.held).astype(np.int32)
+        fits = (t for t in (np.int8, np.int16, np.int32) if (held.astype(t) == held).all())
+        return convert(step, x, next(fits))
+    return step.cast(x, np.int8) if x.dtype == np.bool_ else x
+
+
+def _bytes(step: Step, x: Value) -> list[Factor]:
+    """The bytes of integers, lowest first: all but the highest are int8 of zero point -128."""
+    count = x.dtype.itemsize
+    lower = [
+        step.jax(lambda v, at=8 * i: lax.convert_element_type(v >> at ^ 128, np.int8), x)
+        for i in range(count - 1)
+    ]
+    highest = step.jax(lambda v: lax.convert_element_type(v >> 8 * (count - 1), np.int8), x)
+    return [*(Factor(each, -128) for each in lower), Factor(highest)]
+
+
+def _total(step: Step, sums: list[list[Value]], terms: int) -> Value:
+    """The sum of what is listed, where each list has the weight 256 beside the one before.
+
+    TOSA leaves open what ADD gives beyond int32, so the low and the high 16 bits are added apart.
+    """
+    most = max(map(len, sums)) * terms * 255**2
+    bits = 8 * len(sums)
+
+    def total(*parts: jax.Array) -> jax.Array:
+        rest = iter(parts)
+        shifted: list[jax.Array] = []
+        for at, each in enumerate(sums):
+            found = [next(rest) for _ in each]
+            found = [functools.reduce(lax.add, found)] if found and most < 2**31 else found
+            shifted += [part << 8 * at for part in found]
+        low = functools.reduce(lax.add, [part & 0xFFFF for part in shifted])
+        if bits <= 16:
+            return low
+        high = lax.shift_right_logical(low, jnp.full_like(low, 16))
+        for part in shifted:
+            high += lax.shift_right_logical(part, jnp.full_like(part, 16))
+        return high << 16 | low & 0xFFFF
+
+    return step.jax(total, *(part for each in sums for part in each))

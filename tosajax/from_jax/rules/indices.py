@@ -1,0 +1,184 @@
+"""Primitives that read elements at indices: GATHER ("Scatter/Gather Operators", TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import jax
+import numpy as np
+from jax.lax import GatherScatterMode
+
+from tosajax.from_jax.rules._windows import (
+    Windows,
+    are_inside,
+    clipped,
+    columns,
+    constant_starts,
+    for_each_leading,
+    from_zero,
+    linear,
+    listed,
+    stacked,
+    without_bool,
+)
+from tosajax.from_jax.rules.data_layout import joined, reverse
+from tosajax.from_jax.step import Step
+from tosajax.from_jax.values import Value, known
+
+_FEW_RUNS = 2  # SLICEs that are no longer than RESHAPE, GATHER and RESHAPE
+
+
+def gather(step: Step, x: Value, indices: Value) -> Value:
+    """GATHER of linear indices; constant ones of neighbours are a SLICE."""
+    numbers, sizes = step.params["dimension_numbers"], step.params["slice_sizes"]
+    axes, batch = numbers.start_index_map, numbers.operand_batching_dims
+    if not axes:
+        axes = tuple(axis for axis in range(x.rank) if axis not in batch)
+    whole = [n if a in (*axes, *batch) else sizes[a] for a, n in enumerate(x.shape)]
+    x = step.slice(x, [0] * x.rank, whole)
+    starts, index_axes = listed(step, indices, numbers.start_indices_batching_dims)
+    starts = from_zero(step, starts, len(axes) - starts.shape[2])
+    windows = Windows(x.shape, batch, axes, tuple(sizes[a] for a in axes), starts.shape[1])
+    starts, mask = _in_bounds(step, starts, windows)
+    kept = [i for i, axis in enumerate(axes) if sizes[axis] < x.shape[axis]] or [0]
+    windows = windows.along(kept)
+    y = taken(step, x, columns(step, starts, kept), windows)
+
+    # Each axis of the result is one of the indices or of the operand.
+    count = len(batch)
+    found = [("index", axis) for axis in index_axes]
+    found[count:count] = [("operand", axis) for axis in windows.leading]
+    found += [("operand", axis) for axis in (*windows.pointed, *windows.rest)]
+    wanted = _result_axes(numbers, x.rank, step.out.shape)
+    y = arranged(step, y, found, dict(zip(wanted, step.out.shape, strict=True)))
+    if mask is None:
+        return y
+    mask = step.reshape(mask, [indices.shape[axis] for axis in index_axes])
+    mask = step.transpose(mask, [index_axes.index(axis) for axis in range(len(index_axes))])
+    at = [i for i, (kind, _) in enumerate(wanted) if kind == "index"]
+    fill = step.like(_fill_value(step), y)
+    return step.op("SELECT", step.broadcast(mask, y.shape, at), y, fill)
+
+
+def _result_axes(numbers: jax.lax.GatherDimensionNumbers, rank: int, shape: Sequence[int]) -> list:
+    """Where each axis of the result of a gather comes from."""
+    gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    of_operand = iter(axis for axis in range(rank) if axis not in gone)
+    of_indices = iter(range(len(shape)))
+    return [
+        ("operand", next(of_operand)) if at in numbers.offset_dims else ("index", next(of_indices))
+        for at in range(len(shape))
+    ]
+
+
+def _in_bounds(step: Step, starts: Value, windows: Windows) -> tuple[Value, Value | None]:
+    """The starts as they are read, and which windows are not to be filled, unless all."""
+    fills = step.params["mode"] == GatherScatterMode.FILL_OR_DROP
+    if step.params["mode"] == GatherScatterMode.CLIP:
+        return clipped(step, starts, windows), None
+    if starts.is_known or (fills and not _is_marker(step)):
+        mask = are_inside(step, starts, windows)
+        is_all = mask.is_known and mask.elements.all()
+        return clipped(step, starts, windows), mask if fills and not is_all else None
+    differs = f"reads {_fill_value(step)}" if fills else "clips them"
+    step.note("GATHER", f"indices out of bounds are unpredictable, where JAX {differs}")
+    return starts, None
+
+
+def _fill_value(step: Step) -> object:
+    """What is read out of bounds."""
+    given, dtype = step.params["fill_value"], step.out.dtype
+    if given is not None:
+        return given
+    if jax.numpy.issubdtype(dtype, np.inexact):
+        return np.nan
+    return True if dtype == np.bool_ else jax.numpy.iinfo(dtype).min
+
+
+def _is_marker(step: Step) -> bool:
+    """Whether a read out of bounds gives what JAX chooses where the user does not.
+
+    It marks an error, and no network computes with it.
+    """
+    value, dtype = _fill_value(step), step.out.dtype
+    if jax.numpy.issubdtype(dtype, np.inexact):
+        return bool(np.isnan(value))  # type: ignore[call-overload]
+    return dtype != np.bool_ and value == jax.numpy.iinfo(dtype).min
+
+
+def dynamic_slice(step: Step, x: Value, *starts: Value) -> Value:
+    """SLICE along axes of constant starts, GATHER along others; both clip as JAX does."""
+    sizes = step.params["slice_sizes"]
+    tops = [n - size for n, size in zip(x.shape, sizes, strict=True)]
+    axes = [a for a, start in enumerate(starts) if tops[a] and not start.is_known]
+    first = constant_starts(starts, tops)
+    x = step.slice(x, first, [x.shape[a] if a in axes else n for a, n in enumerate(sizes)])
+    if not axes:
+        return x
+    windows = Windows(x.shape, (), tuple(axes), tuple(sizes[a] for a in axes), 1)
+    at = clipped(step, stacked(step, [starts[axis] for axis in axes]), windows)
+    y = taken(step, x, at, windows)
+    found = [*windows.leading, None, *windows.pointed, *windows.rest]
+    return arranged(step, y, found, dict(enumerate(sizes)))
+
+
+def taken(step: Step, x: Value, starts: Value, windows: Windows) -> Value:
+    """The elements of windows.
+
+    Args:
+      step: of the primitive.
+      x: the array.
+      starts: int32 (batch, count, number of axes), in bounds.
+      windows: that start there.
+
+    Returns:
+      (*batch, *leading, count, elements of a window, *rest), as one axis or more each.
+    """
+    indices = linear(step, starts, windows)
+    narrow, back = without_bool(step, x)
+    values = step.transpose(narrow, windows.order)
+    if indices.is_known and indices.shape[0] == 1:
+        before = len(windows.batch) + len(windows.leading)
+        one_axis = len(windows.axes) == 1
+        rows = values if one_axis else step.reshape(values, (windows.n, windows.k, windows.c))
+        pieces = _runs(step, rows, indices.elements[0], before if one_axis else 1)
+        if pieces is not None:
+            return step.cast(pieces, back)
+    values = step.reshape(values, (windows.n, windows.k, windows.c))
+    found = step.op("GATHER", values, for_each_leading(step, indices, windows))
+    return step.cast(found, back)
+
+
+def _runs(step: Step, x: Value, indices: np.ndarray, axis: int) -> Value | None:
+    """Elements along an axis at constant indices, if they are a few blocks."""
+    if len(indices) > 1 and (np.diff(indices) == -1).all():
+        backwards = _runs(step, x, indices[::-1], axis)
+        return backwards and reverse(step, backwards, (axis,))
+    runs = np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1)
+    if len(runs) > _FEW_RUNS and not x.is_known:
+        return None
+    if x.is_known:
+        return known(np.take(x.elements, indices, axis), x.origin and x.origin.changed())
+    blocks = []
+    for run in runs:
+        start, size = [0] * x.rank, list(x.shape)
+        start[axis], size[axis] = int(run[0]), len(run)
+        blocks.append(step.slice(x, start, size))
+    return joined(step, blocks, axis)
+
+
+def arranged(step: Step, x: Value, found: Sequence[Hashable], wanted: dict[Hashable, int]) -> Value:
+    """An array with its axes in another order.
+
+    Args:
+      step: of the primitive.
+      x: of any shape with the right elements.
+      found: what its axes are; those that are not wanted have one element.
+      wanted: the sizes of axes in the wanted order.
+    """
+    axes = [axis for axis in found if axis in wanted]
+    x = step.reshape(x, [wanted[axis] for axis in axes])
+    return step.transpose(x, [axes.index(axis) for axis in wanted])
+
+
+RULES = {"gather": gather, "dynamic_slice": dynamic_slice}

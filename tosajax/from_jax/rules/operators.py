@@ -1,0 +1,105 @@
+"""Functions of tosajax that the function calls itself.
+
+Operators (`tosajax.ops`) leave as they are, kernels of the HiFi 5 NN Library as graphs of
+operators, and its layers as CUSTOM, or as what they compute.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.from_jax.step import Step
+from tosajax.from_jax.values import ARRAY_TYPES, Value, of_tensor
+from tosajax.graph import Graph
+from tosajax.hifi import custom, to_tosa
+from tosajax.report import UnsupportedError
+from tosajax.spec import Argument
+
+
+def tosa_operator(step: Step, *operands: Value) -> list[Value]:
+    """The operator of TOSA; kernels of `tosajax.hifi` several, its layers CUSTOM."""
+    op = step.params["op"]
+    if op.startswith("hifi.kernels."):
+        return _kernel(step, op, operands)
+    if op.startswith("hifi.layers."):
+        return _layer(step, op, operands)
+    return _operator(step, operands)
+
+
+def _operator(step: Step, operands: Sequence[Value]) -> list[Value]:
+    """One node, of the operator that was recorded."""
+    operator = spec.OPERATORS[step.params["op"]]
+    step = dataclasses.replace(step, primitive=operator.name.lower())
+    arguments = step.params["call"].arguments(operands)
+    inputs: list[Any] = []
+    for argument in operator.inputs:
+        value = arguments[argument.name]
+        is_list = argument.form is spec.Form.TENSOR_LIST
+        inputs += value if is_list else [value]
+    attributes = {a.name: _attribute(step, a, arguments, operands) for a in operator.attributes}
+    dtype = _out_type(step, arguments) if operator.needs_out_type else None
+    return [*step.ops(operator.name, *inputs, dtype=dtype, **attributes)]
+
+
+def _attribute(
+    step: Step, argument: Argument, arguments: dict[str, Any], operands: Sequence[Value]
+) -> Any:
+    """The value of an attribute; one of the type of elements may have been an array."""
+    value = arguments[argument.name]
+    if not isinstance(argument.dtype, str):
+        return value
+    if isinstance(value, Value):
+        if value.scalar is None:
+            found = f"{argument.name} depends on the inputs"
+            raise step.unsupported(found, "a constant", "use maximum and minimum")
+        value = value.scalar
+    return np.asarray(value).astype(operands[0].dtype)[()]
+
+
+def _out_type(step: Step, arguments: dict[str, Any]) -> np.dtype:
+    """The type of the result, where the operands leave it open."""
+    told = arguments.get("out_type")
+    return ARRAY_TYPES[told] if isinstance(told, DType) else step.outs[0].dtype
+
+
+def _kernel(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:
+    """A kernel of HiFi as operators of TOSA, or as what it computes."""
+    call = step.params["call"]
+    try:
+        graph = to_tosa.graph_of(op, call, _told(operands))
+    except UnsupportedError:
+        return step.jaxs(call.opened, *operands)
+    return _spliced(step, op, graph, operands)
+
+
+def _layer(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:
+    """A layer of HiFi as CUSTOM, or as what it computes."""
+    call = step.params["call"]
+    if step.scope.options.hifi_layers == "custom":
+        return _spliced(step, op, custom.graph_of(op, call, _told(operands)), operands)
+    if op.rpartition(".")[2].startswith(("gru", "lstm")):
+        found = f"{op} as operators of TOSA, which has no sums of its precision"
+        raise step.unsupported(found, "CUSTOM", 'use hifi_layers="custom"')
+    return step.jaxs(call.opened, *operands)
+
+
+def _told(operands: Sequence[Value]) -> list[Any]:
+    """Arrays of what is known, and shapes of inputs."""
+    return [x.elements if x.is_known else jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands]
+
+
+def _spliced(step: Step, op: str, graph: Graph, operands: Sequence[Value]) -> list[Value]:
+    """The results of a graph of the operands that are not known."""
+    inputs = [step.tensor(x) for x in operands if not x.is_known]
+    place = dataclasses.replace(step.place, layers=step.place.layers or op)
+    return [of_tensor(tensor) for tensor in step.scope.spliced(graph, inputs, place)]
+
+
+RULES = {"tosa_operator": tosa_operator}

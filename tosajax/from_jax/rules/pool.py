@@ -1,0 +1,223 @@
+"""Windows that are reduced ("Tensor Operators", MAX_POOL2D and AVG_POOL2D, TOSA 1.0.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.from_jax.rules._monoids import (
+    ADD,
+    AND,
+    MAX,
+    MIN,
+    OR,
+    Monoid,
+    closed,
+    combine_of,
+    monoid_of,
+    slid,
+    widely,
+)
+from tosajax.from_jax.rules._multiply import row_of
+from tosajax.from_jax.rules._sliding import Window, pad
+from tosajax.from_jax.rules._wide import has_type
+from tosajax.from_jax.rules.conv import Convolution
+from tosajax.from_jax.step import Step
+from tosajax.from_jax.values import Value, known
+from tosajax.spec import NanMode
+
+# Writes an operator of images [N, rows, columns, C], with windows along rows and columns.
+Write = Callable[[Value, Window, Window], Value]
+
+
+def reduce_window_max(step: Step, x: Value) -> Value:
+    """MAX_POOL2D; MAXIMUM of shifted arrays if windows are dilated, or if it lacks the type."""
+    if x.dtype == np.bool_:
+        return _in_steps(step, x, OR)
+    if not _is_pooled(step, "MAX_POOL2D", x):
+        return _in_steps(step, x, MAX)
+
+    def write(images: Value, *windows: Window) -> Value:
+        return step.op("MAX_POOL2D", images, **_options(windows), nan_mode=NanMode.PROPAGATE)
+
+    return _pooled(step, *_padded(step, x, MAX), write)
+
+
+def reduce_window_min(step: Step, x: Value) -> Value:
+    """MAX_POOL2D of the negative, or of the complement, as -128 has no negative."""
+    if x.dtype == np.bool_:
+        return _in_steps(step, x, AND)
+    if not (_is_pooled(step, "MAX_POOL2D", x) and has_type(step, "NEGATE", x)):
+        return _in_steps(step, x, MIN)
+    turned = lax.neg if jnp.issubdtype(x.dtype, np.floating) else lax.bitwise_not
+    highest = MAX.neutral(x.dtype)
+    return step.jax(
+        lambda v: turned(lax.reduce_window(turned(v), highest, lax.max, **_arguments(step))), x
+    )
+
+
+def reduce_window_sum(step: Step, x: Value) -> Value:
+    """AVG_POOL2D times the number of elements, or DEPTHWISE_CONV2D with ones, which is exact."""
+    is_float = jnp.issubdtype(x.dtype, np.floating)
+    if x.dtype.itemsize > 1 and not is_float:
+        return _in_steps(step, x, ADD)
+    x, windows = _padded(step, x, ADD)
+    if x.dtype.itemsize == 1 or not _is_pooled(step, "AVG_POOL2D", x):
+        return _pooled(step, x, windows, lambda *args: _with_ones(step, *args))
+    row = row_of("AVG_POOL2D", x.dtype)
+    assert row is not None
+
+    def write(images: Value, *around: Window) -> Value:
+        zero, options = step.constant([0], x.dtype), _options(around)
+        return step.op("AVG_POOL2D", images, zero, zero, **options, acc_type=row["acc_t"])
+
+    return step.jax(lax.mul, _pooled(step, x, windows, write), _counts(x, windows))
+
+
+def reduce_window(step: Step, *operands: Value) -> list[Value]:
+    """Any associative function of one array or several: of shifted arrays."""
+    count = len(operands) // 2
+    jaxpr = closed(step.params["jaxpr"], step.params["consts"])
+    monoid = monoid_of(jaxpr)
+    if monoid is not None and count == 1:
+        return [_started(step, monoid, *operands)]
+    windows, combine = _windows(step, operands[0]), combine_of(jaxpr)
+    config = [(w.before, w.after, w.spread - 1) for w in windows]
+    if any(map(any, config)):
+        step.note("pads with the initial values", "JAX on CPU leaves padding out")
+
+    def reduced(*operands: jax.Array) -> list[jax.Array]:
+        arrays, starts = operands[:count], operands[count:]
+        padded = [lax.pad(x, s, config) for x, s in zip(arrays, starts, strict=True)]
+        found = slid(combine, padded, [w.padded for w in windows])
+        return combine([jnp.full(y.shape, s) for s, y in zip(starts, found, strict=True)], found)
+
+    return step.jaxs(reduced, *operands)
+
+
+def _started(step: Step, monoid: Monoid, x: Value, start: Value) -> Value:
+    """A known function: JAX combines the initial value with each window, and no padding."""
+    rules = {ADD: reduce_window_sum, MAX: reduce_window_max, MIN: reduce_window_min}
+    found = rules[monoid](step, x) if monoid in rules else _in_steps(step, x, monoid)
+    if start.scalar is not None and start.scalar == monoid.neutral(x.dtype):
+        return found
+    return step.jax(lambda s, y: monoid.function(jnp.full(y.shape, s), y), start, found)
+
+
+def _windows(step: Step, x: Value) -> list[Window]:
+    """The windows along all axes."""
+    params = step.params
+    found = zip(
+        x.shape,
+        params["window_dimensions"],
+        params["window_strides"],
+        (before for before, _ in params["padding"]),
+        (after for _, after in params["padding"]),
+        params["window_dilation"],
+        params["base_dilation"],
+        strict=True,
+    )
+    return [Window(*each).fitted for each in found]
+
+
+def _arguments(step: Step) -> dict[str, Any]:
+    """The arguments of `lax.reduce_window`."""
+    names = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
+    return {name: step.params[name] for name in names}
+
+
+def _is_pooled(step: Step, op: str, x: Value) -> bool:
+    """Whether an operator can do it."""
+    return has_type(step, op, x) and set(step.params["window_dilation"]) <= {1}
+
+
+def _padded(step: Step, x: Value, monoid: Monoid) -> tuple[Value, list[Window]]:
+    """The array and its windows, padded where operators cannot: they pad less than a window."""
+    windows = _windows(step, x)
+    return pad(step, x, windows, [_is_padded(w) for w in windows], monoid.neutral(x.dtype))
+
+
+def _is_padded(window: Window) -> bool:
+    """Whether no operator pads like this."""
+    least, most = sorted((window.before, window.after))
+    return window.spread > 1 or least < 0 or most >= window.length
+
+
+def _in_steps(step: Step, x: Value, monoid: Monoid) -> Value:
+    """Arrays shifted against each other, and combined."""
+    windows = _windows(step, x)
+    x, windows = pad(step, x, windows, [True] * x.rank, monoid.neutral(x.dtype))
+    return widely(step, monoid, lambda v: slid(monoid.combine, [v], windows)[0], x)
+
+
+def _pooled(step: Step, x: Value, windows: Sequence[Window], write: Write) -> Value:
+    """An operator for each axis with windows, or two for neighbours at once."""
+    axes = [axis for axis, each in enumerate(windows) if each != Window(each.size)]
+    while axes:
+        count = 2 if axes[1:2] == [axes[0] + 1] else 1
+        x = _along(step, x, axes[:count], windows, write)
+        axes = axes[count:]
+    return x
+
+
+def _along(
+    step: Step, x: Value, axes: Sequence[int], windows: Sequence[Window], write: Write
+) -> Value:
+    """An operator for one axis, or for two neighbours.
+
+    Axes after them are channels. If there are none, the axis before them is taken for that of
+    channels, as then TRANSPOSEs around convolutions and pools meet, and cancel.
+    """
+    first, last = axes[0], axes[-1]
+    order, channels = [*range(x.rank)], math.prod(x.shape[last + 1 :])
+    if channels == 1 and first > 0 and x.rank > 2:
+        order, channels = [*order[: first - 1], *order[first:], first - 1], x.shape[first - 1]
+    rows, columns = (Window(1), windows[first]) if first == last else (windows[i] for i in axes)
+    count = x.size // (rows.size * columns.size * channels)
+    images = step.reshape(step.transpose(x, order), (count, rows.size, columns.size, channels))
+    sizes = [windows[i].positions if i in axes else n for i, n in enumerate(x.shape)]
+    y = step.reshape(write(images, rows, columns), [sizes[axis] for axis in order])
+    return step.transpose(y, np.argsort(order).tolist())
+
+
+def _options(windows: Sequence[Window]) -> dict[str, Any]:
+    """Attributes of pools."""
+    return {
+        "kernel": tuple(each.length for each in windows),
+        "stride": tuple(each.stride for each in windows),
+        "pad": tuple(n for each in windows for n in (each.before, each.after)),
+    }
+
+
+def _with_ones(step: Step, images: Value, *windows: Window) -> Value:
+    """DEPTHWISE_CONV2D of ones: its sums are wider than the type, and wrap at the end."""
+    options = _options(windows)
+    kernel, channels = options.pop("kernel"), images.shape[-1]
+    options["dilation"] = tuple(each.dilation for each in windows)
+    ones = known(np.ones((*kernel, channels, 1), images.dtype))
+    return Convolution("DEPTHWISE_CONV2D", 1, options).of(step, images, ones)
+
+
+def _counts(x: Value, windows: Sequence[Window]) -> Value:
+    """The number of elements in each window, without padding."""
+    held = np.ones((1,) * len(windows))
+    for axis, each in enumerate(windows):
+        starts = np.arange(each.positions) * each.stride - each.before
+        counts = np.minimum(starts + each.length, each.size) - np.maximum(starts, 0)
+        counts = counts[:1] if np.ptp(counts) == 0 else counts
+        held = held * np.expand_dims(counts, [i for i in range(len(windows)) if i != axis])
+    return Value(tuple(each.positions for each in windows), x.dtype, held.astype(x.dtype))
+
+
+RULES = {
+    "reduce_window_max": reduce_window_max,
+    "reduce_window_min": reduce_window_min,
+    "reduce_window_sum": reduce_window_sum,
+    "reduce_window": reduce_window,
+}

@@ -1,0 +1,323 @@
+"""Sorting: TOSA has no operator of it.
+
+Short arrays are sorted by the rank of each element, counted by comparing each with each, and
+SCATTER; long ones by a network of comparisons. The first few of many elements are found by ARGMAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tosajax.from_jax.rules._windows import without_bool
+from tosajax.from_jax.rules.data_layout import joined, padded, reverse
+from tosajax.from_jax.step import Step
+from tosajax.from_jax.values import Value, known
+from tosajax.spec import NanMode
+
+_MOST_RANKED = 1024  # elements of an array
+_MOST_COMPARED = 2**24  # pairs of elements of all arrays
+_MOST_SORTED = 2**16  # elements of an array
+_FEW = 8  # times that ARGMAX is not longer than ranks
+_MOST_ARGMAX = 64
+
+
+class _Keys(NamedTuple):
+    """What an order depends on; rows of numbers, (N, n).
+
+    Args:
+      numbers: int32 or floats without NaN, the most important first.
+      tie: int32, increasing in order where all numbers are equal; different in each column. It is
+        the number of the column, or that and n.
+      is_descending: whether large numbers come first; `tie` always increases.
+    """
+
+    numbers: list[Value]
+    tie: Value
+    is_descending: bool
+
+
+def sort(step: Step, *operands: Value) -> list[Value]:
+    """Sorted operands, in a stable order of the first few."""
+    axis, count = step.params["dimension"], step.params["num_keys"]
+    if operands[0].shape[axis] <= 1:
+        return list(operands)
+    rows = [_rows(step, x, axis) for x in operands]
+    if all(row.is_known for row in rows[:count]):
+        found = [_gathered(step, row, _known_order(rows[:count])) for row in rows]
+        return [_from_rows(step, y, x.shape, axis) for x, y in zip(operands, found, strict=True)]
+    if len(rows) == 1 and np.dtype(rows[0].dtype).kind in "bi" and not _is_ranked(rows[0]):
+        found = [_sorted_integers(step, rows[0])]
+    else:
+        found = _in_order(step, _keys(step, rows[:count]), rows)
+    return [_from_rows(step, y, x.shape, axis) for x, y in zip(operands, found, strict=True)]
+
+
+def top_k(step: Step, x: Value) -> list[Value]:
+    """The greatest elements and their indices, the greatest first."""
+    axis, k = step.params.get("axis", x.rank - 1) % x.rank, step.params["k"]
+    rows = _rows(step, x, axis)
+    n = rows.shape[1]
+    has_argmax = x.dtype != np.int32 and k <= _MOST_ARGMAX
+    if jnp.issubdtype(x.dtype, np.floating):
+        differs = "-0.0 is as great as 0.0, and each NaN as inf or greater; XLA orders them by sign"
+        step.note("comparisons", differs)
+    if has_argmax and (k <= _FEW or not _is_ranked(rows)):
+        indices = _by_argmax(step, rows, k)
+        found = [_gathered(step, rows, indices), indices]
+    else:
+        places = step.broadcast(known(np.arange(n, dtype=np.int32)), rows.shape, (1,))
+        keys = _keys(step, [rows], is_descending=True)
+        found = _in_order(step, keys, [rows, places])
+        found = [step.slice(y, (0, 0), (y.shape[0], k)) for y in found]
+    shape = tuple(k if a == axis else size for a, size in enumerate(x.shape))
+    return [_from_rows(step, y, shape, axis) for y in found]
+
+
+def approx_top_k(step: Step, x: Value) -> list[Value]:
+    """The greatest or least elements exactly, as JAX computes it on a CPU."""
+    axis, k = step.params["reduction_dimension"] % x.rank, step.params["k"]
+    if step.outs[0].shape[axis] != k:
+        raise step.unsupported("aggregate_to_topk=False", "True")
+
+    def greatest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        sign = 1 if step.params["is_max_k"] else -1
+        values, indices = lax.top_k(jnp.moveaxis(x * sign, axis, -1), k)
+        return jnp.moveaxis(values * sign, -1, axis), jnp.moveaxis(indices, -1, axis)
+
+    return step.jaxs(greatest, x)
+
+
+# Rows.
+
+
+def _rows(step: Step, x: Value, axis: int) -> Value:
+    """An array as (N, n), where n are the elements along an axis."""
+    order = [*(a for a in range(x.rank) if a != axis), axis]
+    return step.reshape(step.transpose(x, order), (x.size // x.shape[axis], x.shape[axis]))
+
+
+def _from_rows(step: Step, rows: Value, shape: Sequence[int], axis: int) -> Value:
+    """(N, n) as an array of a shape."""
+    order = [*(a for a in range(len(shape)) if a != axis), axis]
+    spread = step.reshape(rows, [shape[a] for a in order])
+    return step.transpose(spread, [order.index(a) for a in range(len(shape))])
+
+
+def _gathered(step: Step, rows: Value, indices: Value) -> Value:
+    """The elements of each row at indices, (N, k)."""
+    if rows.is_known and indices.is_known:
+        return known(np.take_along_axis(rows.elements, indices.elements, 1))
+    narrow, back = without_bool(step, rows)
+    found = step.op("GATHER", step.reshape(narrow, (*rows.shape, 1)), indices)
+    return step.cast(step.reshape(found, indices.shape), back)
+
+
+def _is_ranked(rows: Value) -> bool:
+    """Whether each element of a row is compared with each."""
+    n = rows.shape[1]
+    return n <= _MOST_RANKED and rows.size * n <= _MOST_COMPARED
+
+
+def _in_order(step: Step, keys: _Keys, operands: Sequence[Value]) -> list[Value]:
+    """Operands in the order of keys."""
+    if not _is_ranked(operands[0]):
+        indices = _order_by_network(step, keys)
+        return [_gathered(step, x, indices) for x in operands]
+    ranks = _ranks(step, keys)
+    found = []
+    for x in operands:
+        narrow, back = without_bool(step, x)
+        column = step.reshape(narrow, (*x.shape, 1))
+        # Every element is overwritten, as ranks are a permutation.
+        placed = step.op("SCATTER", column, ranks, column)
+        found.append(step.cast(step.reshape(placed, x.shape), back))
+    return found
+
+
+def _known_order(keys: Sequence[Value]) -> Value:
+    """The indices of rows in the order of constants, as those of a random permutation."""
+    with jax.ensure_compile_time_eval():
+        places = lax.broadcasted_iota(np.int32, keys[0].shape, 1)
+        *_, order = lax.sort(
+            (*(jnp.asarray(key.elements) for key in keys), places), num_keys=len(keys)
+        )
+    return known(np.asarray(order))
+
+
+# Keys.
+
+
+def _keys(step: Step, rows: Sequence[Value], is_descending: bool = False) -> _Keys:
+    """Keys of rows. NaN is the greatest number; -0.0 equals 0.0."""
+    numbers: list[Value] = []
+    n = rows[0].shape[1]
+    columns = np.arange(n, dtype=np.int32).reshape(1, n)
+    tie = step.broadcast(known(columns), rows[0].shape, (0, 1))
+    for row in rows:
+        if not jnp.issubdtype(row.dtype, np.floating):
+            numbers.append(step.cast(row, np.int32))
+            continue
+        wide = step.cast(row, np.float32) if np.dtype(row.dtype).itemsize == 1 else row
+        is_number = step.op("EQUAL", wide, wide)
+        numbers.append(step.op("SELECT", is_number, wide, step.like(np.inf, wide)))
+        first, last = (n, 0) if is_descending else (0, n)
+        if row is rows[-1]:
+            tie = step.op("SELECT", is_number, known(columns + first), known(columns + last))
+        else:
+            ranks = (known(np.full((1, 1), rank, np.int32)) for rank in (first, last))
+            numbers.append(step.op("SELECT", is_number, *ranks))
+    return _Keys(numbers, tie, is_descending)
+
+
+def _are_after(
+    step: Step, ours: Sequence[Value], theirs: Sequence[Value], is_descending: bool
+) -> Value:
+    """Whether elements come after others.
+
+    Args:
+      step: of the primitive.
+      ours: the numbers of the elements that may come after, and their tie.
+      theirs: those of the others.
+      is_descending: whether large numbers come first.
+    """
+    found = step.jax(lax.gt, ours[-1], theirs[-1])
+    if is_descending:
+        ours, theirs = theirs, ours
+    for a, b in zip(reversed(ours[:-1]), reversed(theirs[:-1]), strict=True):
+        found = step.op("SELECT", step.op("EQUAL", a, b), found, step.op("GREATER", a, b))
+    return found
+
+
+def _ranks(step: Step, keys: _Keys) -> Value:
+    """How many elements come before each of its row, int32 (N, n)."""
+    rows, n = keys.tie.shape
+    down, across = (
+        [step.broadcast(x, (rows, n, n), (0, axis)) for x in (*keys.numbers, keys.tie)]
+        for axis in (1, 2)
+    )
+    are_after = step.cast(_are_after(step, down, across, keys.is_descending), np.int32)
+    return step.reshape(step.op("REDUCE_SUM", are_after, axis=2), (rows, n))
+
+
+# A network of comparisons, bitonic; both halves are in the same order, as one is compared
+# backwards with the other.
+
+_Arrays = list[Value]
+_Exchange = Callable[[_Arrays, _Arrays], tuple[_Arrays, _Arrays]]
+
+
+def _order_by_network(step: Step, keys: _Keys) -> Value:
+    """The indices of sorted rows, int32 (N, n)."""
+    rows, n = keys.tie.shape
+    behind = known(np.arange(2 * n, n + _padded_length(step, n), dtype=np.int32).reshape(1, -1))
+    behind = step.broadcast(behind, (rows, _padded_length(step, n) - n), (0, 1))
+    numbers = [_lengthened(step, x, keys.is_descending) for x in keys.numbers]
+
+    def exchange(low: _Arrays, high: _Arrays) -> tuple[_Arrays, _Arrays]:
+        swap = _are_after(step, low, high, keys.is_descending)
+        pairs = [*zip(low, high, strict=True)]
+        lows = [step.op("SELECT", swap, b, a) for a, b in pairs]
+        return lows, [step.op("SELECT", swap, a, b) for a, b in pairs]
+
+    *_, tie = _network(step, [*numbers, joined(step, [keys.tie, behind], 1)], exchange)
+    tie = step.slice(tie, (0, 0), (rows, n))
+    if keys.tie.is_known:
+        return tie
+    is_index = step.op("GREATER", step.constant(n, "int32"), tie)
+    return step.op("SELECT", is_index, tie, step.op("SUB", tie, step.constant(n, "int32")))
+
+
+def _sorted_integers(step: Step, row: Value) -> Value:
+    """Sorted rows of integers, where equal ones cannot be told apart."""
+    mode = NanMode.PROPAGATE
+
+    def exchange(low: _Arrays, high: _Arrays) -> tuple[_Arrays, _Arrays]:
+        least = step.op("MINIMUM", low[0], high[0], nan_mode=mode)
+        return [least], [step.op("MAXIMUM", low[0], high[0], nan_mode=mode)]
+
+    wide = _lengthened(step, step.cast(row, np.int32), is_descending=False)
+    (found,) = _network(step, [wide], exchange)
+    return step.cast(step.slice(found, (0, 0), row.shape), row.dtype)
+
+
+def _padded_length(step: Step, n: int) -> int:
+    """The power of two that a network of n elements has."""
+    if n > _MOST_SORTED:
+        instead = "lax.top_k finds a few of them, and REDUCE_MAX or ARGMAX one"
+        raise step.unsupported(f"{n} elements to sort", f"at most {_MOST_SORTED}", instead)
+    return 1 << (n - 1).bit_length()
+
+
+def _lengthened(step: Step, x: Value, is_descending: bool) -> Value:
+    """Rows with what comes last behind, up to a power of two."""
+    if jnp.issubdtype(x.dtype, np.floating):
+        last = -np.inf if is_descending else np.inf
+    else:
+        last = jnp.iinfo(x.dtype).min if is_descending else jnp.iinfo(x.dtype).max
+    n = x.shape[1]
+    return padded(step, x, ((0, 0), (0, _padded_length(step, n) - n)), step.like(last, x))
+
+
+def _network(step: Step, arrays: _Arrays, exchange: _Exchange) -> _Arrays:
+    """Sorted rows, (N, a power of two).
+
+    Args:
+      step: of the primitive.
+      arrays: that are sorted together.
+      exchange: what comes first and what comes last of pairs.
+    """
+    shape = arrays[0].shape
+    size = 2
+    while size <= shape[1]:
+        arrays = _stage(step, arrays, size, True, exchange)
+        for part in (size >> i for i in range(1, size.bit_length() - 1)):
+            arrays = _stage(step, arrays, part, False, exchange)
+        size *= 2
+    return [step.reshape(x, shape) for x in arrays]
+
+
+def _stage(
+    step: Step, arrays: _Arrays, size: int, is_backwards: bool, exchange: _Exchange
+) -> _Arrays:
+    """Halves of parts of some size, compared element by element."""
+    count, half = arrays[0].size // size, size // 2
+    parts = [step.reshape(x, (count, 2, half)) for x in arrays]
+    low, high = ([step.slice(x, (0, i, 0), (count, 1, half)) for x in parts] for i in (0, 1))
+
+    def turned(values: _Arrays) -> _Arrays:
+        return [reverse(step, x, (2,)) for x in values] if is_backwards and half > 1 else values
+
+    low, high = exchange(low, turned(high))
+    pairs = zip(low, turned(high), strict=True)
+    return [step.op("CONCAT", a, b, axis=1) for a, b in pairs]
+
+
+# The first few.
+
+
+def _by_argmax(step: Step, rows: Value, k: int) -> Value:
+    """The indices of the greatest elements, int32 (N, k); each found one becomes NaN."""
+    count, n = rows.shape
+    if jnp.issubdtype(rows.dtype, np.floating):
+        is_number = step.op("EQUAL", rows, rows)
+        left = step.op("SELECT", is_number, rows, step.like(np.inf, rows))
+    else:
+        left = step.jax(lambda x: x.astype(jnp.float32), rows)
+    columns = step.broadcast(known(np.arange(n, dtype=np.int32)), rows.shape, (1,))
+    found: list[Value] = []
+    while True:
+        index = step.op("ARGMAX", left, axis=1, nan_mode=NanMode.IGNORE)
+        found.append(step.reshape(index, (count, 1)))
+        if len(found) == k:
+            return joined(step, found, 1)
+        is_found = step.op("EQUAL", columns, found[-1])
+        left = step.op("SELECT", is_found, step.like(np.nan, left), left)
+
+
+RULES = {"sort": sort, "top_k": top_k, "approx_top_k": approx_top_k}

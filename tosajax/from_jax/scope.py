@@ -1,0 +1,219 @@
+"""Scope: a graph as it is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from tosajax import spec
+from tosajax.builder import Builder
+from tosajax.dtypes import DType
+from tosajax.from_jax.places import Place
+from tosajax.from_jax.values import TOSA_TYPES, Origin, Value, known
+from tosajax.graph import Graph, Rewrite, Tensor
+from tosajax.spec.target import Target
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the user asked for.
+
+    Args:
+      target: that the graph has to be legal for.
+      max_unroll: the most turns of a loop that are written one after the other.
+      hifi_layers: what layers of `tosajax.hifi` become, "custom" or "tosa".
+    """
+
+    target: Target
+    max_unroll: int
+    hifi_layers: Literal["custom", "tosa"] = "custom"
+
+
+class Scope:
+    """The nodes and constants of one graph so far.
+
+    Equal constants, and equal nodes of equal inputs, are written once.
+    """
+
+    def __init__(self, options: Options, name: str = "main", around: Scope | None = None) -> None:
+        self.options = options
+        self.depth: int = 0 if around is None else around.depth + 1
+        # Of all scopes together: notes in order, and the names of graphs.
+        self.notes: dict[Rewrite, None] = {} if around is None else around.notes
+        self._graph_names: dict[str, int] = {} if around is None else around._graph_names
+        # Of constants by name; x of the subgraph "body" is "body/x".
+        self.origins: dict[str, Origin] = {}
+        self.inputs: dict[str, Tensor] = {}
+        self.casts: dict[str, Tensor] = {}  # What a CAST was made of, by the name of its result.
+        self._builder = Builder(name)
+        self._names: dict[str, int] = {}  # of tensors
+        self._made: dict[tuple, tuple[Tensor, ...]] = {}
+        self._before_reshape: dict[str, Tensor] = {}  # by the name of the result
+        self._constants: dict[tuple, Tensor] = {}
+
+    def input(self, name: str, dtype: DType, shape: Sequence[int]) -> Tensor:
+        """Declares the next input."""
+        tensor = self._builder.input(self._unused(name), dtype, shape)
+        self.inputs[tensor.name] = tensor
+        return tensor
+
+    def copy(self, tensor: Tensor) -> Tensor:
+        """Another tensor of the same elements: an output cannot be an input, nor be two."""
+        return self._builder.op("IDENTITY", tensor, name=self._unused(tensor.name))
+
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[Tensor],
+        attributes: dict[str, Any],
+        place: Place,
+        name: str,
+        dtypes: Sequence[DType] | None = None,
+        shapes: Sequence[Sequence[int]] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """The outputs of an operator, which is added unless it is there already.
+
+        Args:
+          op: name in `spec.OPERATORS`.
+          inputs: of this scope.
+          attributes: by the specification's names.
+          place: where it comes from.
+          name: for outputs, below the layers of the place.
+          dtypes: of the outputs, where the inputs leave them open.
+          shapes: of the outputs, where they do not follow.
+        """
+        key = (op, *(t.name for t in inputs), *map(_hashable, attributes.items()), *(dtypes or ()))
+        if key in self._made:
+            return self._made[key]
+        path = f"{place.layers}/{name}" if place.layers else name
+        count = len(dtypes) if dtypes else len(spec.OPERATORS[op].outputs)
+        names = [self._unused(path) for _ in range(count)]
+        location = place.location(path)
+        made = self._builder.ops(
+            op,
+            *inputs,
+            shapes=shapes,
+            dtypes=dtypes,
+            names=names,
+            location=location,
+            **attributes,
+        )
+        self._made[key] = made
+        if op == "CAST":
+            self.casts[made[0].name] = inputs[0]
+        if op == "RESHAPE":
+            self._before_reshape[made[0].name] = inputs[0]
+        return made
+
+    def before_reshape(self, tensor: Tensor) -> Tensor:
+        """What a RESHAPE made the tensor of, or the tensor itself."""
+        return self._before_reshape.get(tensor.name, tensor)
+
+    def const(self, value: Value, held: np.ndarray, name: str) -> Tensor:
+        """A CONST with the elements of a known value, or those of another shape of it."""
+        dtype = TOSA_TYPES[value.dtype]
+        key = (dtype, held.shape, _identity(value, held))
+        if key not in self._constants:
+            path = value.origin.path if value.origin is not None else name
+            tensor = self._builder.const(held, dtype, name=self._unused(path))
+            self._constants[key] = tensor
+            if value.origin is not None:
+                self.origins[tensor.name] = value.origin
+        return self._constants[key]
+
+    def const_shape(self, values: Sequence[int]) -> Tensor:
+        """A CONST_SHAPE."""
+        key = (DType.SHAPE, *values)
+        if key not in self._constants:
+            name = "shape_" + ("x".join(map(str, values)) or "scalar")
+            self._constants[key] = self._builder.const_shape(values, name=self._unused(name))
+        return self._constants[key]
+
+    def spliced(self, graph: Graph, inputs: Sequence[Tensor], place: Place) -> list[Tensor]:
+        """The outputs of a graph, whose nodes are added.
+
+        Args:
+          graph: without subgraphs.
+          inputs: of this scope, in the graph's order.
+          place: where it comes from.
+        """
+        env = dict(zip(graph.inputs, inputs, strict=True))
+        for node in graph.ordered_nodes():
+            made = [graph.tensors[name] for name in node.outputs]
+            if node.op == "CONST_SHAPE":
+                env[made[0].name] = self.const_shape([int(n) for n in made[0].values or ()])
+            elif node.op == "CONST":
+                held = known(np.asarray(made[0].values))
+                env[made[0].name] = self.const(held, np.asarray(made[0].values), made[0].name)
+            else:
+                operands = [env[name] for name in node.inputs]
+                outputs = self.node(
+                    node.op, operands, dict(node.attributes), place, node.op.lower(),
+                    [t.dtype for t in made], [t.shape or () for t in made],
+                )  # fmt: skip
+                env |= {t.name: output for t, output in zip(made, outputs, strict=True)}
+        return [env[name] for name in graph.outputs]
+
+    def subgraph(self, graph: Graph) -> str:
+        """Adds a graph for control flow, and returns its name."""
+        return self._builder.subgraph(graph)
+
+    def nested(self, name: str) -> Scope:
+        """A scope for a subgraph."""
+        return Scope(self.options, _unused(name, self._graph_names), self)
+
+    @property
+    def has_control_flow(self) -> bool:
+        """Whether the target allows COND_IF and WHILE_LOOP here."""
+        target = self.options.target
+        return "EXT-CONTROLFLOW" in target.extensions and self.depth < target.limits.MAX_NESTING
+
+    def note(self, rewrite: Rewrite) -> None:
+        """Keeps what differs, for the graph's report."""
+        self.notes.setdefault(rewrite)
+
+    def graph(self, outputs: Sequence[Tensor]) -> Graph:
+        """The graph so far."""
+        return self._builder.graph(list(outputs))
+
+    def _unused(self, name: str) -> str:
+        return _unused(name, self._names)
+
+
+def _unused(name: str, taken: dict[str, int]) -> str:
+    """A name that is not taken, which it is from now on: "dot", "dot_1", "dot_2".
+
+    Args:
+      name: how it begins.
+      taken: how many were made of each name.
+    """
+    found = name
+    while found in taken:
+        taken[name] += 1
+        found = f"{name}_{taken[name]}"
+    taken[found] = 0
+    return found
+
+
+def _identity(value: Value, held: np.ndarray) -> object:
+    """Equal for constants of equal elements; those of different parameters are told apart.
+
+    Parameters that are equal by chance, as new biases are, may be trained to differ.
+    """
+    if value.origin is not None and value.origin.moves is not None:
+        return value.origin
+    numbers = value.origin and value.origin.numbers
+    if held.nbytes <= 256:
+        return numbers, held.tobytes()
+    return numbers, hashlib.blake2b(np.ascontiguousarray(held).view(np.uint8).data).digest()
+
+
+def _hashable(entry: tuple[str, Any]) -> tuple[str, Any]:
+    name, value = entry
+    if isinstance(value, np.generic | np.ndarray):
+        return name, (value.dtype.str, value.tobytes())
+    return name, tuple(value) if isinstance(value, list) else value

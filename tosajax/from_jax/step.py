@@ -1,0 +1,407 @@
+"""Step: what a rule has to write one primitive as operators of TOSA."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from tosajax import spec
+from tosajax.dtypes import DType
+from tosajax.from_jax.places import Place
+from tosajax.from_jax.ranks import MAX_RANK, merged, neighbours
+from tosajax.from_jax.scope import Scope
+from tosajax.from_jax.values import (
+    ARRAY_TYPES,
+    TOSA_TYPES,
+    Origin,
+    Reshaped,
+    Sliced,
+    Transposed,
+    Value,
+    known,
+    of_tensor,
+)
+from tosajax.graph import Rewrite, Tensor
+from tosajax.report import UnsupportedError
+
+Operand = Value | Tensor
+Function = Callable[..., Any] | core.ClosedJaxpr
+
+
+class Aval(NamedTuple):
+    """Shape and type of a result."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One equation as it becomes nodes.
+
+    Args:
+      scope: the graph that the nodes go to.
+      primitive: name of JAX's, "dot_general".
+      params: of the equation.
+      outs: its results.
+      place: where it comes from.
+      call: writes a JAX function of values, or a jaxpr; for rules in terms of others.
+    """
+
+    scope: Scope
+    primitive: str
+    params: Mapping[str, Any]
+    outs: tuple[Aval, ...]
+    place: Place
+    call: Callable[[Step, Function, Sequence[Value]], list[Value]]
+
+    @property
+    def out(self) -> Aval:
+        """The one result."""
+        (aval,) = self.outs
+        return aval
+
+    # Operators.
+
+    def op(self, op: str, *inputs: Operand | Sequence[int], **options: Any) -> Value:
+        """The result of an operator of one output; see `ops`."""
+        (output,) = self.ops(op, *inputs, **options)
+        return output
+
+    def ops(
+        self,
+        op: str,
+        *inputs: Operand | Sequence[int],
+        dtype: np.dtype | None = None,
+        **attributes: Any,
+    ) -> tuple[Value, ...]:
+        """The results of an operator.
+
+        Operands that broadcast do so as they are held, and so does the result; others are
+        repeated to their whole shape.
+
+        Args:
+          op: name in `spec.OPERATORS`.
+          inputs: in the specification's order; numbers are a CONST_SHAPE.
+          dtype: of the result, where the operands leave it open.
+          attributes: by the specification's names.
+        """
+        operator = spec.OPERATORS[op]
+        wide = [a for a in operator.inputs if a.dims is None] if operator.is_elementwise else []
+        spread = [x for a, x in zip(operator.inputs, inputs, strict=False) if a in wide]
+        values = [x for x in spread if isinstance(x, Value)]
+        rank = max((value.rank for value in values), default=0)
+        tensors = [
+            self._operand(x, rank if any(x is each for each in values) else None) for x in inputs
+        ]
+        held = [t.shape or () for t, x in zip(tensors, inputs, strict=True) if x in values]
+        if rank > MAX_RANK:
+            groups = neighbours(held)
+            tensors = [
+                self._reshaped(t, merged(t.shape or (), groups)) if x in values else t
+                for t, x in zip(tensors, inputs, strict=True)
+            ]
+        dtypes = None if dtype is None else [self.tosa_type(dtype)]
+        made = self.scope.node(op, tensors, attributes, self.place, self.primitive, dtypes)
+        if not operator.is_elementwise:
+            return tuple(map(of_tensor, made))
+        if rank > MAX_RANK:
+            made = tuple(self._reshaped(tensor, np.broadcast_shapes(*held)) for tensor in made)
+        shape = np.broadcast_shapes(*(value.shape for value in values))
+        return tuple(of_tensor(tensor, shape) for tensor in made)
+
+    def _operand(self, x: Operand | Sequence[int], rank: int | None) -> Tensor:
+        if isinstance(x, Tensor):
+            return x
+        if not isinstance(x, Value):
+            return self.scope.const_shape([int(n) for n in x])
+        return self.tensor(x) if rank is None else self.held(x, rank)
+
+    # Values as tensors.
+
+    def held(self, value: Value, rank: int | None = None) -> Tensor:
+        """The tensor as it is held; with ones before its shape, up to a rank."""
+        shape = value.held_shape
+        shape = (1,) * ((rank or len(shape)) - len(shape)) + shape
+        if isinstance(value.held, Tensor):
+            if shape == value.held_shape:
+                return value.held
+            return self._reshaped(value.held, shape)
+        return self._const(value, np.asarray(value.held).reshape(shape))
+
+    def tensor(self, value: Value) -> Tensor:
+        """The whole tensor: TILE repeats what is held once."""
+        if not isinstance(value.held, Tensor):
+            return self._const(value, value.elements)
+        multiples = [n if h != n else 1 for h, n in zip(value.held_shape, value.shape, strict=True)]
+        if math.prod(multiples) == 1:
+            return value.held
+        groups = neighbours([value.held_shape, multiples])
+        small = self._reshaped(value.held, merged(value.held_shape, groups))
+        small = self._node("TILE", small, self.scope.const_shape(merged(multiples, groups)))
+        return self._reshaped(small, value.shape)
+
+    def whole(self, value: Value) -> Value:
+        """The value, held whole."""
+        if value.held_shape == value.shape:
+            return value
+        if value.is_known:
+            return dataclasses.replace(value, held=value.elements)
+        return of_tensor(self.tensor(value))
+
+    def _const(self, value: Value, held: np.ndarray) -> Tensor:
+        self.tosa_type(value.dtype)
+        if held.size == 0:
+            found = f"an array of shape {value.shape}"
+            raise self.unsupported(found, "at least one element, as TOSA has no empty tensors")
+        return self.scope.const(value, held, self._constant_name)
+
+    @property
+    def _constant_name(self) -> str:
+        layers = self.place.layers
+        return f"{layers}/{self.primitive}_constant" if layers else f"{self.primitive}_constant"
+
+    def constant(self, values: Any, dtype: Any = None) -> Value:
+        """A constant of numbers."""
+        return known(np.asarray(values, dtype))
+
+    def like(self, number: Any, value: Value) -> Value:
+        """A scalar constant in the type of a value."""
+        return known(np.asarray(number, value.dtype))
+
+    # Moving elements. Constants are moved here and now.
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """The elements in row-major order, in another shape."""
+        shape = tuple(int(n) for n in shape)
+        if shape == value.shape:
+            return value
+        if math.prod(value.held_shape) == 1 and not value.is_known:
+            tensor = self.held(value)
+            return of_tensor(self._reshaped(tensor, (1,) * len(shape)), shape)
+        value = value if value.scalar is not None else self.whole(value)
+        if value.is_known:
+            if value.scalar is not None:
+                held = np.asarray(value.held).reshape((1,) * len(shape))
+            else:
+                held = np.asarray(value.held).reshape(shape)
+            origin = value.origin and value.origin.moved(Reshaped(value.shape, shape))
+            return Value(shape, value.dtype, held, origin)
+        return of_tensor(self._reshaped(self.tensor(value), shape))
+
+    def transpose(self, value: Value, perms: Sequence[int]) -> Value:
+        """Axis i of the result is axis perms[i] of the value."""
+        perms = tuple(int(n) for n in perms)
+        shape = tuple(value.shape[axis] for axis in perms)
+        held_shape = tuple(value.held_shape[axis] for axis in perms)
+        if perms == tuple(range(len(perms))):
+            return value
+        if value.is_known:
+            held = np.transpose(np.asarray(value.held), perms)
+            origin = value.origin and value.origin.moved(Transposed(perms))
+            return Value(shape, value.dtype, held, origin)
+        kept = [axis for axis in perms if value.held_shape[axis] != 1]
+        if kept == sorted(kept):  # Only ones change places.
+            return of_tensor(self._reshaped(self.held(value), held_shape), shape)
+        return of_tensor(self._transposed(self.held(value), perms), shape)
+
+    def broadcast(self, value: Value, shape: Sequence[int], axes: Sequence[int]) -> Value:
+        """Axis i of the value is axes[i] of the result, and is repeated where it is 1 there."""
+        shape = tuple(int(n) for n in shape)
+        held = [1] * len(shape)
+        for axis, n in zip(axes, value.held_shape, strict=True):
+            held[axis] = n
+        if value.is_known:
+            array = np.asarray(value.held).reshape(held)
+            origin = value.origin and value.origin.moved(Reshaped(value.shape, tuple(held)))
+            return Value(shape, value.dtype, array, origin)
+        tensor = self.held(value)
+        if tuple(held) != value.held_shape:
+            tensor = self._reshaped(tensor, tuple(held))
+        return of_tensor(tensor, shape)
+
+    def cast(self, value: Value, dtype: Any) -> Value:
+        """CAST, as TOSA has it; floats that become integers are rounded to the nearest."""
+        dtype = np.dtype(dtype)
+        if dtype == value.dtype:
+            return value
+        if value.is_known:
+            held = np.asarray(value.held)
+            if held.dtype.kind != "b" and dtype.kind in "iu" and held.dtype.kind != "i":
+                held = np.rint(held.astype(np.float64))
+            origin = value.origin and value.origin.changed()
+            return Value(value.shape, dtype, held.astype(dtype), origin)
+        source = self.scope.casts.get(self.held(value).name)
+        if source is not None and source.dtype is DType.BOOL and dtype == np.bool_:
+            return of_tensor(source, value.shape)
+        return self.op("CAST", value, dtype=dtype)
+
+    def slice(self, value: Value, start: Sequence[int], size: Sequence[int]) -> Value:
+        """A block of elements."""
+        if tuple(size) == value.shape:
+            return value
+        held = [
+            (int(a), int(n)) if h != 1 or s == 1 else (0, 1)
+            for a, n, h, s in zip(start, size, value.held_shape, value.shape, strict=True)
+        ]
+        if value.is_known:
+            array = np.asarray(value.held)[tuple(slice(a, a + n) for a, n in held)]
+            ends = tuple(int(a + n) for a, n in zip(start, size, strict=True))
+            move = Sliced(value.shape, tuple(map(int, start)), ends, (1,) * value.rank)
+            origin = value.origin and value.origin.moved(move)
+            return Value(tuple(int(n) for n in size), value.dtype, array, origin)
+        tensor = self.held(value)
+        sizes = tuple(n for _, n in held)
+        if sizes != value.held_shape:
+            cut = {axis for axis, n in enumerate(sizes) if n != value.held_shape[axis]}
+            groups = neighbours([value.held_shape], cut)
+            if len(groups) > MAX_RANK:
+                return self._slice_in_turn(value, start, size, sorted(cut)[:2])
+            starts = self.scope.const_shape([held[group[0]][0] for group in groups])
+            small = self._reshaped(tensor, merged(value.held_shape, groups))
+            size_of = self.scope.const_shape(merged(sizes, groups))
+            tensor = self._reshaped(self._node("SLICE", small, starts, size_of), sizes)
+        return of_tensor(tensor, tuple(int(n) for n in size))
+
+    def _slice_in_turn(
+        self, value: Value, start: Sequence[int], size: Sequence[int], first: Sequence[int]
+    ) -> Value:
+        """A block of elements, along some of the axes first."""
+        axes = range(value.rank)
+        begin = [start[axis] if axis in first else 0 for axis in axes]
+        part = [size[axis] if axis in first else value.shape[axis] for axis in axes]
+        rest = [0 if axis in first else start[axis] for axis in axes]
+        return self.slice(self.slice(value, begin, part), rest, size)
+
+    def _reshaped(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """RESHAPE; of what was reshaped before, as it was before."""
+        tensor = self.scope.before_reshape(tensor)
+        if tensor.shape == shape:
+            return tensor
+        return self._node("RESHAPE", tensor, self.scope.const_shape(shape))
+
+    def _transposed(self, tensor: Tensor, perms: tuple[int, ...]) -> Tensor:
+        """TRANSPOSE; beyond the ranks that it has, of axes that stay neighbours as one."""
+        shape = tensor.shape or ()
+        if len(perms) <= MAX_RANK:
+            return self._node("TRANSPOSE", tensor, perms=perms)
+        groups: list[list[int]] = []
+        for axis in perms:
+            if shape[axis] == 1:
+                continue
+            before = groups[-1][-1] if groups else None
+            between = () if before is None else shape[before + 1 : axis]
+            if before is not None and axis > before and all(n == 1 for n in between):
+                groups[-1].append(axis)
+            else:
+                groups.append([axis])
+        order = sorted(groups)
+        small = self._reshaped(tensor, tuple(math.prod(shape[a] for a in g) for g in order))
+        small = self._node("TRANSPOSE", small, perms=tuple(order.index(group) for group in groups))
+        return self._reshaped(small, tuple(shape[axis] for axis in perms))
+
+    def _node(self, op: str, *tensors: Tensor, **attributes: Any) -> Tensor:
+        (made,) = self.scope.node(op, tensors, attributes, self.place, self.primitive)
+        return made
+
+    def outputs(self, results: Sequence[Value]) -> list[Tensor]:
+        """The outputs of a graph with some results, each computed by a node of its own."""
+        found: dict[str, Tensor] = {}
+        for value in results:
+            tensor = self.tensor(value)
+            is_computed = not value.is_known and tensor.name not in self.scope.inputs
+            if not is_computed or tensor.name in found:
+                tensor = self.scope.copy(tensor)
+            found[tensor.name] = tensor
+        return [*found.values()]
+
+    def subgraph(
+        self,
+        name: str,
+        values: Sequence[Value],
+        write: Callable[[Step, list[Value]], Sequence[Value]],
+    ) -> str:
+        """Writes a graph for control flow, and returns its name.
+
+        Args:
+          name: of the graph.
+          values: of this scope. Those that are not known become inputs, in order, as they are held.
+          write: the results of a step in the graph, and of the values there.
+        """
+        inner = dataclasses.replace(self, scope=self.scope.nested(name))
+        found = [v if v.is_known else inner._input(v) for v in values]
+        outputs = inner.outputs(write(inner, found))
+        graph = inner.scope.graph(outputs)
+        origins = inner.scope.origins.items()
+        self.scope.origins |= {f"{graph.name}/{name}": origin for name, origin in origins}
+        return self.scope.subgraph(graph)
+
+    def _input(self, value: Value) -> Value:
+        dtype = self.tosa_type(value.dtype)
+        return of_tensor(self.scope.input("input", dtype, value.held_shape), value.shape)
+
+    # Rules in terms of others.
+
+    def jax(self, function: Callable[..., Any], *values: Value) -> Value:
+        """The result of a JAX function, which is traced and written in the place of the step."""
+        (value,) = self.jaxs(function, *values)
+        return value
+
+    def jaxs(self, function: Function, *values: Value) -> list[Value]:
+        """The results of a JAX function of several, or of a closed jaxpr."""
+        return self.call(self, function, values)
+
+    # What differs, and what cannot be.
+
+    def note(self, done: str, differs: str) -> None:
+        """Says in the graph's report where results may differ from JAX's."""
+        self.scope.note(Rewrite(self.title, done, differs))
+
+    def unsupported(self, found: str, wanted: str, instead: str = "") -> UnsupportedError:
+        """The error of what TOSA does not have.
+
+        Args:
+          found: in the function, "operands of uint8".
+          wanted: in its place, "int8, int16 or a float".
+          instead: what the user could write.
+        """
+        hint = f"; {instead}" if instead else ""
+        return UnsupportedError(f"{self.title}: {found}, expected {wanted}{hint}")
+
+    @property
+    def title(self) -> str:
+        """How messages name the equation: primitive, layers, line."""
+        layers = f" of {self.place.layers}" if self.place.layers else ""
+        line = f" ({self.place.line})" if self.place.line else ""
+        return f"{self.primitive}{layers}{line}"
+
+    def tosa_type(self, dtype: Any) -> DType:
+        """The element type of TOSA.
+
+        Raises:
+          UnsupportedError: there is none.
+        """
+        is_extended = jax.numpy.issubdtype(dtype, jax.dtypes.extended)  # As keys are.
+        dtype = dtype if is_extended else np.dtype(dtype)
+        if dtype not in TOSA_TYPES:
+            types = ", ".join(t.name for t in TOSA_TYPES if t != np.int64)
+            raise self.unsupported(f"an array of {dtype}", types, _INSTEAD.get(str(dtype), ""))
+        return TOSA_TYPES[dtype]
+
+
+_INSTEAD = {
+    "uint8": "subtract 128 and pass int8, or pass floats",
+    "int64": "trace without jax_enable_x64, or convert to int32",
+    "uint32": "use int32; make a random key inside of the function",
+    "complex64": "compute real and imaginary parts as two arrays, as tosajax.ops.rfft2d does",
+    "key<fry>": "make the key inside of the function, or pass the random numbers",
+    "float64": "trace without jax_enable_x64, or convert to float32",
+}
+
+__all__ = ["ARRAY_TYPES", "Aval", "Operand", "Origin", "Step"]

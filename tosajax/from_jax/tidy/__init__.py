@@ -1,0 +1,38 @@
+"""Tidying: the same function in fewer nodes, as one would write them by hand."""
+
+from __future__ import annotations
+
+from tosajax import spec
+from tosajax.from_jax.tidy.biases import with_biases
+from tosajax.from_jax.tidy.clamps import with_single_clamps
+from tosajax.from_jax.tidy.factors import with_single_factors
+from tosajax.from_jax.tidy.padding import with_padding
+from tosajax.from_jax.tidy.views import with_few_moves
+from tosajax.from_jax.written import Written
+from tosajax.graph import Graph
+from tosajax.passes.folding import fold
+
+__all__ = ["tidied"]
+
+
+def tidied(written: Written) -> Written:
+    """The graph with fewer nodes: moves that cancel, sums that are biases, zeros that are padding,
+    one CLAMP or one factor for two.
+
+    Args:
+      written: a legal graph, every dimension known. Its inputs and outputs stay.
+    """
+    found = [
+        _without_dead(with_padding(with_biases(each)))
+        for each in (written, with_few_moves(written))
+    ]
+    shorter = min(found, key=lambda each: _length(each.graph))
+    return _without_dead(with_single_factors(with_single_clamps(shorter)))
+
+
+def _without_dead(written: Written) -> Written:
+    return Written(fold(written.graph), written.origins)
+
+
+def _length(graph: Graph) -> int:
+    return sum(node.op not in spec.CONSTANT_OPERATORS for node in graph.nodes)

@@ -1,0 +1,46 @@
+"""A CLAMP of a CLAMP becomes one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+from tosajax.from_jax.written import Written
+from tosajax.graph import Node
+from tosajax.graph.edit import Draft
+from tosajax.spec import NanMode
+
+
+def with_single_clamps(written: Written) -> Written:
+    """The graph in which a CLAMP that another one alone reads is part of it."""
+    graph = written.graph
+    readers = Counter(name for node in graph.nodes for name in node.inputs) + Counter(graph.outputs)
+    clamps: dict[str, Node] = {}
+    draft = Draft(graph)
+    for node in graph.ordered_nodes():
+        before = clamps.get(node.inputs[0]) if node.op == "CLAMP" else None
+        if before is not None and readers[before.outputs[0]] == 1 and _keeps_nan(before, node):
+            node = _joined(before, node)
+        if node.op == "CLAMP":
+            clamps[node.outputs[0]] = node
+        draft.nodes.append(node)
+    return Written(draft.finished(), written.origins)
+
+
+def _keeps_nan(first: Node, second: Node) -> bool:
+    """Whether both together do with NaN what the first does: the second finds one only from it."""
+    modes = [node.attributes.get("nan_mode", NanMode.PROPAGATE) for node in (first, second)]
+    return modes != [NanMode.PROPAGATE, NanMode.IGNORE]
+
+
+def _joined(first: Node, second: Node) -> Node:
+    """Both in one: the second limits the bounds of the first."""
+    low, high = (second.attributes[name] for name in ("min_val", "max_val"))
+
+    def limited(bound: Any) -> Any:
+        return min(max(bound, low), high)
+
+    bounds = {name: limited(first.attributes[name]) for name in ("min_val", "max_val")}
+    attributes = {**first.attributes, **bounds}
+    return dataclasses.replace(second, inputs=first.inputs, attributes=attributes)

@@ -1,0 +1,89 @@
+"""Products by two constants become one by their product."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tosajax.dtypes import DType
+from tosajax.from_jax.written import Written
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.graph.edit import Draft
+
+
+class _Factor(NamedTuple):
+    """A MUL by a constant: the other operand, and the constant, which has a name if it is there."""
+
+    x: str
+    name: str | None
+    values: np.ndarray
+    shift: str
+
+
+def with_single_factors(written: Written) -> Written:
+    """The graph in which a float32 MUL by a constant that another alone reads is part of it.
+
+    It rounds once where two did. What is left of an average, a sum divided by its count, is the
+    AVG_POOL2D that JAX has no primitive for.
+    """
+    graph = written.graph
+    readers = Counter(name for node in graph.nodes for name in node.inputs) + Counter(graph.outputs)
+    factors: dict[str, _Factor] = {}
+    same: dict[str, str] = {}  # tensors that are others, times 1
+    draft = Draft(graph)
+    for node in graph.ordered_nodes():
+        node = dataclasses.replace(node, inputs=tuple(same.get(n, n) for n in node.inputs))
+        found = _factor(node, graph.tensors)
+        before = None if found is None else factors.get(found.x)
+        if found is not None and before is not None and readers[found.x] == 1:
+            found = _joined(before, found) or found
+        if found is None:
+            draft.nodes.append(node)
+        elif _is_nothing(graph, node, found):
+            same[node.outputs[0]] = found.x
+        else:
+            factors[node.outputs[0]] = found
+            draft.nodes.append(_multiplied(draft, node, found))
+    return Written(draft.finished(), written.origins)
+
+
+def _factor(node: Node, tensors: Mapping[str, Tensor]) -> _Factor | None:
+    if node.op != "MUL" or tensors[node.outputs[0]].dtype is not DType.FP32:
+        return None
+    for x, name in (node.inputs[:2], node.inputs[1::-1]):
+        values = tensors[name].values
+        if values is not None and tensors[x].values is None:
+            return _Factor(x, name, values, node.inputs[2])
+    return None
+
+
+def _joined(first: _Factor, second: _Factor) -> _Factor | None:
+    """Both factors in one; None where it overflows, is a subnormal, or takes more room."""
+    with np.errstate(over="ignore", under="ignore"):
+        product = (first.values * second.values).astype(np.float32)
+    size = np.abs(product)
+    is_normal = np.isfinite(size) & (size >= np.finfo(np.float32).tiny)
+    if not is_normal.all() or product.size > max(first.values.size, second.values.size):
+        return None
+    return _Factor(first.x, None, product, first.shift)
+
+
+def _is_nothing(graph: Graph, node: Node, factor: _Factor) -> bool:
+    """Whether a product is its operand."""
+    (output,) = node.outputs
+    shapes = [graph.tensors[name].shape for name in (factor.x, output)]
+    return (
+        shapes[0] == shapes[1] and bool((factor.values == 1).all()) and output not in graph.outputs
+    )
+
+
+def _multiplied(draft: Draft, node: Node, factor: _Factor) -> Node:
+    """The node of a product, after its constant if that is new."""
+    name = factor.name
+    if name is None:
+        name = draft.const(f"{node.outputs[0]}/factor", factor.values, DType.FP32)
+    return dataclasses.replace(node, inputs=(factor.x, name, factor.shift))

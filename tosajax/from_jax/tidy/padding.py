@@ -1,0 +1,45 @@
+"""A PAD of zeros becomes the padding of the convolution that reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tosajax import spec
+from tosajax.from_jax.written import Written
+from tosajax.graph import Graph, Node
+from tosajax.graph.edit import Draft
+
+_PADDING = ("CONV2D", "CONV3D", "DEPTHWISE_CONV2D")
+_LONGEST = spec.LEVELS["8K"].MAX_KERNEL
+
+
+def with_padding(written: Written) -> Written:
+    """The graph in which convolutions pad space, where a PAD by zeros did before them."""
+    graph = written.graph
+    producers = {name: node for node in graph.nodes for name in node.outputs}
+    draft = Draft(graph)
+    for node in graph.ordered_nodes():
+        before = producers.get(node.inputs[0]) if node.op in _PADDING else None
+        pad = None if before is None else _padding(graph, node, before)
+        if before is not None and pad is not None:
+            inputs = (before.inputs[0], *node.inputs[1:])
+            attributes = {**node.attributes, "pad": pad}
+            node = dataclasses.replace(node, inputs=inputs, attributes=attributes)
+        draft.nodes.append(node)
+    return Written(draft.finished(), written.origins)
+
+
+def _padding(graph: Graph, conv: Node, before: Node) -> tuple[int, ...] | None:
+    """The padding of a convolution together with that of a node before it, if that can be."""
+    if before.op != "PAD":
+        return None
+    widths, fill = (graph.tensors[name].values for name in before.inputs[1:])
+    zero_point = graph.tensors[conv.inputs[3]].values
+    if widths is None or fill is None or zero_point is None or fill.any() or zero_point.any():
+        return None
+    rows = widths.reshape(-1, 2)
+    if rows[0].any() or rows[-1].any():  # Not of space alone.
+        return None
+    own = conv.attributes["pad"]
+    both = tuple(int(a + b) for a, b in zip(own, rows[1:-1].reshape(-1), strict=True))
+    return both if max(both) <= _LONGEST else None
