@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jax_networks import as_users
 from paths import DATA, ROOT
 from quick_programs import quick_programs
 
@@ -36,8 +37,9 @@ def test_snippets_run(page, tmp_path, monkeypatch, capsys):
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    for snippet in blocks(page, "python"):
-        exec(compile(snippet, page, "exec"), names)
+    with as_users():
+        for snippet in blocks(page, "python"):
+            exec(compile(snippet, page, "exec"), names)
     CHECKS[page](names, capsys.readouterr().out)
 
 
@@ -160,10 +162,21 @@ def _hifi_guide(names: dict[str, Any], printed: str) -> None:
     assert names["row"].dtype == np.int16
 
 
+def _exporting(names: dict[str, Any], printed: str) -> None:
+    lines = printed.splitlines()
+    assert lines[0] == "Graph('main', (image: FP32[1,32,32,3]) -> (logits: FP32[1,10]), 30 nodes)"
+    assert lines[1].startswith("logits: ")
+    assert "EXT-BF16" in lines[2]
+    assert lines[-2].startswith("cholesky")
+    assert lines[-1] == "['RESHAPE', 'CONV2D', 'RESHAPE', 'RESCALE']"
+    assert names["integers"].source.agreement[0].ulp == 0
+
+
 CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {
     "README.md": _readme,
     "docs/comparing.md": _comparing,
     "docs/compliance.md": lambda names, printed: None,  # the snippet itself asserts
+    "docs/exporting.md": _exporting,
     "docs/formats.md": _formats,
     "docs/gradients.md": _gradients,
     "docs/graphs.md": _graphs,

@@ -20,13 +20,24 @@ SCRIPTS = [
     pytest.param("mixed_precision.py", marks=pytest.mark.slow),
     "gru_hifi.py",
     "find_the_bad_layer.py",
+    "export_flax_cnn.py",
+    "export_equinox_transformer.py",
+    "export_keras_mobilenet.py",
 ]
+FRAMEWORKS = {
+    "export_flax_cnn.py": "flax",
+    "export_equinox_transformer.py": "equinox",
+    "export_keras_mobilenet.py": "keras",
+}
 # These compile for longer than they run.
-SHORT = ("ptq_cnn.py", "qat_cnn.py", "find_the_bad_layer.py")
+SHORT = ("ptq_cnn.py", "qat_cnn.py", "find_the_bad_layer.py", *FRAMEWORKS)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_quick(script, monkeypatch):
+    if script == "export_keras_mobilenet.py":
+        monkeypatch.setenv("KERAS_BACKEND", "jax")
+    pytest.importorskip(FRAMEWORKS.get(script, "jax"))
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.setattr(sys, "argv", [script, "--quick"])

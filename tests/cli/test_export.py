@@ -8,7 +8,7 @@ import pytest
 import tosajax
 from tosajax import DType
 
-MODULE = '''
+MODULE = """
 import jax.numpy as jnp
 import numpy as np
 
@@ -26,7 +26,7 @@ def both(x, y):
 class holder:
     def inner(x):
         return jnp.abs(x)
-'''
+"""
 
 
 @pytest.fixture(autouse=True)

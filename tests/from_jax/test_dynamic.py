@@ -28,7 +28,7 @@ def test_every_batch_is_the_function():
     run = tosajax.compile(graph)
     for count in (1, 3, 8):
         x = np.resize(X, (count, 4, 6))
-        check(run(x), [rows(x)], 2)
+        check(run(x), [rows(jnp.asarray(x))], 2)
 
 
 def test_a_bound_graph_is_that_of_the_batch():

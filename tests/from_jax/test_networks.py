@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import jax
 import numpy as np
@@ -51,11 +52,16 @@ OPERATORS = {
 }
 # Units in the last place of an output's largest element; bfloat16 inside of a network has 2**16.
 _ULP = {"flax_vit_bfloat16": 2.0**17}
-_SLOW = {"swin", "efficientnet_b0", "mobilenet_v3", "convnext", "keras_attention_lstm", "mixer"}
-_EACH = [pytest.param(n, marks=pytest.mark.slow if n in _SLOW else ()) for n in ROWS]
+# The others take as long, and have little that these have not.
+_QUICK = {
+    *("flax_cnn", "resnet18", "vit", "flax_language_model", "keras_cnn", "unet", "video"),
+    *("equinox_attention", "gru_scan", "gpt_decode", "generate", "early_exit", "detector"),
+    *("int8_network", "mixture_of_experts"),
+}
+_EACH = [pytest.param(n, marks=() if n in _QUICK else pytest.mark.slow) for n in ROWS]
 
 
-def exported(name: str, size: Size = "small", **options: object) -> tuple[Network, Graph]:
+def exported(name: str, size: Size = "small", **options: Any) -> tuple[Network, Graph]:
     package = ROWS[name].package
     if package is not None and find_spec(package) is None:
         pytest.skip(f"needs {package}")

@@ -32,6 +32,7 @@ def _outputs(network: Network) -> list[np.ndarray]:
     return [np.asarray(output, np.float64) for output in jax.tree.leaves(outputs)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_runs_and_row_is_true(name, quick):
     network, row = _network(name), ROWS[name]

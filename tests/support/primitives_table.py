@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
@@ -30,7 +31,8 @@ def table() -> str:
         name = chapter.__name__.rpartition(".")[2]
         rules: dict[Rule, list[str]] = {}
         for primitive, rule in chapter.RULES.items():
-            rules.setdefault(rule, []).append(f"`{primitive}`")
+            whole = rule.func if isinstance(rule, functools.partial) else rule
+            rules.setdefault(whole, []).append(f"`{primitive}`")
         for rule, primitives in rules.items():
             rows.append(f"| {name} | {', '.join(primitives)} | {_told(rule)} |")
     return "\n".join([*rows, "", ""])

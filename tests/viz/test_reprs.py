@@ -74,6 +74,7 @@ ROWS = tuple({"bits": k, "name": NAME, "accuracy": 0.5, "error": None} for k in 
 
 # Each public type that holds what was found, of so many layers.
 SHOWN: dict[str, Any] = {
+    "tosajax.Agreement": tosajax.Agreement("y", 0.5),
     "tosajax.Executable": tosajax.compile(GRAPH),
     "tosajax.Finding": FINDING,
     "tosajax.Graph": GRAPH,

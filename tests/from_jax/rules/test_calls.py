@@ -33,6 +33,8 @@ from tosajax.from_jax.walk import call, run
 from tosajax.report import UnsupportedError
 from tosajax.spec.target import Target
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 X = np.array([-2.5, 0.0, 1.0, 3.25], np.float32)
 
 

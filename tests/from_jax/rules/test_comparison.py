@@ -14,6 +14,8 @@ from jax.extend.core.primitives import eq_to_p, le_to_p, lt_to_p
 from tosajax import UnsupportedError
 from tosajax.from_jax.export import export
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 COMPARISONS = lax.eq, lax.ne, lax.lt, lax.le, lax.gt, lax.ge
 
 

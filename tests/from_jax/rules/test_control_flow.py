@@ -16,6 +16,8 @@ from tosajax import ops
 from tosajax.from_jax.export import export
 from tosajax.report import UnsupportedError
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 X = np.array([-2.5, 0.0, 1.0, 3.25], np.float32)
 ROWS = np.arange(20, dtype=np.float32).reshape(5, 4) - 7
 KNOWN = np.linspace(-1, 1, 20, dtype=np.float32).reshape(5, 4)

@@ -14,6 +14,8 @@ from jax import lax
 
 import tosajax
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 _FUNCTIONS = {
     "cumsum": lax.cumsum,
     "cumprod": lax.cumprod,

@@ -16,6 +16,8 @@ from tosajax import UnsupportedError
 from tosajax.from_jax.export import export
 from tosajax.from_jax.rules.data_layout import RULES
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 TYPES = ["bool", "int8", "int16", "int32", "float32", "float16", "bfloat16"]
 FP8 = ["float8_e4m3fn", "float8_e5m2"]
 _ONES = np.ones((2, 6, 5), np.float32)
@@ -37,8 +39,10 @@ PRIMITIVES = {
     "slice": lambda x: (x[:, 1:4], x[:, ::2], x[1:, 1::2, 1::3], x[:, ::5, ::-2]),
     "split": lambda x: lax.split(x, (1, 2, 3), 1),
     "squeeze": lambda x: lax.squeeze(x[:1], (0,)),
+    "stack": lambda x: (jnp.stack([x, x[::-1]], 1), jnp.stack([x[0, 0, 0], x[0, 1, 0]])),
     "tile": lambda x: (lax.tile(x, (2, 1, 3)), lax.tile(x[:, :1], (1, 4, 2))),
     "transpose": lambda x: lax.transpose(x, (2, 0, 1)),
+    "unstack": lambda x: (*jnp.unstack(x, axis=1)[::2], *jnp.unstack(x[0, 0])),
 }
 
 

@@ -12,6 +12,8 @@ from jax import lax
 
 from tosajax.from_jax.export import export
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 ALL = [np.dtype(bool), *FLOATS, *INTEGERS, *EIGHT_BITS]
 ONE_CLAMP = [*FLOATS, *INTEGERS[1:]]
 

@@ -7,10 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from exports import agrees, operators
+from jax import lax
 
 from tosajax import UnsupportedError
 from tosajax.from_jax.export import export
 from tosajax.from_jax.rules import HINTS, RULES
+
+pytestmark = pytest.mark.usefixtures("quick")
 
 OLD, NEW = jax.random.PRNGKey(0), jax.random.key(0)
 X = jnp.float32([0.5, -1, 2, 0, 3])
@@ -28,7 +31,7 @@ def test_random_numbers_of_a_constant_key_are_constants(key):
 
 
 def test_choices_of_a_constant_key():
-    logits = np.float32([[0.1, 0.7, 0.2], [3, 0, 1]])
+    logits = np.asarray([[0.1, 0.7, 0.2], [3, 0, 1]], np.float32)
     graph = agrees(lambda x: jax.random.categorical(NEW, x), logits)
     assert operators(graph) == ["ADD", "ARGMAX"]
     assert operators(agrees(lambda x: jax.random.permutation(NEW, x), X)).count("GATHER") == 1
@@ -39,6 +42,7 @@ def test_choices_of_a_constant_key():
     ("fn", "arg", "name", "instead"),
     [
         (lambda s: jax.random.normal(jax.random.key(s)), np.int32(1), "random_seed", "constant"),
+        (lambda x: x + lax.rng_uniform(0.0, 1.0, (5,)), X, "rng_uniform", "constant"),
         (jnp.linalg.cholesky, SQUARE, "cholesky", "outside of the function"),
         (jnp.linalg.qr, SQUARE, "qr", "outside of the function"),
         (jnp.linalg.svd, SQUARE, "svd", "outside of the function"),

@@ -15,6 +15,8 @@ from windows import Drawn, windows
 from tosajax.from_jax.export import export
 from tosajax.from_jax.rules.indices import RULES
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 PROMISE, CLIP, FILL = (
     GatherScatterMode.PROMISE_IN_BOUNDS,
     GatherScatterMode.CLIP,

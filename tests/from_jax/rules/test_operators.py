@@ -19,6 +19,8 @@ from tosajax.fixedpoint import _x64
 from tosajax.graph.alike import difference
 from tosajax.spec import NanMode, RoundingMode
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 # Functions of functions, which leave as what JAX makes of them.
 _HIGHER = ("COND_IF", "WHILE_LOOP")
 
@@ -67,8 +69,8 @@ def as_inputs(graph: Graph) -> Graph:
 
 def requantized(x: jax.Array) -> jax.Array:
     return ops.rescale(
-        x, np.asarray([1 << 30], np.int32), np.asarray([31], np.int8), np.asarray([0], np.int8),
-        np.asarray([3], np.int8), scale32=True, rounding_mode=RoundingMode.SINGLE_ROUND,
+        x, jnp.asarray([1 << 30], np.int32), jnp.asarray([31], np.int8), jnp.asarray([0], np.int8),
+        jnp.asarray([3], np.int8), scale32=True, rounding_mode=RoundingMode.SINGLE_ROUND,
         per_channel=False, input_unsigned=False, output_unsigned=False,
     )  # fmt: skip
 

@@ -15,6 +15,8 @@ from jax import lax
 
 from tosajax.from_jax.export import export
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 _INTEGERS = (np.int8, np.int16, np.int32)
 _NARROW = (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
 

@@ -19,6 +19,8 @@ import tosajax
 from tosajax.from_jax.export import export
 from tosajax.report import UnsupportedError
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 _INTEGERS = (np.int8, np.int16, np.int32)
 _FP8 = (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
 _FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16, *_FP8)

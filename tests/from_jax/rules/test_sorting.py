@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from exports import agrees, operators
-from jax import lax
 
 import tosajax
 from tosajax import UnsupportedError
 from tosajax.from_jax.export import export
 from tosajax.from_jax.rules import sorting
+
+# Its functions take arrays of NumPy, whatever their annotations tell.
+lax: Any = jax.lax
+
+pytestmark = pytest.mark.usefixtures("quick")
 
 SPECIAL = jnp.float32([1, np.nan, -np.inf, 0.0, -0.0, np.inf, np.nan, 2, -0.0, 0.0, 1])
 _RNG = np.random.default_rng(0)
@@ -101,7 +107,7 @@ def test_approximate_top_k():
 
 
 def test_constant_keys():
-    keys = np.uint32([3, 2**32 - 1, 0, 3])
+    keys = np.asarray([3, 2**32 - 1, 0, 3], np.uint32)
 
     def ordered(x):
         pairs = lax.sort((keys, x * 2, x), num_keys=1)[1:]

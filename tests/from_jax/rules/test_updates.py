@@ -20,6 +20,8 @@ from tosajax.from_jax.export import export
 from tosajax.from_jax.rules import updates
 from tosajax.from_jax.rules.updates import RULES
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 PROMISE, CLIP, FILL = (
     GatherScatterMode.PROMISE_IN_BOUNDS,
     GatherScatterMode.CLIP,

@@ -162,8 +162,8 @@ def test_random_graphs(seed):
             case 0:
                 found.append(transposed(b, x, *rng.sample(range(len(shape)), len(shape))))
             case 1:
-                sizes = rng.choice([(math.prod(shape),), (1, *shape), (shape[0], -1)])
-                sizes = [n if n > 0 else math.prod(shape) // shape[0] for n in sizes]
+                sizes = rng.choice([(math.prod(shape),), (1, *shape), (*shape[:1], -1)])
+                sizes = [n if n > 0 else math.prod(shape[1:]) for n in sizes]
                 if len(sizes) <= 5:
                     found.append(reshaped(b, x, *sizes))
             case 2:

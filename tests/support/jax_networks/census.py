@@ -27,10 +27,14 @@ _CALLS = {
 
 
 def primitives(network: Network) -> Counter[str]:
-    """Equations of each primitive, with calls inlined; the body of a loop counts once."""
+    """`primitives_of` its function."""
     with as_users():
-        jaxpr = jax.make_jaxpr(network.function())(*network.args).jaxpr
-    return Counter(eqn.primitive.name for eqn in _equations(jaxpr))
+        return primitives_of(jax.make_jaxpr(network.function())(*network.args))
+
+
+def primitives_of(jaxpr: ClosedJaxpr) -> Counter[str]:
+    """Equations of each primitive, with calls inlined; the body of a loop counts once."""
+    return Counter(eqn.primitive.name for eqn in _equations(jaxpr.jaxpr))
 
 
 def parameters(network: Network) -> int:

@@ -196,11 +196,6 @@ def _bits(v: jax.Array) -> jax.Array:
     return shift(eights * 0x01010101, jnp.full_like(v, 24))
 
 
-def stop_gradient(step: Step, x: Value) -> Value:
-    """The same."""
-    return x
-
-
 RULES = {
     **dict.fromkeys(_OPERATORS, operator),
     **dict.fromkeys(_COMPOSED, composed),
@@ -216,5 +211,4 @@ RULES = {
     "round": round,
     "sign": sign,
     "square": square,
-    "stop_gradient": stop_gradient,
 }

@@ -103,7 +103,7 @@ class _Updates(NamedTuple):
 def scatter(
     step: Step, x: Value, indices: Value, updates: Value, combine: Combine | None = None
 ) -> Value:
-    """Updates of windows that start at indices."""
+    """SCATTER of rows that differ; where indices may repeat, each place looks for its updates."""
     if updates.size == 0:
         return x
     if combine is not None and x.dtype == np.bool_:

@@ -1,0 +1,315 @@
+"""Masks of attention: numbers that stand for "never" have no scale, and softmax leaves them out."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import jax_networks
+import numpy as np
+import pytest
+
+import tosajax
+from tosajax import Builder, DType, Graph, quant
+from tosajax.quant.blocks import all_nodes
+from tosajax.quant.mask_ranges import leaving_out, saturated
+from tosajax.quant.masks import masked, with_selects
+from tosajax.quant.observers import min_max
+from tosajax.quant.qparams import QParams
+from tosajax.quant.simplify import simplify
+
+LENGTH, FEATURES = 6, 8
+CAUSAL = np.tril(np.ones((LENGTH, LENGTH), np.bool_))
+LOWEST = np.finfo(np.float32).min
+RNG = np.random.default_rng(20)
+EXAMPLES = [
+    tuple(RNG.normal(0, 0.8, (LENGTH, FEATURES)).astype(np.float32) for _ in range(2))
+    for _ in range(8)
+]
+
+
+def added(never: float, rest: np.ndarray | float = 0.0) -> np.ndarray:
+    return np.where(CAUSAL, rest, never).astype(np.float32)
+
+
+DISTANCES = -np.abs(np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH))) / 4
+MASKS = {
+    "where-lowest": lambda x: jnp.where(CAUSAL, x, LOWEST),
+    "where-inf": lambda x: jnp.where(CAUSAL, x, -jnp.inf),
+    "where-1e10": lambda x: jnp.where(~CAUSAL, -1e10, x),
+    "where-array": lambda x: jnp.where(CAUSAL, x, added(-np.inf, -1e9)),
+    "add-lowest": lambda x: x + added(LOWEST),
+    "add-inf": lambda x: added(-np.inf) + x,
+    "add-1e10": lambda x: x + added(-1e10),
+    "sub-1e10": lambda x: x - added(1e10),
+    "add-distances": lambda x: x + added(-np.inf, DISTANCES),
+    "add-two": lambda x: x + added(-1e9) + np.where(np.arange(LENGTH) == 1, -1e10, 0.0),
+}
+
+
+def attention(mask, queries: jax.Array, keys: jax.Array) -> jax.Array:
+    return jax.nn.softmax(mask(queries @ keys.T / np.sqrt(FEATURES)), axis=-1)
+
+
+def exported(mask, fn=attention) -> Graph:
+    return tosajax.export(functools.partial(fn, mask), *EXAMPLES[0], check=False)
+
+
+def calibrated(graph: Graph, **options):
+    model = quant.prepare(graph, [quant.rule(".*", act=quant.QSpec(symmetric=False, **options))])
+    return model, quant.calibrate(model, EXAMPLES)
+
+
+def outputs(model, params, mode="exact") -> np.ndarray:
+    run = jax.jit(lambda p, *x: model.apply(p, *x, mode=mode)[0])
+    return np.stack([np.asarray(run(params, *example)) for example in EXAMPLES])
+
+
+def assert_softmax(found: np.ndarray, wanted: np.ndarray) -> None:
+    assert np.abs(found - wanted).max() < 0.02
+    assert (wanted == 0).any()
+    assert np.abs(found[wanted == 0]).max() < 1 / 256
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_softmax_leaves_masked_elements_out(name):
+    model, params = calibrated(exported(MASKS[name]))
+    wanted = outputs(model, params, "float")
+    expected = np.stack([np.asarray(attention(MASKS[name], *example)) for example in EXAMPLES])
+    np.testing.assert_allclose(wanted, expected, atol=1e-6)
+    assert_softmax(outputs(model, params), wanted)
+    assert_softmax(outputs(model, params, "fake_quant"), wanted)
+    scales = [float(known.scale.max()) for known in params["qparams"].values()]
+    assert max(scales) < 1
+    assert "ADD" not in {node.op for node in model.float_graph.nodes} or name == "add-distances"
+
+
+@pytest.mark.parametrize("name", ["where-inf", "add-distances", "add-two"])
+def test_what_trains_is_what_ships(name):
+    model, params = calibrated(exported(MASKS[name]))
+    assert quant.check_bit_exact(model, params, *EXAMPLES[0])
+    for mode in ("exact", "fake_quant"):
+
+        def loss(p, mode=mode):
+            return jnp.square(model.apply(p, *EXAMPLES[0], mode=mode)[0] - 0.2).sum()
+
+        gradients = jax.jit(jax.grad(loss))(params)
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))
+        assert any(np.any(x != 0) for x in jax.tree.leaves(gradients["qparams"]))
+
+
+OBSERVERS = {
+    "min_max": quant.min_max(),
+    "moving_average": quant.moving_average(),
+    "percentile": quant.percentile(99.0),
+    "mse": quant.mse(),
+    "entropy": quant.entropy(),
+}
+
+
+@pytest.mark.parametrize("name", OBSERVERS)
+def test_every_observer_leaves_masks_out(name):
+    # One masked element in all, which a percentile would cut off.
+    first = np.zeros((LENGTH, LENGTH), np.bool_)
+    first[2, 3] = True
+    graph = exported(lambda x: jnp.where(first, -jnp.inf, x))
+    model, params = calibrated(graph, observer=OBSERVERS[name])
+    found = outputs(model, params)
+    assert found[:, 2, 3].max() < 1 / 256
+    assert np.abs(found - outputs(model, params, "float")).max() < 0.1
+    plain, known = calibrated(exported(lambda x: x), observer=OBSERVERS[name])
+    select = next(n.outputs[0] for n in model.float_graph.nodes if n.op == "SELECT")
+    logits = next(n.outputs[0] for n in model.float_graph.nodes if select in n.outputs)
+    widest = max(float(x.scale) for n, x in known["qparams"].items() if n in plain.activations)
+    assert params["qparams"][logits].scale <= widest + 9 / 255
+
+
+def test_a_percentile_of_a_histogram_leaves_masks_out():
+    model, _ = calibrated(exported(MASKS["where-inf"]), observer=quant.percentile(99.0))
+    observed = quant.observe(model, EXAMPLES)
+    for percentile in (100.0, 99.0):
+        params = quant.settle(model, observed, percentile=percentile)
+        assert outputs(model, params)[:, ~CAUSAL].max() < 1 / 256
+    model, _ = calibrated(exported(MASKS["where-inf"]))
+    with pytest.raises(ValueError, match="without a histogram"):
+        quant.settle(model, quant.observe(model, EXAMPLES), percentile=99.0)
+
+
+@pytest.mark.parametrize(
+    "never", [pytest.param(LOWEST, id="lowest"), pytest.param(-1e10, id="1e10")]
+)
+def test_a_row_without_elements_is_even(never):
+    rows = np.arange(LENGTH)[:, None] == 2
+    model, params = calibrated(exported(lambda x: jnp.where(rows, never, x)))
+    found, wanted = outputs(model, params), outputs(model, params, "float")
+    np.testing.assert_allclose(wanted[:, 2], 1 / LENGTH, rtol=1e-6)
+    assert np.abs(found - wanted).max() < 0.02
+    assert (found[:, 2] == found[:, 2, :1]).all()
+
+
+def test_a_row_of_infinities_is_defined_in_integers():
+    rows = np.arange(LENGTH)[:, None] == 2
+    model, params = calibrated(exported(lambda x: jnp.where(rows, -jnp.inf, x)))
+    found, wanted = outputs(model, params), outputs(model, params, "float")
+    assert np.isnan(wanted[:, 2]).all()
+    assert np.isfinite(found).all()
+    assert np.abs(np.delete(found - wanted, 2, 1)).max() < 0.02
+
+
+def of_input_mask(place: str):
+    """An attention whose mask is an input, as a bias that is made beside the logits."""
+
+    def fn(queries, keys, mask):
+        bias = jnp.where(mask, 0.0, LOWEST)[None]
+        logits = (queries @ keys.T / np.sqrt(FEATURES))[None]
+        if place == "with-positions":
+            bias = bias + DISTANCES.astype(np.float32) * keys[:, 0]
+        elif place == "transposed":
+            bias = jnp.where(mask.T, 0.0, LOWEST).T[None]
+        return jax.nn.softmax(logits + bias, axis=-1)
+
+    return fn
+
+
+@pytest.mark.parametrize("place", ["reshaped", "transposed", "with-positions"])
+def test_a_mask_that_is_an_input(place):
+    fn = of_input_mask(place)
+    examples = [(*example, RNG.random((LENGTH, LENGTH)) < 0.7) for example in EXAMPLES]
+    graph = tosajax.export(fn, *examples[0], check=False)
+    model = quant.prepare(graph)
+    params = quant.calibrate(model, examples)
+    run = jax.jit(lambda p, *x: model.apply(p, *x)[0])
+    for example in examples:
+        wanted = np.asarray(fn(*example))
+        if example[2].any(axis=1).all():
+            assert_softmax(np.asarray(run(params, *example)), wanted)
+    assert quant.check_bit_exact(model, params, *examples[0], against="frozen")
+
+
+def test_rows_along_another_axis():
+    def columns(mask, queries, keys):
+        logits = queries @ keys.T / np.sqrt(FEATURES)
+        return jax.nn.softmax(mask(logits * np.arange(1, LENGTH + 1) * 2), axis=0)
+
+    graph = exported(lambda x: jnp.where(CAUSAL, x, -jnp.inf), columns)
+    assert set(masked(simplify(graph)).values()) == {0}
+    model, params = calibrated(graph)
+    found = outputs(model, params)
+    assert found[:, ~CAUSAL].max() < 1 / 256
+
+
+def test_the_least_of_a_row_has_a_mask_at_the_upper_end():
+    def softmin(mask, queries, keys):
+        return jax.nn.softmax(-mask(queries @ keys.T / np.sqrt(FEATURES)), axis=-1)
+
+    model, params = calibrated(exported(lambda x: jnp.where(CAUSAL, x, jnp.inf), softmin))
+    assert_softmax(outputs(model, params), outputs(model, params, "float"))
+
+
+def test_a_report_has_no_error_of_masks():
+    model, params = calibrated(exported(MASKS["where-lowest"]))
+    rows = quant.report(model, params, *EXAMPLES[0]).rows
+    assert min(row.sqnr for row in rows) > 15
+    assert all(row.saturated < 0.05 for row in rows)
+
+
+@pytest.mark.parametrize("name", ["flax_language_model", "equinox_attention"])
+def test_networks_freeze(name):
+    pytest.importorskip(name.split("_")[0])
+    with jax_networks.as_users():
+        net = jax_networks.build(name, "small")
+        graph = tosajax.export(net.fn, *net.args, params=net.params, check=False)
+    inputs = [np.asarray(x) for x in jax.tree.leaves(net.args)]
+    model = quant.prepare(graph)
+    params = quant.calibrate(model, [tuple(inputs)])
+    frozen = model.freeze(params)
+    assert max(float(known.scale.max()) for known in params["qparams"].values()) < 1
+    integers = [np.asarray(getattr(x, "q", x)) for x in model.input_integers(params, *inputs)]
+    found = [np.asarray(y) for y in tosajax.compile(frozen)(*integers)]
+    pytest.importorskip("tosa_tools")
+    rows = [x[None] for x in integers]
+    theirs = tosajax.reference_model.run(frozen, *rows)
+    for name, y in zip(frozen.outputs, found, strict=True):
+        np.testing.assert_array_equal(np.asarray(theirs[name]).reshape(y.shape), y)
+
+
+# Parts.
+
+
+def test_an_observer_counts_masked_elements_at_a_margin():
+    observer = leaving_out(min_max(), -1)
+    x = np.float32([[1, 2, -np.inf, -1e10], [5, 7, 6, -3], [-1e10, LOWEST, -np.inf, -1e9]])
+    state = observer.update(observer.init(), x)
+    margin = np.log(512 * 4)
+    np.testing.assert_allclose(state.ends.low, 2 - margin, rtol=1e-6)
+    assert state.ends.high == -np.inf
+    assert (state.state.low, state.state.high) == (-3, 7)
+    state = observer.update(state, np.float32([[np.inf, 3, 4, 5]]))
+    np.testing.assert_allclose(state.ends.high, 3 + margin, rtol=1e-6)
+    spec = quant.QSpec()
+    grid = spec.storage.grid(jnp.float32(8), narrow_range=False)
+    for symmetric in (False, True):
+        scale, zero_point = observer.qparams(state, grid, symmetric)
+        low, high = (float((end - zero_point) * scale) for end in grid)
+        assert low <= 2 - margin + scale / 2
+        assert high >= 3 + margin - scale / 2
+    assert leaving_out(min_max(), -1) is observer
+
+
+def test_an_observer_without_masks_is_as_before():
+    x = RNG.normal(size=(4, 5)).astype(np.float32)
+    grid = quant.QSpec().storage.grid(jnp.float32(8), narrow_range=False)
+    for own in OBSERVERS.values():
+        observer = leaving_out(own, -1)
+        found = observer.qparams(observer.update(observer.init(), x), grid, False)
+        wanted = own.qparams(own.update(own.init(), x), grid, False)
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_masked_elements_saturate():
+    known = QParams(jnp.float32(0.5), jnp.float32(3), jnp.float32(8))
+    x = jnp.asarray([-np.inf, -1e9, 1.25, LOWEST, np.inf, 1e6, 999_999])
+    low, high = (-128 - 3) / 2, (127 - 3) / 2
+    wanted = np.float32([low, low, 1.25, low, high, high, 999_999])
+    np.testing.assert_array_equal(saturated(x, known), wanted)
+
+
+def with_constant(op: str, values: np.ndarray, *, first: bool = False) -> Graph:
+    b = Builder()
+    x = b.input("x", DType.FP32, (2, 3))
+    constant = b.const(values.astype(np.float32), DType.FP32, name="c")
+    return b.graph([b.op(op, *((constant, x) if first else (x, constant)), name="y")])
+
+
+@pytest.mark.parametrize("op", ["ADD", "SUB"])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("rest", [0.0, 2.0])
+def test_sums_of_masks_are_selects(op, first, rest):
+    values = np.array([[rest, -np.inf, np.inf], [1e9, rest, -1e9]])
+    graph = with_constant(op, values, first=first)
+    changed = with_selects(graph)
+    assert [n.op for n in changed.nodes if n.op == "SELECT"] == ["SELECT"] * 2
+    x = RNG.normal(size=(2, 3)).astype(np.float32)
+    (wanted,), (found,) = (tosajax.compile(g)(x) for g in (graph, changed))
+    np.testing.assert_allclose(found, wanted, rtol=1e-7)
+
+
+@pytest.mark.parametrize("values", [[[9.9e8, 0, -9.9e8]], [[1, 2, 3]], [[0, 0, 0]]])
+def test_numbers_that_are_not_masks_stay(values):
+    graph = with_constant("ADD", np.array(values))
+    assert with_selects(graph) is graph
+    assert masked(graph) == {}
+
+
+@pytest.mark.parametrize(("op", "value"), [("MAXIMUM", LOWEST), ("MINIMUM", np.inf)])
+def test_the_larger_of_the_lowest_float_is_dropped(op, value):
+    assert all_nodes(simplify(with_constant(op, np.full((1, 1), value))))[-1].op == "IDENTITY"
+    kept = simplify(with_constant(op, np.full((1, 1), -value)))
+    assert all_nodes(kept)[-1].op == op
+
+
+def test_a_masked_row_without_graph_masks_keeps_its_integers():
+    """Numbers of 1e9 that no constant puts in are numbers."""
+    model, params = calibrated(exported(lambda x: x))
+    assert all(known.mask_axis is None for known in model.plan.scaled.values())
