@@ -170,6 +170,9 @@ def _exporting(names: dict[str, Any], printed: str) -> None:
     assert lines[-2].startswith("cholesky")
     assert lines[-1] == "['RESHAPE', 'CONV2D', 'RESHAPE', 'RESCALE']"
     assert names["integers"].source.agreement[0].ulp == 0
+    assert tosajax.validate(tosajax.load("network_int8.tosa")).needs == ("PRO-INT",)
+    for name, array in names["params"].items():
+        np.testing.assert_allclose(names["again"][name], array, rtol=1e-5)
 
 
 CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {

@@ -11,12 +11,12 @@ more for two draws of its inputs is a finding. Exits 1 if there is one.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,8 +121,10 @@ def main(arguments: list[str]) -> int:
     one = options.index is not None
     seeds = [first + options.index] if one else range(first, first + options.functions)
     outcomes, reasons = Counter[str](), Counter[str]()
-    with ProcessPoolExecutor(options.jobs, max_tasks_per_child=100) as pool:
-        for seed, found in zip(seeds, pool.map(tried, seeds), strict=True):
+    context = multiprocessing.get_context("spawn")
+    # Programs that JAX holds on to fill the memory of a process in the end.
+    with context.Pool(options.jobs, maxtasksperchild=100) as pool:
+        for seed, found in zip(seeds, pool.imap(tried, seeds), strict=True):
             outcomes[found.outcome] += 1
             if found.outcome == "refused":
                 reasons[found.why] += 1

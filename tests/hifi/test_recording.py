@@ -328,3 +328,12 @@ def test_precisions_that_tosa_has_not():
     jaxpr = record(function, drawn(np.int16, 8))
     with pytest.raises(UnsupportedError, match="precision is '16x16_16'"):
         left(to_tosa, jaxpr, jaxpr.eqns[0])
+
+
+@pytest.mark.parametrize("name", [*LAYERS, *KERNELS])
+def test_exported(name: str):
+    """`export` runs both, and integers have to be the same."""
+    function, operands = {**LAYERS, **KERNELS}[name]
+    graph = tosajax.export(function, *operands)
+    assert len(graph.source.agreement) == len(graph.outputs)
+    assert any(node.op == "CUSTOM" for node in graph.nodes) == (name in LAYERS)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tosajax.from_jax.tracing import Traced
 from tosajax.graph import Agreement, Graph
+from tosajax.hifi import custom
 from tosajax.report import Finding, Report, TosaError, Verdict
 from tosajax.runtime.executable import compile
 from tosajax.spec.target import Target
@@ -34,7 +35,8 @@ def agreement(graph: Graph, found: Traced, target: Target) -> tuple[Agreement, .
         for x, tensor in zip(found.examples, graph.input_tensors, strict=True)
     ]
     wanted = jax.jit(found.function)(*found.examples)
-    outputs, flags = compile(graph, target, report_unpredictable=True)(*inputs)
+    run = compile(graph, target, report_unpredictable=True, custom_ops=custom.OPERATORS)
+    outputs, flags = run(*inputs)
     broken = [" ".join(map(str, name)) for name, flag in flags.items() if np.any(flag)]
     if broken:
         raise _failed("export.unpredictable", f"TOSA leaves open: {', '.join(broken)}", graph)

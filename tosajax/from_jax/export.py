@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 
-from tosajax.arguments.types import check_type, count, shown
+from tosajax.arguments.types import check_type, count
 from tosajax.from_jax import checking, dynamic
 from tosajax.from_jax.names import renamed, with_room
 from tosajax.from_jax.places import Place
@@ -35,7 +35,6 @@ def export(
     names: Mapping[str, str] | None = None,
     check: bool | None = None,
     max_unroll: int = 64,
-    hifi_layers: Literal["custom", "tosa"] = "custom",
 ) -> Graph:
     """Makes a TOSA graph of a JAX function.
 
@@ -52,8 +51,6 @@ def export(
         if the arguments are arrays.
       max_unroll: the most turns of a loop that are written one after the other; longer loops
         become WHILE_LOOP.
-      hifi_layers: what layers of `tosajax.hifi.layers` become: "custom", a CUSTOM operator each, as
-        `tosajax.hifi.custom` runs them, or "tosa", the operators that they consist of.
 
     Returns:
       The graph. `source.rewrites` tells where results may differ from those of `fn`, and
@@ -63,14 +60,12 @@ def export(
       UnsupportedError: `fn` computes something that TOSA does not have.
       TosaError: the graph is not legal for the target, or fails the check.
       TypeError: an argument is of another type.
-      ValueError: `names` has a name that the graph does not have, or gives one twice; `check` is
-        asked for without arrays; or `hifi_layers` is neither.
+      ValueError: `names` has a name that the graph does not have, or gives one twice; or `check`
+        is asked for without arrays.
     """
     check_type("names", names, Mapping | None, "a dict from default names to others")
     check_type("dynamic_batch", dynamic_batch, bool, "True or False")
-    if hifi_layers not in ("custom", "tosa"):
-        raise ValueError(f"hifi_layers is {shown(hifi_layers)}, expected 'custom' or 'tosa'")
-    options = Options(target_of(target), count("max_unroll", max_unroll), hifi_layers)
+    options = Options(target_of(target), count("max_unroll", max_unroll))
     found = traced(fn, example_args, params)
     has_values = checking.has_values(found.examples)
     if check and not has_values:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +25,10 @@ class Options:
     Args:
       target: that the graph has to be legal for.
       max_unroll: the most turns of a loop that are written one after the other.
-      hifi_layers: what layers of `tosajax.hifi` become, "custom" or "tosa".
     """
 
     target: Target
     max_unroll: int
-    hifi_layers: Literal["custom", "tosa"] = "custom"
 
 
 class Scope:
@@ -144,11 +142,11 @@ class Scope:
         env = dict(zip(graph.inputs, inputs, strict=True))
         for node in graph.ordered_nodes():
             made = [graph.tensors[name] for name in node.outputs]
+            values = np.asarray(made[0].values)
             if node.op == "CONST_SHAPE":
-                env[made[0].name] = self.const_shape([int(n) for n in made[0].values or ()])
+                env[made[0].name] = self.const_shape([int(n) for n in values])
             elif node.op == "CONST":
-                held = known(np.asarray(made[0].values))
-                env[made[0].name] = self.const(held, np.asarray(made[0].values), made[0].name)
+                env[made[0].name] = self.const(known(values), values, made[0].name)
             else:
                 operands = [env[name] for name in node.inputs]
                 outputs = self.node(

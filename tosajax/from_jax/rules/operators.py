@@ -1,7 +1,7 @@
 """Functions of tosajax that the function calls itself.
 
 Operators (`tosajax.ops`) leave as they are, kernels of the HiFi 5 NN Library as graphs of
-operators, and its layers as CUSTOM, or as what they compute.
+operators, and its layers as CUSTOM, which `tosajax.hifi.custom.OPERATORS` run.
 """
 
 from __future__ import annotations
@@ -80,14 +80,9 @@ def _kernel(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:
 
 
 def _layer(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:
-    """A layer of HiFi as CUSTOM, or as what it computes."""
-    call = step.params["call"]
-    if step.scope.options.hifi_layers == "custom":
-        return _spliced(step, op, custom.graph_of(op, call, _told(operands)), operands)
-    if op.rpartition(".")[2].startswith(("gru", "lstm")):
-        found = f"{op} as operators of TOSA, which has no sums of its precision"
-        raise step.unsupported(found, "CUSTOM", 'use hifi_layers="custom"')
-    return step.jaxs(call.opened, *operands)
+    """A layer of HiFi as CUSTOM."""
+    graph = custom.graph_of(op, step.params["call"], _told(operands))
+    return _spliced(step, op, graph, operands)
 
 
 def _told(operands: Sequence[Value]) -> list[Any]:
