@@ -58,6 +58,29 @@ def test_constants_that_depend_on_the_batch():
         tosajax.export(lambda x: jnp.tanh(x) if x.shape[0] == 5 else x + 1, X, dynamic_batch=True)
 
 
+def test_attributes_that_depend_on_the_batch():
+    with pytest.raises(
+        UnsupportedError, match=r"REVERSE .*depends on the batch, expected the same"
+    ):
+        tosajax.export(lambda x: jnp.flip(x, x.shape[0] == 5), X, dynamic_batch=True)
+
+
+def test_repeats_that_depend_on_the_batch():
+    def fn(x: jax.Array, token: jax.Array) -> jax.Array:
+        return jnp.concatenate([jnp.broadcast_to(token, (x.shape[0], 1, 6)), x], 1)
+
+    with pytest.raises(UnsupportedError, match=r"an operand of TILE .*depends on the batch"):
+        tosajax.export(fn, X, np.ones((1, 1, 6), np.float32), dynamic_batch=True)
+
+
+def test_two_sizes_that_depend_on_the_batch():
+    def fn(x: jax.Array) -> jax.Array:
+        return (x[:, None] + x[None]).reshape(x.shape[0], x.shape[0], 24)
+
+    with pytest.raises(UnsupportedError, match="more than one size in RESHAPE"):
+        tosajax.export(fn, X, dynamic_batch=True)
+
+
 def test_a_first_input_without_dimensions():
     with pytest.raises(ValueError, match="the first input has no dimension"):
         tosajax.export(lambda x: x + 1, np.float32(1), dynamic_batch=True)

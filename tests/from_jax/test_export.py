@@ -74,6 +74,11 @@ def test_other_names():
         tosajax.export(lambda x: x + 1, X, names={"output": "x"})
 
 
+def test_names_that_change_places():
+    graph = tosajax.export(lambda x, y: x - y, X, X, names={"x": "y", "y": "x"})
+    assert graph.inputs == ("y", "x")
+
+
 def test_a_tensor_makes_room_for_an_output():
     graph = tosajax.export(lambda x: x * jnp.tanh(x), X, names={"output": "tanh"})
     assert graph.outputs == ("tanh",)

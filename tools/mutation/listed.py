@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutation import (
     of_arithmetic,
     of_checks,
+    of_export,
     of_graphs,
     of_hifi,
     of_quant,
@@ -25,4 +26,5 @@ MUTANTS: list[Mutant] = [
     *of_quant.MUTANTS,
     *of_sweep.MUTANTS,
     *of_hifi.MUTANTS,
+    *of_export.MUTANTS,
 ]

@@ -196,6 +196,14 @@ def test_nothing_vanishes_and_nothing_to_return_is_an_error():
         export(lambda x: x[:, 3:3], _ONES)
 
 
+def test_numbers_between_elements_of_many_axes():
+    x = _numbers((2, 3, 5, 4))
+    agrees(lambda x: lax.pad(x, 7.0, ((1, 0, 1), (0, 0, 2), (0, 1, 1), (0, 0, 1))), x)
+    x = _numbers((2, 3, 2, 4, 2))
+    graph = agrees(lambda x: lax.pad(x, 7.0, ((0, 0, 1),) * 5), x)
+    assert max(len(tensor.shape or ()) for tensor in graph.tensors.values()) <= 6
+
+
 def test_constants_stay_small():
     def masked(x):
         big = jnp.zeros((2, 600, 500))

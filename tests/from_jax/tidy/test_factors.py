@@ -79,3 +79,11 @@ def test_a_product_that_something_else_reads():
 def test_a_type_that_is_rounded_more():
     graph = scaled(np.full((1, 1), 3.0), np.full((1, 1), 0.3), dtype=DType.FP16)
     assert joined(graph) == ["MUL", "MUL", "ABS"]
+
+
+def test_ones_that_repeat():
+    b = Builder()
+    x, shift = b.input("x", DType.FP32, (1, 3)), b.const([0], DType.INT8)
+    y = b.op("MUL", x, b.const(np.ones((2, 1)), DType.FP32), shift)
+    graph = with_single_factors(Written(b.graph([b.op("ABS", y)]), {})).graph
+    assert operators(graph) == ["MUL", "ABS"]

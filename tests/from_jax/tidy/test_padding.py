@@ -94,3 +94,13 @@ def test_of_channels():
     options: dict[str, Any] = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
     y = b.op("CONV2D", y, weight, zero, zero, zero, **options, acc_type=DType.FP32)
     assert operators(merged(b.graph([y]))) == ["PAD", "CONV2D"]
+
+
+def test_other_nodes_before():
+    b = Builder()
+    x = b.input("x", DType.FP32, (2, 5, 4, 3))
+    zero = b.const([0], DType.FP32)
+    weight = b.const(np.ones((2, 1, 1, 3)), DType.FP32)
+    options: dict[str, Any] = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
+    y = b.op("CONV2D", b.op("ABS", x), weight, zero, zero, zero, **options, acc_type=DType.FP32)
+    assert operators(merged(b.graph([y]))) == ["ABS", "CONV2D"]

@@ -60,6 +60,13 @@ def test_reshapes_cancel_across_elementwise_operators():
     assert operators(graph) == ["ADD", "MAXIMUM"]
 
 
+def test_reshapes_cancel_across_constants_of_all_elements():
+    b = Builder()
+    x = b.input("x", F32, (2, 3, 4))
+    y = b.op("ADD", reshaped(b, x, 6, 4), b.const(np.arange(24).reshape(6, 4), F32))
+    assert operators(late(b.graph([reshaped(b, y, 2, 3, 4)]))) == ["ADD"]
+
+
 def test_a_reshape_that_a_constant_depends_on_stays():
     b = Builder()
     x = b.input("x", F32, (2, 3, 4))

@@ -8,7 +8,7 @@ from collections.abc import Container, Sequence
 import jax
 import numpy as np
 
-from tosajax.from_jax.ranks import merged, neighbours
+from tosajax.from_jax.ranks import MAX_RANK, merged, neighbours
 from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Reversed, Sliced, Value, known, of_tensor
 
@@ -261,7 +261,12 @@ def _padded_with_traced(step: Step, x: Value, number: Value) -> Value:
 
 
 def _spread(step: Step, x: Value, between: Sequence[int], number: Value) -> Value:
-    """As many numbers after each element along each axis."""
+    """As many numbers after each element along each axis; some axes first if they are many."""
+    axes = [axis for axis, i in enumerate(between) if i]
+    if x.rank + len(axes) > MAX_RANK and len(axes) > 1:
+        for axis in axes:
+            x = _spread(step, x, [between[axis] if a == axis else 0 for a in range(x.rank)], number)
+        return x
     view, padding = [], []
     for n, i in zip(x.shape, between, strict=True):
         view, padding = [*view, n], [*padding, (0, 0)]

@@ -54,7 +54,7 @@ def _before(
             continue
         shape, held = tensors[sums].shape or (), tensors[conv.inputs[2]].values
         is_same = shape == tensors[node.outputs[0]].shape
-        is_row = values.shape[-1:] == (values.size,) and values.size in (1, *shape[-1:])
+        is_row = values.shape[-1:] == (values.size,)
         if is_same and is_row and held is not None and not held.any():
             return conv, name
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from typing import Any
 
 from tosajax.from_jax.written import Written
@@ -13,14 +12,13 @@ from tosajax.spec import NanMode
 
 
 def with_single_clamps(written: Written) -> Written:
-    """The graph in which a CLAMP that another one alone reads is part of it."""
+    """The graph in which a CLAMP of a CLAMP reads what the first one does."""
     graph = written.graph
-    readers = Counter(name for node in graph.nodes for name in node.inputs) + Counter(graph.outputs)
     clamps: dict[str, Node] = {}
     draft = Draft(graph)
     for node in graph.ordered_nodes():
         before = clamps.get(node.inputs[0]) if node.op == "CLAMP" else None
-        if before is not None and readers[before.outputs[0]] == 1 and _keeps_nan(before, node):
+        if before is not None and _keeps_nan(before, node):
             node = _joined(before, node)
         if node.op == "CLAMP":
             clamps[node.outputs[0]] = node
