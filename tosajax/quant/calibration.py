@@ -30,9 +30,16 @@ from tosajax.quant.arguments import (
 from tosajax.quant.blocks import all_tensors
 from tosajax.quant.channels import along
 from tosajax.quant.convert.converter import TABLE_STEP, table_size
+from tosajax.quant.mask_ranges import Masked, leaving_out, widened
 from tosajax.quant.model import QModel
 from tosajax.quant.norms import Moments
-from tosajax.quant.observers import Histogram, check_percentile, percentile_qparams, tail
+from tosajax.quant.observers import (
+    Histogram,
+    Observer,
+    check_percentile,
+    percentile_qparams,
+    tail,
+)
 from tosajax.quant.qparams import QParams, dequantize, spread
 from tosajax.quant.recipes import Params
 from tosajax.quant.regions import Function, evaluate
@@ -49,6 +56,10 @@ def calibrate(
     progress: bool = False,
 ) -> Params:
     """Finds scales and zero points: of weights from their values, of others by running examples.
+
+    Masks (-inf, or magnitudes from 1e9 on, in constants of SELECT and ADD) are in no range, and
+    their integers are an end of it. The range is at least so wide that a softmax over n elements
+    leaves masked ones out: it holds the greatest real element of each row less ln(512 n).
 
     Args:
       model: from `prepare`.
@@ -169,17 +180,28 @@ def _settled(model: QModel, observed: Observed, share: jax.Array | None) -> dict
     for name, state in observed.states.items():
         spec = model.specs[name]
         bits = jnp.asarray(spec.bits, jnp.float32)
+        grid = _grid(spec, bits)
         if share is None:
-            ends = _observed(spec, bits, state)
+            ends = observer_of(model, name).qparams(state, grid, spec.symmetric)
         else:
-            ends = percentile_qparams(share, state, _grid(spec, bits), spec.symmetric)
+            ends = _of_percentile(share, state, grid, spec.symmetric)
         found[name] = _qparams(spec, bits, *ends)
     return found
 
 
+def _of_percentile(
+    share: jax.Array, state: Any, grid: Grid, symmetric: bool
+) -> tuple[jax.Array, jax.Array]:
+    if not isinstance(state, Masked):
+        return percentile_qparams(share, state, grid, symmetric)
+    found = percentile_qparams(share, state.state, grid, symmetric)
+    return widened(found, state.ends, grid, symmetric)
+
+
 def _check_histograms(model: QModel, observed: Observed) -> None:
     for name, state in observed.states.items():
-        if not isinstance(state, Histogram):
+        own = state.state if isinstance(state, Masked) else state
+        if not isinstance(own, Histogram):
             raise ValueError(f"{name!r} has an observer without a histogram: no percentile of it")
 
 
@@ -290,7 +312,14 @@ def _observed_batches(
 
 def initial_states(model: QModel) -> dict[str, Any]:
     """The states of the observers of activations, before any example."""
-    return {name: model.specs[name].observer.init() for name in model.activations}
+    return {name: observer_of(model, name).init() for name in model.activations}
+
+
+def observer_of(model: QModel, name: str) -> Observer:
+    """The observer of an activation; it leaves out masked elements where there may be some."""
+    scaled = model.plan.scaled[name]
+    observer = scaled.spec.observer
+    return observer if scaled.mask_axis is None else leaving_out(observer, scaled.mask_axis)
 
 
 class Sight(NamedTuple):
@@ -328,7 +357,7 @@ def updated_states(
         else:
             y = values[source]
         # NaN, where a record has no value, is not observed.
-        states[name] = model.specs[name].observer.update(states[name], y)
+        states[name] = observer_of(model, name).update(states[name], y)
         # A SELECT may leave out some NaN, as logarithms of negative numbers.
         is_nan = jnp.isnan(y).all() & bool(y.size) & is_computed
         sights.append(Sight(is_computed, is_nan, is_cut))

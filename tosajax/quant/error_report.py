@@ -15,6 +15,7 @@ from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph, Node
 from tosajax.progress import Progress
 from tosajax.quant.arguments import Input, check_finite, real_inputs
+from tosajax.quant.mask_ranges import is_masked
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Params
 
@@ -164,6 +165,10 @@ def report(
     for name, wanted in zip(names, floats, strict=True):
         acc = found.get(accumulators.get(name, ""))
         own = local.get(name, wanted)
+        if model.plan.scaled[name].mask_axis is not None:
+            # No error is made in masked elements.
+            mask = is_masked(wanted)
+            wanted, own = (np.where(mask, real[name], x) for x in (wanted, own))
         rows.append(
             _row(model, params, name, nodes.get(name), values[name], real[name], wanted, own, acc)
         )

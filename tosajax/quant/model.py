@@ -37,9 +37,11 @@ from tosajax.quant.frozen import (
     quantizations,
     with_constants,
 )
+from tosajax.quant.mask_ranges import saturated
 from tosajax.quant.norms import EXAMPLES, BatchNorms, Norms, held_statistics, shifted
 from tosajax.quant.plan import Plan
 from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
+from tosajax.quant.reading_back import Reader
 from tosajax.quant.recipes import (
     Bias,
     Bound,
@@ -81,6 +83,7 @@ class QModel:
       plan: how the tensors of `graph` are quantized, and its constants made.
       estimator: the surrogate derivative of rounding and saturation.
       overrides: other estimators, by operator.
+      reader: finds parameters of the function that `prepare` was given; None for a graph.
     """
 
     graph: Graph
@@ -88,6 +91,7 @@ class QModel:
     plan: Plan
     estimator: Estimator = clipped_ste
     overrides: Mapping[str, Estimator] = dataclasses.field(default_factory=dict)
+    reader: Reader | None = None
 
     @property
     def specs(self) -> Mapping[str, QSpec]:
@@ -135,8 +139,12 @@ class QModel:
         return self.plan.trained
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields, for another process, which builds the cached programs again."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """The fields, for another process, which builds the cached programs again.
+
+        The user's function stays where it is: many cannot be pickled.
+        """
+        state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**state, "reader": None}
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{what} {count}" for what, count in self._summary())
@@ -318,7 +326,10 @@ class QModel:
         owner = name if name in self.specs else self._inner_owners.get(name)
         if owner is None:
             return value
-        return fake_quant(value, params["qparams"][owner], self.specs[owner].estimator)
+        qparams = params["qparams"][owner]
+        if self.plan.scaled[owner].mask_axis is not None:
+            value = saturated(value, qparams)
+        return fake_quant(value, qparams, self.specs[owner].estimator)
 
     @functools.cached_property
     def _inner_owners(self) -> dict[str, str]:
@@ -505,6 +516,53 @@ class QModel:
         check_rescales(self.graph, made, self.recipes, params)
         frozen = with_constants(self.graph, made, self.plan)
         return dataclasses.replace(frozen, quantization=at_ends(frozen) | self.quantization(params))
+
+    def pytree(self, params: Params) -> Any:
+        """The parameters of the user's function, as they were trained.
+
+        With them the function is the float graph with these parameters (`apply` in mode "float"),
+        but for rounding. What has not changed in training has the same bits. Scales of channels
+        stay as they are, as those of a batch norm after a convolution: the convolution's weights
+        change in their place, and offsets go into one parameter (beta). This holds as well for
+        norms that `prepare` has kept. Corrections of integers (`bias_correct`,
+        `learned_rounding`) are not part of it.
+
+        Args:
+          params: from `calibrate`, trained or not.
+
+        Returns:
+          What `prepare` was given as `params`, or the module, with other arrays of the same types;
+          a pair of both, if both hold arrays.
+
+        Raises:
+          TypeError, ValueError: as `apply`; or the model was not made of a function, or is a copy
+            in another process; or the function cannot have these constants. `readable` keeps
+            parameters such that it can.
+        """
+        reader = self._known_reader()
+        self.check(params, "float")
+        return reader.pytree(self._float_constants(params, params.get("norms", {})))
+
+    def readable(self, params: Params) -> Params:
+        """The parameters with constants that the user's function can have, for `pytree`.
+
+        Constants that are made of the same parameter of the function, as a table of embeddings and
+        a last layer that share it, follow the largest of them. Those that are not made of a
+        parameter, or that the function multiplies by 0, are what they were before training. `fit`
+        trains with it as `derive`.
+
+        Args:
+          params: from `calibrate`, trained or not; may be traced.
+
+        Raises:
+          ValueError: the model was not made of a function, or is a copy in another process.
+        """
+        return {**params, "values": self._known_reader().readable(params["values"])}
+
+    def _known_reader(self) -> Reader:
+        if self.reader is None:
+            raise ValueError("the model has no function, expected one of `prepare(fn, ...)`")
+        return self.reader
 
     def quantization(self, params: Params) -> dict[str, Quantization]:
         """Scales, zero points and ranges of the tensors of the integer graph, by name.

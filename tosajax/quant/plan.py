@@ -21,11 +21,13 @@ class Scaled:
       spec: how it is quantized.
       channel_axes: the axes of the channels of a constant with one scale for each; else empty.
       observed: other tensors whose values its range must hold.
+      mask_axis: of the rows in which masks leave out elements; None where no mask reaches it.
     """
 
     spec: QSpec
     channel_axes: tuple[int, ...] = ()
     observed: tuple[str, ...] = ()
+    mask_axis: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

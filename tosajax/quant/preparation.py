@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from tosajax import spec
 from tosajax.arguments.types import check_type
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph
-from tosajax.quant.blocks import all_nodes, graph_keys
+from tosajax.quant.blocks import all_nodes, all_tensors, graph_keys
 from tosajax.quant.convert.converter import Converter
 from tosajax.quant.convert.graphs import convert
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
+from tosajax.quant.functions import Function, function_of
 from tosajax.quant.model import QModel
 from tosajax.quant.plan import NormedConv, Options, Plan
-from tosajax.quant.simplify import simplified
+from tosajax.quant.reading_back import Reader
+from tosajax.quant.simplify import Simple, simplified
 from tosajax.quant.spec import Rule, check_rules
 from tosajax.report import UnsupportedError
 from tosajax.spec import RoundingMode
 
 
 def prepare(
-    graph: Graph,
+    graph: Graph | Callable[..., Any],
     rules: Sequence[Rule] = (),
     *,
+    example_args: Sequence[Any] | None = None,
+    params: Any | None = None,
+    max_unroll: int = 64,
     rounding_mode: RoundingMode = RoundingMode.SINGLE_ROUND,
     estimator: Estimator = clipped_ste,
     overrides: Mapping[str, Estimator] | None = None,
@@ -33,7 +39,10 @@ def prepare(
     batch_norms: bool | str = False,
     max_trip_count: int | None = None,
 ) -> QModel:
-    """Turns a float graph into a model of integers, to calibrate, to train and to freeze.
+    """Turns floats into a model of integers, to calibrate, to train and to freeze.
+
+    A JAX function becomes a graph first, as by `tosajax.export`. `QModel.pytree` gives its
+    parameters back, as they were trained.
 
     Constants are folded, batch normalization goes into convolutions, a CLAMP into the RESCALE
     before it, and elementwise functions of one tensor (sigmoid, GELU, a square, an inverse square
@@ -48,9 +57,14 @@ def prepare(
     of its own, and all else is FP32. The two types of FP8 may be mixed.
 
     Args:
-      graph: FP32, FP16 or BF16; legal, every dimension known.
+      graph: FP32, FP16 or BF16; legal, every dimension known. Or a function of arrays, or of
+        pytrees of them, or a module of Equinox or Flax (nnx).
       rules: how nodes are quantized; where several match, later rules win. Without
         rules: INT8, weights symmetric and per channel, activations with a zero point.
+      example_args: of a function, its inputs: a tuple of arrays or `jax.ShapeDtypeStruct`.
+      params: of a function, its first argument, a pytree of the parameters; None if it has none,
+        or is a module that holds them.
+      max_unroll: of a function, the most turns of a loop that are written one after the other.
       rounding_mode: of every RESCALE but those of INT48, which have one.
       estimator: the surrogate derivative of rounding and saturation; of integers.
       overrides: other estimators, by operator ("RESCALE").
@@ -70,18 +84,25 @@ def prepare(
     Raises:
       TypeError: an argument is of another type.
       TosaError: the graph is illegal.
-      UnsupportedError: an operator, or a type among its operands, has no integer form; or FP8 is
-        asked for beside integers.
+      UnsupportedError: an operator, or a type among its operands, has no integer form; FP8 is
+        asked for beside integers; or a function computes something that TOSA does not have.
       ValueError: an estimator, or batch norms that are kept, beside FP8; a graph without floats,
         which `lift` takes; a loop that needs `max_trip_count`; a rule whose pattern is found in no
         name; or no convolution to keep the batch norm of.
     """
+    function = None
+    if not isinstance(graph, Graph):
+        function = function_of(graph, example_args, params, max_unroll)
+        graph = function.graph
+    elif example_args is not None or params is not None:
+        raise TypeError("example_args and params are of functions, and a graph was given")
     _check(graph, rules)
     options = Options(tuple(rules), rounding_mode, own_pool_scales, max_trip_count)
     check_type("batch_norms", batch_norms, bool | str, "True, False or a regular expression")
     check_type("max_trip_count", max_trip_count, int | None, "a number of turns")
-    simple, normed = simplified(graph)
+    simple, folded = found = simplified(graph)
     check_rules(rules, graph, simple)
+    normed = {each.output for each in folded if each.is_scaled}
     norms = _norms(simple, normed, batch_norms) if batch_norms else {}
     _check_control_flow(simple, rules)
     if operands := rounded_operands(simple, rules):
@@ -91,10 +112,18 @@ def prepare(
         if norms:
             raise ValueError(f"batch norms are kept by integers, and the rules ask for {asked}")
         graph, plan = with_rounded_operands(simple, operands)
-        return QModel(graph, simple, plan)
+        return QModel(graph, simple, plan, reader=_reader(function, found, plan))
     graph, plan = converted(simple, norms, options)
     _check_turns(simple, plan)
-    return QModel(graph, simple, plan, estimator, overrides or {})
+    reader = _reader(function, found, plan)
+    return QModel(graph, simple, plan, estimator, overrides or {}, reader)
+
+
+def _reader(function: Function | None, simple: Simple, plan: Plan) -> Reader | None:
+    if function is None:
+        return None
+    tensors = all_tensors(simple.graph)
+    return Reader(function, simple.folded, {name: tensors[name] for name in plan.trained})
 
 
 def converted(
@@ -113,7 +142,6 @@ def converted(
 
 
 def _check(graph: Graph, rules: Sequence[Rule]) -> None:
-    check_type("graph", graph, Graph, "a Graph, as `tosajax.load` gives it")
     check_type("rules", rules, list | tuple, "a list of rules, as `rule` makes them")
     for each in rules:
         check_type("an element of rules", each, Rule, "a Rule, as `rule` makes it")

@@ -330,6 +330,19 @@ class Bound:
         return _end(qparams, upper=self.upper)
 
 
+@dataclasses.dataclass(frozen=True)
+class End:
+    """An end of the range of a tensor, as a constant of this shape."""
+
+    tensor: str
+    upper: bool
+    shape: tuple[int, ...]
+
+    def __call__(self, params: Params) -> QTensor:
+        made = _end(params["qparams"][self.tensor], upper=self.upper)
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, self.shape), made)
+
+
 @shared
 def _end(qparams: QParams, *, upper: bool) -> QTensor:
     end = qparams.grid.qmax if upper else qparams.grid.qmin

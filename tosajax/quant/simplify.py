@@ -18,8 +18,15 @@ from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.edit import unused
 from tosajax.lowering.build import build
 from tosajax.passes.folding import fold
-from tosajax.quant.blocks import all_nodes, in_parts, separated, with_constants_inside
+from tosajax.quant.blocks import (
+    all_nodes,
+    all_tensors,
+    in_parts,
+    separated,
+    with_constants_inside,
+)
 from tosajax.quant.channels import along
+from tosajax.quant.masks import with_selects
 from tosajax.report import UnsupportedError
 from tosajax.spec import AccType, Form
 from tosajax.validation import validate
@@ -38,6 +45,7 @@ def simplify(graph: Graph) -> Graph:
     - ADD, SUB and MUL by constants that vary along the channels at most go into the weights and
       the bias of the convolution before them, where nothing else reads the tensors between.
     - Operators that change nothing are dropped, and a RESHAPE of a RESHAPE becomes one.
+    - A mask that is added (0 or -1e10, say) becomes a SELECT, see `with_selects`.
     - Loops and branches have graphs of their own, with their constants in them; a tensor x of a
       graph "body" is "body/x".
 
@@ -53,26 +61,77 @@ def simplify(graph: Graph) -> Graph:
       TosaError: the graph is illegal.
       UnsupportedError: it has open dimensions, variables, custom operators or Fourier transforms.
     """
-    return simplified(graph)[0]
+    return simplified(graph).graph
 
 
-def simplified(graph: Graph) -> tuple[Graph, frozenset[str]]:
-    """What `simplify` makes, and the outputs of its convolutions that a MUL has gone into."""
+class Link(NamedTuple):
+    """A node that has gone into a convolution: scale * x + offset of each channel, float64.
+
+    Args:
+      op: name of the operator.
+      constant: its constant operand.
+      sign: of the constant in the offset; 0 of MUL.
+      scale: of each channel, or one.
+      offset: of each channel, or one.
+    """
+
+    op: str
+    constant: str
+    sign: int
+    scale: np.ndarray
+    offset: np.ndarray
+
+
+class Folded(NamedTuple):
+    """A convolution that nodes have gone into.
+
+    Args:
+      output: what it computes now.
+      weight: its constant.
+      bias: its constant.
+      before: the weight and the bias without the nodes.
+      axes: of the channels of the weight.
+      links: the nodes, in order.
+    """
+
+    output: str
+    weight: str
+    bias: str
+    before: tuple[str, str]
+    axes: tuple[int, ...]
+    links: tuple[Link, ...]
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether a MUL is among the nodes."""
+        return any(link.op == "MUL" for link in self.links)
+
+
+class Simple(NamedTuple):
+    """What `simplify` makes, and the convolutions that nodes have gone into."""
+
+    graph: Graph
+    folded: tuple[Folded, ...]
+
+
+def simplified(graph: Graph) -> Simple:
+    """What `simplify` makes, and how."""
     graph = with_constants_inside(_checked(graph))
     graph = fold(in_parts(graph, _in_float32))
     # Before convolutions count their readers, nodes that nothing reads must go.
-    graph = fold(in_parts(graph, lambda part: _without_identities(_computed(part))))
-    normed, names = set[str](), dict[str, str]()
+    graph = in_parts(graph, lambda part: with_selects(_computed(part)))
+    graph = fold(in_parts(graph, _without_identities))
+    folded, names = list[Folded](), dict[str, str]()
 
     def without_batch_norms(part: Graph) -> Graph:
         part, found = _without_batch_norms(part)
         part, renamed = _renamed(part)
-        normed.update(found)
+        folded.extend(found)
         names.update(renamed)
         return part
 
     graph = in_parts(fold(in_parts(graph, without_batch_norms)), _without_unused_tensors)
-    return graph, frozenset(names.get(name, name) for name in normed)
+    return Simple(graph, tuple(f._replace(output=names.get(f.output, f.output)) for f in folded))
 
 
 def _checked(graph: Graph) -> Graph:
@@ -205,6 +264,19 @@ def _equal_input(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
     return None
 
 
+def neutral_constants(graph: Graph) -> set[str]:
+    """The zeros and ones that nodes read which are dropped, as they change nothing.
+
+    Args:
+      graph: from `separated`.
+    """
+    tensors, found = all_tensors(graph), set[str]()
+    for node in all_nodes(graph):
+        if node.op in _NEUTRAL and (source := _equal_input(node, tensors)) is not None:
+            found.update(name for name in node.inputs if name != source)
+    return found
+
+
 def _has_type_of(node: Node, name: str, tensors: Mapping[str, Tensor]) -> bool:
     """Whether the output of a node has the element type and shape of a tensor."""
     output, tensor = tensors[node.outputs[0]], tensors[name]
@@ -256,34 +328,32 @@ def _with_names(node: Node, names: Mapping[str, str]) -> Node:
 # Batch norms, and other nodes that scale and move the channels of a convolution.
 
 
-class _Affine(NamedTuple):
-    """scale * x + offset: float64, for each channel or for all."""
-
-    scale: np.ndarray
-    offset: np.ndarray
-
-
 # The nodes that read a tensor, once for each time; None stands for the caller.
 _Readers = Mapping[str, Sequence[Node | None]]
 
 
-def _without_batch_norms(graph: Graph) -> tuple[Graph, set[str]]:
-    """The graph, and the outputs of convolutions that a MUL has gone into."""
+def _without_batch_norms(graph: Graph) -> tuple[Graph, list[Folded]]:
+    """The graph, and the convolutions that nodes have gone into."""
     tensors = dict(graph.tensors)
     readers = _readers(graph)
     gone: set[str] = set()  # outputs of nodes that have gone into a convolution
-    normed: set[str] = set()
+    folded: list[Folded] = []
     nodes = []
     for node in graph.ordered_nodes():
         chain = _chain(node, tensors, readers) if _is_convolution(node, tensors) else []
         made = _with_chain(node, chain, tensors, readers) if chain else None
         if made is not None:
             gone.update(reader.outputs[0] for reader, _ in chain)
-            if any(reader.op == "MUL" for reader, _ in chain):
-                normed.update(chain[-1][0].outputs)
+            folded.append(_folded(node, made[-1], [link for _, link in chain]))
         if gone.isdisjoint(node.outputs):
             nodes += made or [node]
-    return dataclasses.replace(graph, tensors=tensors, nodes=nodes), normed
+    return dataclasses.replace(graph, tensors=tensors, nodes=nodes), folded
+
+
+def _folded(before: Node, after: Node, links: Sequence[Link]) -> Folded:
+    (output,), (weight, bias) = after.outputs, after.inputs[1:3]
+    axes = spec.OPERATORS[after.op].channel_axes.outputs
+    return Folded(output, weight, bias, (before.inputs[1], before.inputs[2]), axes, tuple(links))
 
 
 def _readers(graph: Graph) -> _Readers:
@@ -304,36 +374,37 @@ def _is_convolution(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return weight.dtype.is_float and weight.values is not None and bias.values is not None
 
 
-def _chain(
-    node: Node, tensors: Mapping[str, Tensor], readers: _Readers
-) -> list[tuple[Node, _Affine]]:
+def _chain(node: Node, tensors: Mapping[str, Tensor], readers: _Readers) -> list[tuple[Node, Link]]:
     """The nodes that follow a node in a row and only scale and move its channels."""
-    chain: list[tuple[Node, _Affine]] = []
+    chain: list[tuple[Node, Link]] = []
     (output,) = node.outputs
     while len(readers[output]) == 1:
         (reader,) = readers[output]
-        affine = None if reader is None else _affine(reader, output, tensors)
-        if reader is None or affine is None:
+        link = None if reader is None else _link(reader, output, tensors)
+        if reader is None or link is None:
             break
-        chain.append((reader, affine))
+        chain.append((reader, link))
         (output,) = reader.outputs
     return chain
 
 
-def _affine(node: Node, x: str, tensors: Mapping[str, Tensor]) -> _Affine | None:
+def _link(node: Node, x: str, tensors: Mapping[str, Tensor]) -> Link | None:
     """An ADD, SUB or MUL by a constant, as scales and offsets of the channels of x; else None."""
     if node.op not in _NEUTRAL or not _is_unshifted(node, tensors):
         return None
     first, second = node.inputs[:2]
-    constant = _by_channel(tensors[second if first == x else first])
+    name = second if first == x else first
+    constant = _by_channel(tensors[name])
     if constant is None or not _has_type_of(node, x, tensors):
         return None
     one, zero = np.ones(1), np.zeros(1)
     if node.op == "MUL":
-        return _Affine(constant, zero)
+        return Link(node.op, name, 0, constant, zero)
     if node.op == "ADD":
-        return _Affine(one, constant)
-    return _Affine(one, -constant) if first == x else _Affine(-one, constant)
+        return Link(node.op, name, 1, one, constant)
+    if first == x:
+        return Link(node.op, name, -1, one, -constant)
+    return Link(node.op, name, 1, -one, constant)
 
 
 def _by_channel(tensor: Tensor) -> np.ndarray | None:
@@ -346,7 +417,7 @@ def _by_channel(tensor: Tensor) -> np.ndarray | None:
 
 def _with_chain(
     node: Node,
-    chain: Sequence[tuple[Node, _Affine]],
+    chain: Sequence[tuple[Node, Link]],
     tensors: dict[str, Tensor],
     readers: _Readers,
 ) -> list[Node] | None:

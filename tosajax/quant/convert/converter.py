@@ -12,10 +12,12 @@ from tosajax.builder import Builder
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.passes.turns import turns
+from tosajax.quant.masks import masked
 from tosajax.quant.plan import NormedConv, Options, Plan, Scaled
 from tosajax.quant.recipes import (
     Bias,
     Bound,
+    End,
     Entries,
     Multiplier,
     Number,
@@ -94,6 +96,7 @@ class Converter:
         self._spreads: dict[str, Tensor] = {}
         self._sums: dict[str, Accumulator] = {}
         self._readers = _readers(graph)
+        self._masked = masked(graph)
 
     def finished(self) -> tuple[Graph, Plan]:
         """The integer graph, once all nodes are converted, and its plan."""
@@ -207,7 +210,7 @@ class Converter:
 
     def _own(self, name: str, spec: QSpec, channel_axes: tuple[int, ...] = ()) -> None:
         self.owners[name] = name
-        self.scaled[name] = Scaled(spec, channel_axes)
+        self.scaled[name] = Scaled(spec, channel_axes, mask_axis=self._masked.get(name))
 
     def put(self, name: str, tensor: Tensor, *, like: str | None = None) -> None:
         """Sets the tensor that stands for one of the float graph, and the owner of its QParams."""
@@ -258,6 +261,11 @@ class Converter:
     def number(self, label: str, name: str, value: float) -> Tensor:
         """A real constant in the units of a tensor, as a list of one."""
         return self.made(label, Number(self.owners[name], value), self.dtype(name), (1,))
+
+    def end(self, label: str, name: str, *, upper: bool, shape: Sequence[int]) -> Tensor:
+        """An end of the range of a tensor."""
+        recipe = End(self.owners[name], upper, tuple(shape))
+        return self.made(label, recipe, self.dtype(name), shape)
 
     # Steps of several conversions.
 

@@ -1,0 +1,105 @@
+"""Ranges of tensors with masked elements: wide enough that a softmax leaves these out.
+
+The numbers of a mask (see `masks`) are not in the range. Instead a masked element counts as the
+greatest real one of its row less ln(512 n), of a row of n elements: the exponentials of n such
+elements are together 2**-9 of the greatest, below half a step of INT8 probabilities. Where a mask
+is at the upper end, it counts as the least real element of its row and ln(512 n) more.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpy.typing import ArrayLike
+
+from tosajax.quant.masks import REACHED
+from tosajax.quant.observers import Observer, Range, scale_and_zero_point
+from tosajax.quant.qparams import QParams, dequantize, quantize
+from tosajax.quant.storages import Grid
+
+
+class Masked(NamedTuple):
+    """The state of an observer that leaves out masked elements.
+
+    Args:
+      state: of the observer of the real elements.
+      ends: the least and the greatest number that masked elements count as.
+    """
+
+    state: Any
+    ends: Range
+
+
+@functools.cache
+def leaving_out(observer: Observer, axis: int) -> Observer:
+    """An observer of a tensor that masks reach.
+
+    Args:
+      observer: of the real elements.
+      axis: of a row.
+    """
+
+    def init() -> Masked:
+        return Masked(observer.init(), Range(jnp.float32(jnp.inf), jnp.float32(-jnp.inf)))
+
+    def update(known: Masked, x: jax.Array) -> Masked:
+        low, high = _ends(x, axis)
+        ends = Range(jnp.minimum(known.ends.low, low), jnp.maximum(known.ends.high, high))
+        return Masked(observer.update(known.state, jnp.where(_is_never(x), jnp.nan, x)), ends)
+
+    def qparams(known: Masked, grid: Grid, symmetric: bool) -> tuple[jax.Array, jax.Array]:
+        found = observer.qparams(known.state, grid, symmetric)
+        return widened(found, known.ends, grid, symmetric)
+
+    return Observer(init, update, qparams, observer.weighs_integers)
+
+
+def widened(
+    found: tuple[jax.Array, jax.Array], ends: Range, grid: Grid, symmetric: bool
+) -> tuple[jax.Array, jax.Array]:
+    """A scale and a zero point that hold the ends as well: themselves, where they do."""
+    scale, zero_point = found
+    low, high = (grid.qmin - zero_point) * scale, (grid.qmax - zero_point) * scale
+    wider = jnp.minimum(low, ends.low), jnp.maximum(high, ends.high)
+    others = scale_and_zero_point(*wider, grid, symmetric)
+    is_wide = (low <= ends.low) & (high >= ends.high)
+    return jax.tree.map(lambda own, other: jnp.where(is_wide, own, other), found, others)
+
+
+def saturated(value: jax.Array, qparams: QParams) -> jax.Array:
+    """A tensor whose masked elements are the real values of the ends of its range."""
+    limit = np.float32(np.finfo(np.float32).max)
+    ends = quantize(jnp.stack([-limit, limit]), lax.stop_gradient(qparams))
+    low, high = dequantize(ends, qparams)
+    return jnp.where(_is_never(value), jnp.where(value < 0, low, high), value)
+
+
+def is_masked(floats: ArrayLike) -> np.ndarray:
+    """Where a tensor of the float graph, which masks reach, has masked elements."""
+    return np.abs(np.asarray(floats)) >= REACHED
+
+
+def _is_never(x: jax.Array) -> jax.Array:
+    return jnp.abs(x) >= REACHED
+
+
+def _ends(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
+    """The least and the greatest number that masked elements of a tensor count as.
+
+    None of rows without a real element, nor without a masked one.
+    """
+    x = x if x.ndim else x[None]
+    margin = jnp.float32(math.log(512 * max(x.shape[axis], 1)))
+    is_real = jnp.isfinite(x) & ~_is_never(x)
+    greatest = jnp.max(x, axis=axis, where=is_real, initial=-jnp.inf)
+    least = jnp.min(x, axis=axis, where=is_real, initial=jnp.inf)
+    is_low, is_high = ((_is_never(x) & (x * s > 0)).any(axis) for s in (-1, 1))
+    is_any = is_real.any(axis)
+    low = jnp.min(greatest - margin, where=is_any & is_low, initial=jnp.inf)
+    return low, jnp.max(least + margin, where=is_any & is_high, initial=-jnp.inf)
