@@ -14,13 +14,11 @@ from jax.extend.core import jaxpr_as_fun
 from oracle.float_bounds import fraction_bits, widen
 from oracle.operands import EXAMPLES
 from oracle.transforms import assert_identical
-from recorded import COMPUTING, ROWS, OneCall, names, one_call, record
+from recorded import COMPUTING, OneCall, each_row, names, one_call, record
 
 from tosajax import ops, spec
 
-each_row = pytest.mark.parametrize(
-    ("operator", "row"), ROWS, ids=[f"{operator.name}-{row.mode}" for operator, row in ROWS]
-)
+every_row = each_row()
 
 each_operator = pytest.mark.parametrize("operator", COMPUTING, ids=lambda operator: operator.name)
 
@@ -39,7 +37,7 @@ REORDERED = {
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-@each_row
+@every_row
 def test_a_batch_leaves_as_the_operator(operator: spec.Operator, row: spec.TypeRow):
     """Once for all examples where only data differ, else once for each."""
     call, stacked = one_call(operator, row)

@@ -15,14 +15,12 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxpr_as_fun, jaxprs_in_params
 from jax.typing import ArrayLike
-from recorded import COMPUTING, ROWS, assert_same, names, one_call, record, recorded, told
+from recorded import COMPUTING, assert_same, each_row, names, one_call, record, recorded, told
 
 from tosajax import DType, ops, spec
 from tosajax.ops.recording import operator_p, recorded_as, recording
 
-each_row = pytest.mark.parametrize(
-    ("operator", "row"), ROWS, ids=[f"{operator.name}-{row.mode}" for operator, row in ROWS]
-)
+every_row = each_row()
 
 each_operator = pytest.mark.parametrize("operator", COMPUTING, ids=lambda operator: operator.name)
 
@@ -33,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 # Each operator and type row.
 
 
-@each_row
+@every_row
 def test_one_equation(operator: spec.Operator, row: spec.TypeRow):
     """It has the operator's name, all arguments, and the types and shapes of the results."""
     call, _ = one_call(operator, row)

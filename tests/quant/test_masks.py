@@ -82,7 +82,12 @@ def assert_softmax(found: np.ndarray, wanted: np.ndarray) -> None:
     assert np.abs(found[wanted == 0]).max() < 1 / 256
 
 
-@pytest.mark.parametrize("name", MASKS)
+def some(names, *quick):
+    """The names, of which all others are left to slow runs."""
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("name", some(MASKS, "where-lowest", "add-inf", "add-distances"))
 def test_softmax_leaves_masked_elements_out(name):
     model, params = calibrated(exported(MASKS[name]))
     wanted = outputs(model, params, "float")
@@ -95,7 +100,7 @@ def test_softmax_leaves_masked_elements_out(name):
     assert bool(nodes_of(model, "ADD")) == (name == "add-distances")
 
 
-@pytest.mark.parametrize("name", ["where-inf", "add-distances", "add-two"])
+@pytest.mark.parametrize("name", some(["where-inf", "add-distances", "add-two"], "where-inf"))
 def test_what_trains_is_what_ships(name):
     model, params = calibrated(exported(MASKS[name]))
     assert quant.check_bit_exact(model, params, *EXAMPLES[0], against=PROGRAMS)
@@ -119,7 +124,7 @@ OBSERVERS = {
 }
 
 
-@pytest.mark.parametrize("name", OBSERVERS)
+@pytest.mark.parametrize("name", some(OBSERVERS, "min_max", "percentile"))
 def test_every_observer_leaves_masks_out(name):
     # One masked element in all, which a percentile would cut off.
     first = np.zeros((LENGTH, LENGTH), np.bool_)
@@ -182,7 +187,9 @@ def of_input_mask(place: str) -> Callable[..., jax.Array]:
     return fn
 
 
-@pytest.mark.parametrize("place", ["reshaped", "transposed", "with-positions"])
+@pytest.mark.parametrize(
+    "place", some(["reshaped", "transposed", "with-positions"], "with-positions")
+)
 def test_a_mask_that_is_an_input(place):
     fn = of_input_mask(place)
     examples = [(*example, RNG.random((LENGTH, LENGTH)) < 0.7) for example in EXAMPLES]

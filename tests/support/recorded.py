@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 from oracle.device import to_device
 from oracle.legal_graphs import OPERATORS, legal_graph
@@ -20,6 +21,20 @@ from tosajax.spec import Form, Kind
 
 COMPUTING = [operator for operator in OPERATORS if operator.inputs]
 ROWS = [(operator, row) for operator in COMPUTING for row in operator.types]
+
+
+def each_row() -> pytest.MarkDecorator:
+    """Every type row; those after an operator's first are left to slow runs."""
+    return pytest.mark.parametrize(
+        ("operator", "row"),
+        [
+            pytest.param(
+                operator, row, id=f"{operator.name}-{row.mode}",
+                marks=() if row is operator.types[0] else pytest.mark.slow,
+            )
+            for operator, row in ROWS
+        ],
+    )  # fmt: skip
 
 
 def record(function: Callable[..., Any], *operands: Any) -> ClosedJaxpr:
