@@ -1,6 +1,6 @@
 """Families of integer operators x compositions of transforms, with the user's x64 off and on.
 
-`transform_worker.py` computes the cells, in a process for each setting. These tests run an eighth
+`transform_worker.py` computes the cells, in a process for each setting. These tests run a sixteenth
 of the cases of each and all of int48 with x64 off, and one case of each with it on; the worker
 alone runs all of them.
 """
