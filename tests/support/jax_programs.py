@@ -411,7 +411,8 @@ def sort(rng: random.Random, values: Sequence[Array]) -> Array | None:
     if x is None:
         return None
     if _is_float(x):  # Whose last bits, and signs of zero, would decide on the order.
-        x = jnp.round(x.astype(jnp.float32) * 4) + 0.0
+        x = jnp.round(x.astype(jnp.float32) * 4)
+        x = jnp.where(x == 0, jnp.float32(0), x)
     if rng.random() < 0.5 and x.dtype != bool:
         found = lax.top_k(x, rng.randint(1, x.shape[-1]))
         return found[rng.randint(0, 1)]
