@@ -97,4 +97,6 @@ def test_a_function_that_is_not_there(command, module, name, words):
 def test_an_input_that_is_not_one(command, capsys, module, text):
     with pytest.raises(SystemExit):
         command("export", f"{module}:both", "--input", text, "-o", "out.tosa")
-    assert "expected f32[1,32,32,3]; types are f32, f16" in capsys.readouterr().err
+    assert (
+        "expected f32[1,32,32,3]; types are bool, i4, i8, i16, i32, f32" in capsys.readouterr().err
+    )

@@ -73,3 +73,16 @@ def _check_floats(ours: np.ndarray, theirs: np.ndarray, ulp: float) -> None:
 def operators(graph: Graph) -> list[str]:
     """The operators of a graph, without constants."""
     return [node.op for node in graph.ordered_nodes() if not node.op.startswith("CONST")]
+
+
+def drawn(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> np.ndarray:
+    """Random elements, a third of the integers extremes."""
+    rng, dtype = np.random.default_rng(seed), np.dtype(dtype)
+    if dtype == np.bool_:
+        return rng.random(shape) < 0.6
+    if not jax.numpy.issubdtype(dtype, np.integer):
+        return rng.standard_normal(shape).astype(np.float32).astype(dtype)
+    info = np.iinfo(dtype)
+    numbers = rng.integers(info.min, info.max, shape, endpoint=True)
+    edges = rng.choice([info.min, info.max, -1, 0, 1], shape)
+    return np.where(rng.random(shape) < 0.3, edges, numbers).astype(dtype)

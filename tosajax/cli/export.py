@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tosajax
 from tosajax.atomic import check_folder
 from tosajax.cli._common import positive
+from tosajax.dtypes import DType
 
 if TYPE_CHECKING:
     import jax
@@ -20,19 +21,6 @@ if TYPE_CHECKING:
 HELP = "write the graph of a JAX function"
 MODEL = "the function, or a module of Flax or Equinox: package.module:name"
 
-# The element types that an input may have, by the names of the option.
-_TYPES = {
-    "f32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f8e4m3": "float8_e4m3fn",
-    "f8e5m2": "float8_e5m2",
-    "i32": "int32",
-    "i16": "int16",
-    "i8": "int8",
-    "i4": "int4",
-    "bool": "bool",
-}
 _INPUT = re.compile(r"(\w+)\[((?:\d+(?:,\d+)*)?)\]")
 
 
@@ -86,14 +74,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _input(text: str) -> jax.ShapeDtypeStruct:
     """The shape and type of an argument."""
-    found = _INPUT.fullmatch(text.replace(" ", ""))
-    if found is None or found[1] not in _TYPES:
-        types = ", ".join(_TYPES)
-        raise argparse.ArgumentTypeError(f"{text!r}, expected f32[1,32,32,3]; types are {types}")
     import jax
 
-    dims = [int(n) for n in found[2].split(",") if n]
-    return jax.ShapeDtypeStruct(tuple(dims), jax.numpy.dtype(_TYPES[found[1]]))
+    from tosajax.from_jax.values import ARRAY_TYPES
+
+    types = {_short(dtype): held for dtype, held in ARRAY_TYPES.items() if dtype is not DType.INT48}
+    found = _INPUT.fullmatch(text.replace(" ", ""))
+    if found is None or found[1] not in types:
+        wanted = f"expected f32[1,32,32,3]; types are {', '.join(types)}"
+        raise argparse.ArgumentTypeError(f"{text!r}, {wanted}")
+    return jax.ShapeDtypeStruct(tuple(int(n) for n in found[2].split(",") if n), types[found[1]])
+
+
+def _short(dtype: DType) -> str:
+    """The name of an element type in an option: f32, bf16, i8, bool."""
+    return dtype.name.lower().replace("fp", "f").replace("int", "i")
 
 
 def _found(path: str) -> Any:

@@ -13,7 +13,7 @@ import jax
 _PACKAGE = str(Path(__file__).parents[1])
 _JAX = str(Path(jax.__file__).parent)
 _LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}, "<frozen")
-# A transformation around a name, as in "vmap(layer)".
+# A transformation around a name, as in "vmap(layer)"; that of jit is the function's.
 _TRANSFORMED = re.compile(r"\w+\(([^()]*)\)")
 
 
@@ -66,21 +66,14 @@ def place_of(eqn: Any) -> Place:
 def _layers(stack: str) -> str:
     """The names in a stack of JAX's, "jit(f)/Block_0/vmap(Dense_1)"."""
     while _TRANSFORMED.search(stack):
-        stack = _TRANSFORMED.sub(lambda found: found[1] if "vmap" in found[0] else "", stack)
+        stack = _TRANSFORMED.sub(lambda found: "" if "jit(" in found[0] else found[1], stack)
     return "/".join(part for part in stack.split("/") if part)
 
 
 def _line(traceback: Any) -> Line | None:
     """The innermost line that is not of a library, else the innermost that is not of JAX."""
-    outside = []
-    for frame in traceback.frames if traceback is not None else ():
-        file = frame.file_name
-        if file.startswith(_PACKAGE):
-            if frame.function_name.endswith("_traced"):  # What is further out only exports.
-                break
-            continue
-        if not file.startswith((_JAX, "<")):
-            outside.append(frame)
+    frames = traceback.frames if traceback is not None else ()
+    outside = [frame for frame in frames if not frame.file_name.startswith((_PACKAGE, _JAX, "<"))]
     own = [frame for frame in outside if not frame.file_name.startswith(_LIBRARIES)]
     for frame in (*own, *outside):
         return Line(_shown(frame.file_name), frame.line_num)
@@ -90,7 +83,7 @@ def _line(traceback: Any) -> Line | None:
 def _shown(file: str) -> str:
     """A path that says the same on other machines."""
     path = PurePath(file)
-    for folder in (Path.cwd(), *_LIBRARIES[:-1]):
+    for folder in (*_LIBRARIES[:-1], Path.cwd()):  # A virtual environment may be in there.
         if path.is_relative_to(folder):
             return path.relative_to(folder).as_posix().removeprefix("site-packages/")
     return path.name

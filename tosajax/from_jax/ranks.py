@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Sequence
 
-MAX_RANK = 6  # of level 8K
+from tosajax.spec import LEVELS
+
+MAX_RANK = LEVELS["8K"].MAX_RANK
 
 
 def neighbours(

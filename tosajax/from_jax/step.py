@@ -17,9 +17,7 @@ from tosajax.from_jax.places import Place
 from tosajax.from_jax.ranks import MAX_RANK, merged, neighbours
 from tosajax.from_jax.scope import Scope
 from tosajax.from_jax.values import (
-    ARRAY_TYPES,
     TOSA_TYPES,
-    Origin,
     Reshaped,
     Sliced,
     Transposed,
@@ -403,5 +401,3 @@ _INSTEAD = {
     "key<fry>": "make the key inside of the function, or pass the random numbers",
     "float64": "trace without jax_enable_x64, or convert to float32",
 }
-
-__all__ = ["ARRAY_TYPES", "Aval", "Operand", "Origin", "Step"]

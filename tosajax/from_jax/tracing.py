@@ -61,16 +61,16 @@ def traced(fn: Callable[..., Any], args: Sequence[Any], params: Any | None) -> T
     ]
     arrays, examples = [a for _, a in parameters], [a for _, a in inputs]
 
-    def call_traced(*flat: Any) -> Any:
+    def called(*flat: Any) -> Any:
         rest = iter(flat)
-        called, *arguments = (leaves.filled(rest) for leaves in (module, first, *given))
-        return called(*arguments[params is None :])
+        target, *arguments = (leaves.filled(rest) for leaves in (module, first, *given))
+        return target(*arguments[params is None :])
 
     def function(*inputs: Any) -> list[jax.Array]:
-        return jax.tree_util.tree_leaves(call_traced(*arrays, *inputs))
+        return jax.tree_util.tree_leaves(called(*arrays, *inputs))
 
     with recording():
-        jaxpr, results = jax.make_jaxpr(call_traced, return_shape=True)(*arrays, *examples)
+        jaxpr, results = jax.make_jaxpr(called, return_shape=True)(*arrays, *examples)
     dtypes = [var.aval.dtype for var in jaxpr.jaxpr.invars]
     return Traced(
         jaxpr,

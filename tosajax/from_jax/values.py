@@ -13,23 +13,12 @@ import numpy as np
 from tosajax.dtypes import DType
 from tosajax.graph import Tensor
 
-# The element types of arrays that TOSA has. An int64 array is an int48 tensor, which only
-# operators of tosajax make.
+# The element types of arrays that TOSA has. JAX has a type of its own for int4. An int64 array is
+# an int48 tensor, which only operators of tosajax make.
 TOSA_TYPES: dict[np.dtype, DType] = {
-    np.dtype(held): dtype
-    for held, dtype in (
-        (np.bool_, DType.BOOL),
-        (ml_dtypes.int4, DType.INT4),
-        (np.int8, DType.INT8),
-        (np.int16, DType.INT16),
-        (np.int32, DType.INT32),
-        (np.int64, DType.INT48),
-        (np.float32, DType.FP32),
-        (np.float16, DType.FP16),
-        (ml_dtypes.bfloat16, DType.BF16),
-        (ml_dtypes.float8_e4m3fn, DType.FP8E4M3),
-        (ml_dtypes.float8_e5m2, DType.FP8E5M2),
-    )
+    np.dtype(ml_dtypes.int4) if dtype is DType.INT4 else dtype.storage: dtype
+    for dtype in DType
+    if dtype is not DType.SHAPE
 }
 ARRAY_TYPES = {dtype: held for held, dtype in TOSA_TYPES.items()}
 

@@ -27,6 +27,7 @@ from tosajax.lowering.build import build
 from tosajax.lowering.run import GraphFunction
 from tosajax.quant import arguments
 from tosajax.quant.arguments import Input
+from tosajax.quant.batches import on_batch, on_examples
 from tosajax.quant.blocks import inner_tensors
 from tosajax.quant.channels import along, on_last_axis
 from tosajax.quant.convert.operands import with_rounding_casts
@@ -38,7 +39,7 @@ from tosajax.quant.frozen import (
     with_constants,
 )
 from tosajax.quant.mask_ranges import saturated
-from tosajax.quant.norms import EXAMPLES, BatchNorms, Norms, held_statistics, shifted
+from tosajax.quant.norms import BatchNorms, Norms, held_statistics, shifted
 from tosajax.quant.plan import Plan
 from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
 from tosajax.quant.reading_back import Reader
@@ -62,7 +63,6 @@ Mode = Literal["exact", "fake_quant", "float"]
 # Of the name of a tensor and its value, the value to read.
 Rounded = Callable[[str, Any], Any]
 _T = TypeVar("_T")
-_S = TypeVar("_S")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -751,78 +751,6 @@ def _step_by_step(graph: Graph, names: Sequence[str]) -> Graph:
         nodes.append(dataclasses.replace(node, outputs=outputs))
     outputs = tuple(computed.values())
     return dataclasses.replace(graph, inputs=names, outputs=outputs, tensors=tensors, nodes=nodes)
-
-
-def on_batch(
-    run: Callable[..., _T], tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]
-) -> _T:
-    """Calls a function of one example, or of the graph's own batch, on a batch of any size.
-
-    Raises:
-      ValueError: the inputs are not a batch of the tensors.
-    """
-    if _batched(tensors, inputs) is None:
-        return run(*inputs)
-    return as_given(jax.vmap(run)(*rows(tensors, inputs)), tensors, inputs)
-
-
-def on_examples(
-    run: Callable[..., tuple[_T, _S]],
-    tensors: Sequence[Tensor],
-    inputs: Sequence[jax.Array | QTensor],
-) -> tuple[_T, _S]:
-    """Calls a function of an example of the axis `EXAMPLES`, as `on_batch` does.
-
-    Returns:
-      The first result of all examples, and the second, which is the same in each, of one.
-    """
-    outputs, common = jax.vmap(run, axis_name=EXAMPLES)(*rows(tensors, inputs))
-    first = jax.tree.map(lambda x: x[0], common)
-    return as_given(outputs, tensors, inputs), first
-
-
-def rows(
-    tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]
-) -> list[jax.Array | QTensor]:
-    """The inputs with an axis of examples in front; the graph's own batch is one example.
-
-    Raises:
-      ValueError: the inputs are not a batch of the tensors.
-    """
-    found = _batched(tensors, inputs)
-    return jax.tree.map(lambda x: x[None], list(inputs)) if found is None else found
-
-
-def as_given(outputs: _T, tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]) -> _T:
-    """The outputs of `rows` of inputs, as a batch along the axis that the inputs have theirs."""
-    shapes = [(tuple(x.shape), tuple(t.shape or ())) for x, t in zip(inputs, tensors, strict=True)]
-    if all(found == own for found, own in shapes):
-        return jax.tree.map(lambda y: y[0], outputs)
-    if all(found[1:] == own for found, own in shapes):
-        return outputs
-    return jax.tree.map(lambda y: y[:, 0] if y.shape[1:2] == (1,) else y, outputs)
-
-
-def _batched(
-    tensors: Sequence[Tensor], inputs: Sequence[jax.Array | QTensor]
-) -> list[jax.Array | QTensor] | None:
-    """The inputs with an axis of examples in front; None where they are the graph's own batch."""
-    shapes = [tuple(t.shape or ()) for t in tensors]
-    found = [tuple(x.shape) for x in inputs]
-    if len(found) != len(shapes):
-        raise ValueError(f"{len(found)} inputs, expected {len(shapes)}")
-    if found == shapes:
-        return None
-    in_first = [s[:1] == (1,) and f[1:] == s[1:] for f, s in zip(found, shapes, strict=True)]
-    in_front = [f[1:] == s for f, s in zip(found, shapes, strict=True)]
-    counts = {f[:1] for f in found}
-    if len(counts) != 1 or not all(a or b for a, b in zip(in_first, in_front, strict=True)):
-        wanted = ", ".join(f"{t.name} {t}" for t in tensors)
-        raise ValueError(f"inputs of shapes {found}, expected {wanted}, or batches of them")
-    return [
-        jax.tree.map(lambda x: x[:, None], x) if a and not b else x
-        for x, a, b in zip(inputs, in_first, in_front, strict=True)
-    ]
 
 
 def _operand(x: jax.Array) -> jax.Array | QTensor:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from exports import agrees, operators
+from exports import agrees, drawn, operators
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
@@ -19,19 +19,6 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 _INTEGERS = (np.int8, np.int16, np.int32)
 _NARROW = (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
-
-
-def _array(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> np.ndarray:
-    """Random elements, a third of the integers extremes."""
-    rng, dtype = np.random.default_rng(seed), np.dtype(dtype)
-    if dtype == np.bool_:
-        return rng.random(shape) < 0.5
-    if not jnp.issubdtype(dtype, np.integer):
-        return rng.standard_normal(shape).astype(np.float32).astype(dtype)
-    info = np.iinfo(dtype)
-    numbers = rng.integers(info.min, info.max, shape, endpoint=True)
-    edges = rng.choice([info.min, info.max, -1, 0], shape)
-    return np.where(rng.random(shape) < 0.3, edges, numbers).astype(dtype)
 
 
 def _starts(dtype: Any) -> dict[str, tuple[Any, Any]]:
@@ -80,7 +67,7 @@ def _random_windows(rng: np.random.Generator) -> tuple[tuple[int, ...], dict[str
 def test_windows_of_any_parameters(dtype: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     cases = [_random_windows(rng) for _ in range(2)]
-    arrays = [_array(shape, dtype, seed) for shape, _ in cases]
+    arrays = [drawn(shape, dtype, seed) for shape, _ in cases]
 
     def function(*arrays: Any) -> list[Any]:
         return [
@@ -94,7 +81,7 @@ def test_windows_of_any_parameters(dtype: Any, seed: int) -> None:
 
 @pytest.mark.parametrize("dtype", [*_INTEGERS, np.bool_, *_NARROW], ids=lambda d: np.dtype(d).name)
 def test_types(dtype: Any) -> None:
-    x = _array((1, 5, 6, 2), dtype)
+    x = drawn((1, 5, 6, 2), dtype)
 
     def function(x: Any) -> list[Any]:
         return [
@@ -113,31 +100,31 @@ def _operators(x: np.ndarray, name: str, *args: Any) -> list[str]:
 
 
 def test_what_fits_is_one_operator() -> None:
-    x, window = _array((2, 8, 9, 3), np.float32), ((1, 2, 2, 1), (1, 2, 2, 1))
+    x, window = drawn((2, 8, 9, 3), np.float32), ((1, 2, 2, 1), (1, 2, 2, 1))
     assert _operators(x, "max", *window, "SAME") == ["MAX_POOL2D"]
     assert _operators(x, "sum", *window, "SAME") == ["AVG_POOL2D", "MUL"]
     assert _operators(x, "min", *window, "SAME") == ["NEGATE", "MAX_POOL2D", "NEGATE"]
     assert _operators(x, "max", *window, "VALID") == ["SLICE", "MAX_POOL2D"]
-    assert _operators(_array((2, 8, 8, 3), np.int8), "max", *window, "SAME") == ["MAX_POOL2D"]
-    sums = _operators(_array((2, 8, 8, 3), np.int8), "sum", *window, "SAME")
+    assert _operators(drawn((2, 8, 8, 3), np.int8), "max", *window, "SAME") == ["MAX_POOL2D"]
+    sums = _operators(drawn((2, 8, 8, 3), np.int8), "sum", *window, "SAME")
     assert sums == ["DEPTHWISE_CONV2D", "CAST"]
 
 
 def test_padding_as_wide_as_the_window_is_a_pad() -> None:
-    x = _array((1, 4, 4, 2), np.float32)
+    x = drawn((1, 4, 4, 2), np.float32)
     around = [(0, 0), (2, 1), (0, 3), (0, 0)]
     assert _operators(x, "max", (1, 2, 2, 1), (1, 1, 1, 1), around) == ["PAD", "MAX_POOL2D"]
 
 
 def test_axes_in_other_places() -> None:
-    nchw = _array((2, 3, 8, 8), np.float32)
+    nchw = drawn((2, 3, 8, 8), np.float32)
     found = _operators(nchw, "max", (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
     assert found == ["TRANSPOSE", "MAX_POOL2D", "TRANSPOSE"]
-    volume = _array((1, 4, 6, 6, 2), np.float32)
+    volume = drawn((1, 4, 6, 6, 2), np.float32)
     found = _operators(volume, "max", (1, 2, 2, 2, 1), (1, 2, 2, 2, 1), "VALID")
     assert found.count("MAX_POOL2D") == 2
     assert "TRANSPOSE" not in found
-    line = _array((2, 9, 3), np.float32)
+    line = drawn((2, 9, 3), np.float32)
     assert _operators(line, "max", (1, 3, 1), (1, 3, 1), "VALID") == [
         "RESHAPE",
         "MAX_POOL2D",
@@ -147,7 +134,7 @@ def test_axes_in_other_places() -> None:
 
 def test_average_pools_of_frameworks() -> None:
     """Sums divided by the number of elements, with padding or without."""
-    x = _array((2, 8, 8, 3), np.float32)
+    x = drawn((2, 8, 8, 3), np.float32)
     window = (1, 3, 3, 1), (1, 2, 2, 1), "SAME"
 
     def with_padding(x: Any) -> Any:
@@ -164,7 +151,7 @@ def test_average_pools_of_frameworks() -> None:
 
 
 def test_known_functions_start_anywhere() -> None:
-    x, y = _array((5, 7), np.float32), _array((5, 7), np.int8)
+    x, y = drawn((5, 7), np.float32), drawn((5, 7), np.int8)
     args = (2, 3), (1, 2), "SAME"
 
     def function(x: Any, y: Any) -> list[Any]:
@@ -178,7 +165,7 @@ def test_known_functions_start_anywhere() -> None:
 
 def test_any_function() -> None:
     """The largest in each window, and where it is."""
-    x, places = _array((6, 9), np.float32), np.arange(54, dtype=np.int32).reshape(6, 9)
+    x, places = drawn((6, 9), np.float32), np.arange(54, dtype=np.int32).reshape(6, 9)
     start = np.float32(-np.inf), np.int32(-1)
 
     def larger(a: Any, b: Any) -> Any:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from exports import agrees, operators
+from exports import agrees, drawn, operators
 from jax import lax
 
 import tosajax
@@ -20,19 +20,6 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 _INTEGERS = (np.int8, np.int16, np.int32)
 _NARROW = (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
-
-
-def _array(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> np.ndarray:
-    """Random elements, a third of them extremes."""
-    rng, dtype = np.random.default_rng(seed), np.dtype(dtype)
-    if dtype == np.bool_:
-        return rng.random(shape) < 0.7
-    if not jnp.issubdtype(dtype, np.integer):
-        return rng.standard_normal(shape).astype(np.float32).astype(dtype)
-    info = np.iinfo(dtype)
-    numbers = rng.integers(info.min, info.max, shape, endpoint=True)
-    edges = rng.choice([info.min, info.max, -1, 0, 1], shape)
-    return np.where(rng.random(shape) < 0.3, edges, numbers).astype(dtype)
 
 
 # Some axes of some ranks: none, one, side by side, apart, all; more than level 8K has.
@@ -58,7 +45,7 @@ def _everywhere(reduce: Callable[..., Any]) -> Callable[..., list[Any]]:
 
 
 def _arrays(dtype: Any) -> list[np.ndarray]:
-    return [_array(shape, dtype, i) for i, shape in enumerate(_AXES)]
+    return [drawn(shape, dtype, i) for i, shape in enumerate(_AXES)]
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
@@ -84,7 +71,7 @@ def test_booleans(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", _NARROW, ids=lambda d: np.dtype(d).name)
 def test_narrow_floats_are_summed_in_float32(dtype: Any) -> None:
-    x = _array((3, 40), dtype)
+    x = drawn((3, 40), dtype)
 
     def function(x: Any) -> list[Any]:
         return [lax.reduce_max(x, (1,)), lax.reduce_min(x, (0, 1)), lax.reduce_sum(x, (1,))]
@@ -115,7 +102,7 @@ def test_nan_infinity_and_signs_of_zero() -> None:
 
 
 def test_operators_are_few() -> None:
-    x = _array((2, 8, 8, 4), np.float32)
+    x = drawn((2, 8, 8, 4), np.float32)
 
     def count(function: Callable[..., Any]) -> list[str]:
         return operators(agrees(function, x, ulp=4, model=True))
@@ -135,7 +122,7 @@ def test_operators_are_few() -> None:
     "dtype", [np.float32, *_NARROW, *_INTEGERS, np.bool_], ids=lambda d: np.dtype(d).name
 )
 def test_places_of_extremes(dtype: Any) -> None:
-    arrays = [_array(shape, dtype, i) for i, shape in enumerate([(7,), (3, 5), (2, 3, 4, 2)])]
+    arrays = [drawn(shape, dtype, i) for i, shape in enumerate([(7,), (3, 5), (2, 3, 4, 2)])]
     if dtype != np.bool_:  # Several of the same, of which the first is found.
         arrays[1][:, 1:4] = arrays[1][:, :1]
 
@@ -151,7 +138,7 @@ def test_places_of_extremes(dtype: Any) -> None:
 
 
 def test_places_along_an_axis_of_many() -> None:
-    x = _array((2, 1, 3, 2, 2, 2), np.float32)
+    x = drawn((2, 1, 3, 2, 2, 2), np.float32)
 
     def function(x: Any) -> list[Any]:
         y = x.reshape(2, 1, 3, 1, 2, 2, 2)
@@ -161,7 +148,7 @@ def test_places_along_an_axis_of_many() -> None:
 
 
 def test_index_types() -> None:
-    x = _array((3, 300), np.float32)
+    x = drawn((3, 300), np.float32)
     agrees(lambda x: lax.argmax(x, 1, jnp.int16), x)
     with pytest.raises(UnsupportedError, match="uint8"):
         export(lambda x: lax.argmax(x, 1, jnp.uint8), x)
@@ -169,7 +156,7 @@ def test_index_types() -> None:
 
 @pytest.mark.parametrize(("size", "start"), [(1, 2), (7, 0), (16, -3)])
 def test_reduce_of_known_functions_starts_anywhere(size: int, start: int) -> None:
-    x, y = _array((3, size, 2), np.float32), _array((3, size, 2), np.int8)
+    x, y = drawn((3, size, 2), np.float32), drawn((3, size, 2), np.int8)
     number = np.float32(start)
 
     def function(x: Any, y: Any) -> list[Any]:
@@ -182,7 +169,7 @@ def test_reduce_of_known_functions_starts_anywhere(size: int, start: int) -> Non
 
 def test_reduce_of_any_function() -> None:
     """The largest, and where it is: a function of pairs."""
-    x, places = _array((3, 11), np.float32), np.arange(33, dtype=np.int32).reshape(3, 11)
+    x, places = drawn((3, 11), np.float32), np.arange(33, dtype=np.int32).reshape(3, 11)
     start = np.float32(-np.inf), np.int32(-1)
 
     def larger(a: Any, b: Any) -> Any:

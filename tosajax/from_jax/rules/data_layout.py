@@ -11,8 +11,9 @@ import numpy as np
 from tosajax.from_jax.ranks import MAX_RANK, merged, neighbours
 from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Reversed, Sliced, Value, known, of_tensor
+from tosajax.spec import LEVELS
 
-_MOST_OPERANDS = 64  # of CONCAT at level 8K
+_MOST_OPERANDS = LEVELS["8K"].MAX_TENSOR_LIST_SIZE
 
 
 def broadcast_in_dim(step: Step, x: Value, *_: Value) -> Value:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from jax import lax
 
+from tosajax.from_jax.ranks import MAX_RANK
 from tosajax.from_jax.rules._multiply import Factor, Multiply, check_operands, product, sum_type
 from tosajax.from_jax.rules.conv import Convolution
 from tosajax.from_jax.step import Step
 from tosajax.from_jax.values import Value
 
-_MAX_RANK = 6  # of level 8K
 _INTEGERS = frozenset(map(np.dtype, (bool, np.int8, np.int16, np.int32)))
 # Integers that MATMUL lacks are multiplied elementwise up to this number of products.
 _SMALL = 2**16
@@ -91,7 +91,7 @@ def _is_small(step: Step, a: Side, b: Side) -> bool:
 def _elementwise(step: Step, a: Side, b: Side) -> Value:
     """MUL, and REDUCE_SUM over the axes that are summed."""
     batch, left, right = a.shape(a.batch), a.shape(a.free), b.shape(b.free)
-    if len(step.out.shape) >= _MAX_RANK:
+    if len(step.out.shape) >= MAX_RANK:
         batch, left, right = ((math.prod(dims),) for dims in (batch, left, right))
     last = (a.size(a.summed),) if a.size(a.summed) > 1 else ()
     x_shape = (*batch, *left, *last, *(1 for _ in right))

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
 from tosajax.grad.qtensor import QTensor, payload
-from tosajax.quant.model import QModel, rows
+from tosajax.quant.batches import rows
+from tosajax.quant.model import QModel
 from tosajax.quant.parts import cuts, part
 from tosajax.quant.recipes import Params
 from tosajax.quant.tune.blocks import Block, Rows
