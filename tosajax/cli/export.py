@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import tosajax
 from tosajax.atomic import check_folder
 from tosajax.cli._common import positive
-from tosajax.dtypes import DType
 
 if TYPE_CHECKING:
     import jax
     import numpy as np
+
+    from tosajax.dtypes import DType
 
 HELP = "write the graph of a JAX function"
 MODEL = "the function, or a module of Flax or Equinox: package.module:name"
@@ -76,6 +77,7 @@ def _input(text: str) -> jax.ShapeDtypeStruct:
     """The shape and type of an argument."""
     import jax
 
+    from tosajax.dtypes import DType
     from tosajax.from_jax.values import ARRAY_TYPES
 
     types = {_short(dtype): held for dtype, held in ARRAY_TYPES.items() if dtype is not DType.INT48}
