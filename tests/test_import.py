@@ -97,11 +97,14 @@ def test_commands_load_what_they_need(data):
 
 
 def test_choices_of_help_are_those_of_what_it_does_not_import():
+    from tosajax.cli import export as export_command
     from tosajax.cli import rewrite as rewrite_command
     from tosajax.cli import sweep as sweep_command
+    from tosajax.from_jax.scope import HifiLayers
     from tosajax.rewrite.rescale import Rounding
     from tosajax.sweep.evaluate import STRATEGIES
 
+    assert get_args(HifiLayers) == export_command.HIFI_LAYERS
     assert get_args(Rounding) == rewrite_command.ROUNDINGS
     assert ("auto", *STRATEGIES) == sweep_command.STRATEGIES
 

@@ -23,6 +23,14 @@ def scaled(params, x):
 def both(x, y):
     return {"sum": x + y, "flag": x > 0}
 
+def gru(x):
+    from tosajax.hifi.layers import GRUConfig, GRUWeights, gru_init, gru_step
+
+    config = GRUConfig(in_feats=4, out_feats=4)
+    matrices = [np.full((4, 4), 99 * i, np.int16) for i in range(6)]
+    weights = GRUWeights(*matrices, *(np.full(4, i, np.int16) for i in range(3)))
+    return gru_step(config, weights, gru_init(config), x)[1]
+
 class holder:
     def inner(x):
         return jnp.abs(x)
@@ -100,3 +108,11 @@ def test_an_input_that_is_not_one(command, capsys, module, text):
     assert (
         "expected f32[1,32,32,3]; types are bool, i4, i8, i16, i32, f32" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(("way", "has_custom"), [("custom", True), ("operators", False)])
+def test_layers_of_hifi(command, folder, module, way, has_custom):
+    line = ("--input", "i16[4]", "--hifi-layers", way, "-o", "out.tosa")
+    assert command("export", f"{module}:gru", *line)[0] == 0
+    operators = {node.op for node in tosajax.load(folder / "out.tosa").nodes}
+    assert ("CUSTOM" in operators) == has_custom

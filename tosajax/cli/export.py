@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 HELP = "write the graph of a JAX function"
 MODEL = "the function, or a module of Flax or Equinox: package.module:name"
 
+# As `tosajax.export` takes them; a command's help imports nothing.
+HIFI_LAYERS = ("custom", "operators")
 _INPUT = re.compile(r"(\w+)\[((?:\d+(?:,\d+)*)?)\]")
 
 
@@ -47,6 +49,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="the most turns of a loop that are written one after the other (64)",
     )  # fmt: skip
     parser.add_argument(
+        "--hifi-layers", choices=HIFI_LAYERS, default="custom",
+        help="how layers of tosajax.hifi leave: as CUSTOM, or as operators of TOSA",
+    )  # fmt: skip
+    parser.add_argument(
         "--check", type=int, metavar="SEED",
         help="run both on random inputs, and compare the outputs",
     )  # fmt: skip
@@ -65,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         params=params,
         dynamic_batch=arguments.dynamic_batch,
         max_unroll=arguments.max_unroll,
+        hifi_layers=arguments.hifi_layers,
     )
     tosajax.save(graph, arguments.output)
     print(f"{arguments.output}: {len(graph.nodes)} nodes, from {arguments.model}")

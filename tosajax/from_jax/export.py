@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import jax
 
@@ -13,7 +13,7 @@ from tosajax.arguments.types import check_type, count
 from tosajax.from_jax import checking, dynamic
 from tosajax.from_jax.names import renamed, with_room
 from tosajax.from_jax.places import Place
-from tosajax.from_jax.scope import Options, Scope
+from tosajax.from_jax.scope import HifiLayers, Options, Scope
 from tosajax.from_jax.step import Step
 from tosajax.from_jax.tidy import tidied
 from tosajax.from_jax.tracing import Traced, traced
@@ -35,6 +35,7 @@ def export(
     names: Mapping[str, str] | None = None,
     check: bool | None = None,
     max_unroll: int = 64,
+    hifi_layers: HifiLayers = "custom",
 ) -> Graph:
     """Makes a TOSA graph of a JAX function.
 
@@ -51,6 +52,8 @@ def export(
         if the arguments are arrays.
       max_unroll: the most turns of a loop that are written one after the other; longer loops
         become WHILE_LOOP.
+      hifi_layers: "custom" for CUSTOM, which `tosajax.hifi.custom.OPERATORS` run, in the place of
+        layers of `tosajax.hifi`; "operators" for operators of TOSA, with the same bits.
 
     Returns:
       The graph. `source.rewrites` tells where results may differ from those of `fn`, and
@@ -65,7 +68,10 @@ def export(
     """
     check_type("names", names, Mapping | None, "a dict from default names to others")
     check_type("dynamic_batch", dynamic_batch, bool, "True or False")
-    options = Options(target_of(target), count("max_unroll", max_unroll))
+    if hifi_layers not in get_args(HifiLayers):
+        wanted = " or ".join(map(repr, get_args(HifiLayers)))
+        raise ValueError(f"hifi_layers is {hifi_layers!r}, expected {wanted}")
+    options = Options(target_of(target), count("max_unroll", max_unroll), hifi_layers)
     found = traced(fn, example_args, params)
     has_values = checking.has_values(found.examples)
     if check and not has_values:

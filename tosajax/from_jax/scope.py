@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from tosajax.from_jax.values import TOSA_TYPES, Origin, Value, known
 from tosajax.graph import Graph, Rewrite, Tensor
 from tosajax.spec.target import Target
 
+HifiLayers = Literal["custom", "operators"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -25,10 +27,12 @@ class Options:
     Args:
       target: that the graph has to be legal for.
       max_unroll: the most turns of a loop that are written one after the other.
+      hifi_layers: how layers of `tosajax.hifi` leave.
     """
 
     target: Target
     max_unroll: int
+    hifi_layers: HifiLayers = "custom"
 
 
 class Scope:

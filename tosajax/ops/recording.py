@@ -65,6 +65,11 @@ def recording() -> AbstractContextManager[Any]:
     return _switch(True)
 
 
+def is_recording() -> bool:
+    """Whether calls are recorded in this thread."""
+    return _switch.is_on
+
+
 @dataclasses.dataclass(frozen=True)
 class Call:
     """A call but for its arrays.
@@ -139,6 +144,11 @@ def recorded_as(op: str, *, keeps_batches: bool = False) -> Callable[[Function],
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def unrecorded(function: Function) -> Function:
+    """A recorded function whose call is none of its own; calls inside it are recorded."""
+    return function.__wrapped__  # type: ignore[attr-defined]
 
 
 def _record(

@@ -1,7 +1,8 @@
 """Functions of tosajax that the function calls itself.
 
 Operators (`tosajax.ops`) leave as they are, kernels of the HiFi 5 NN Library as graphs of
-operators, and its layers as CUSTOM, which `tosajax.hifi.custom.OPERATORS` run.
+operators. Its layers leave as CUSTOM, which `tosajax.hifi.custom.OPERATORS` run, or, as the user
+asks, as operators that compute the same bits.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tosajax.spec import Argument
 
 
 def tosa_operator(step: Step, *operands: Value) -> list[Value]:
-    """The operator of TOSA; kernels of `tosajax.hifi` several, its layers CUSTOM."""
+    """The operator of TOSA; kernels of `tosajax.hifi` several, its layers CUSTOM or several."""
     op = step.params["op"]
     if op.startswith("hifi.kernels."):
         return _kernel(step, op, operands)
@@ -80,8 +81,11 @@ def _kernel(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:
 
 
 def _layer(step: Step, op: str, operands: Sequence[Value]) -> list[Value]:
-    """A layer of HiFi as CUSTOM."""
-    graph = custom.graph_of(op, step.params["call"], _told(operands))
+    """A layer of HiFi as CUSTOM, or as what it computes."""
+    call = step.params["call"]
+    if step.scope.options.hifi_layers == "operators":
+        return step.jaxs(call.opened, *operands)
+    graph = custom.graph_of(op, call, _told(operands))
     return _spliced(step, op, graph, operands)
 
 

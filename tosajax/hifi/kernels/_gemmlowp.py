@@ -11,11 +11,8 @@ import math
 import jax
 import jax.numpy as jnp
 
-from tosajax.fixedpoint.qformat import (
-    multiply_q31_half_up,
-    saturating_shift,
-    shift_right_half_away,
-)
+from tosajax.fixedpoint.qformat import saturating_shift, shift_right_half_away
+from tosajax.hifi.kernels._q31 import multiply_half_up
 
 _MAXIMUM = 2**31 - 1  # stands for 1 in Q31
 _EIGHTH = 1 << 28
@@ -55,7 +52,7 @@ def exp_of_negative(x: jax.Array, *, integer_bits: int) -> jax.Array:
     for exponent in range(-2, integer_bits):
         factor = jnp.int32(round(math.exp(-(2.0**exponent)) * 2**31))
         bit = rest & jnp.int32(1 << (fraction_bits + exponent))
-        product = multiply_q31_half_up(result, factor)
+        product = multiply_half_up(result, factor)
         result = jnp.where(bit != 0, product, result)
     return jnp.where(x == 0, jnp.int32(_MAXIMUM), result)
 
@@ -71,22 +68,22 @@ def one_over_one_plus(t: jax.Array) -> jax.Array:
     """
     half = (t >> jnp.int32(1)) + jnp.int32(1 << 30)  # of 1 + t
     # The estimate 48/17 - 32/17 * half, in Q2.29 like the rest.
-    result = multiply_q31_half_up(half, jnp.int32(round(-32 / 17 * 2**29)))
+    result = multiply_half_up(half, jnp.int32(round(-32 / 17 * 2**29)))
     result = result + jnp.int32(round(48 / 17 * 2**29))
     for _ in range(3):
-        error = jnp.int32(1 << 29) - multiply_q31_half_up(half, result)
-        result = result + saturating_shift(multiply_q31_half_up(result, error), 2)
+        error = jnp.int32(1 << 29) - multiply_half_up(half, result)
+        result = result + saturating_shift(multiply_half_up(result, error), 2)
     return saturating_shift(result, 1)
 
 
 def _exp_within_quarter(x: jax.Array) -> jax.Array:
     """e**x for x in [-1/4, 0), Q31: four terms of Taylor's series at -1/8."""
     x = x + jnp.int32(_EIGHTH)
-    square = multiply_q31_half_up(x, x)
-    cube = multiply_q31_half_up(square, x)
-    fourth = multiply_q31_half_up(square, square)
+    square = multiply_half_up(x, x)
+    cube = multiply_half_up(square, x)
+    fourth = multiply_half_up(square, square)
     high = shift_right_half_away(fourth, 2) + cube
-    high = multiply_q31_half_up(high, jnp.int32(round(2**31 / 3)))
+    high = multiply_half_up(high, jnp.int32(round(2**31 / 3)))
     high = shift_right_half_away(high + square, 1)
     at_eighth = jnp.int32(round(math.exp(-1 / 8) * 2**31))
-    return at_eighth + multiply_q31_half_up(at_eighth, x + high)
+    return at_eighth + multiply_half_up(at_eighth, x + high)

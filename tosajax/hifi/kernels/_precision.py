@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tosajax.hifi.kernels._check import (
@@ -22,6 +23,12 @@ Array = jax.Array | np.ndarray
 Shift = int | Array
 Integers = np.integer | Shift
 Reals = np.floating | float | Integers
+
+
+def as_int32(value: Integers) -> Array:
+    """A number or an array as int32; a NumPy one unless it is JAX's."""
+    known = not isinstance(value, jax.Array)
+    return np.asarray(value, np.int32) if known else value.astype(jnp.int32)
 
 
 class Precision(NamedTuple):

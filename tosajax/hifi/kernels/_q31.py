@@ -14,7 +14,9 @@ import numpy as np
 from jax import lax
 
 from tosajax.fixedpoint import _x64, qformat
-from tosajax.hifi.kernels._precision import Integers
+from tosajax.hifi.kernels import _narrow
+from tosajax.hifi.kernels._precision import Integers, as_int32
+from tosajax.ops.recording import is_recording
 
 _NEWTON_STEPS = 2
 
@@ -29,12 +31,24 @@ def multiply_floor(a: jax.Array, b: jax.Array) -> jax.Array:
     Returns:
       int32, the shape of `a`.
     """
+    if is_recording():
+        return _narrow.multiply_floor(a, b)
     with _x64.scope():
         product = _x64.widen(a) * _x64.widen(b)
         return lax.convert_element_type(product >> np.int64(31), np.int32)
 
 
-def multiply_add(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+def multiply_half_up(a: jax.Array, b: jax.Array) -> jax.Array:
+    """`qformat.multiply_q31_half_up`."""
+    return (_narrow if is_recording() else qformat).multiply_q31_half_up(a, b)
+
+
+def multiply_half_away(a: jax.Array, b: jax.Array) -> jax.Array:
+    """`qformat.multiply_q31_half_away`."""
+    return (_narrow if is_recording() else qformat).multiply_q31_half_away(a, b)
+
+
+def multiply_add(a: jax.Array, b: jax.Array, c: Integers) -> jax.Array:
     """c + a * b / 2**31, rounded half up and saturated once.
 
     Args:
@@ -45,8 +59,10 @@ def multiply_add(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
     Returns:
       int32, the shape of `a`.
     """
+    if is_recording():
+        return _narrow.multiply_add(a, b, c)
     with _x64.scope():
-        start = (_x64.widen(c) << np.int64(31)) + np.int64(1 << 30)
+        start = (_x64.widen(jnp.asarray(c)) << np.int64(31)) + np.int64(1 << 30)
         total = (_x64.widen(a) * _x64.widen(b) + start) >> np.int64(31)
         return qformat.saturate_to(total, np.int32)
 
@@ -61,7 +77,7 @@ def polynomial(coefficients: Iterable[Integers], x: jax.Array) -> jax.Array:
     Returns:
       int32 in Q31, the shape of `x`.
     """
-    first, *others = (jnp.asarray(c, jnp.int32) for c in coefficients)
+    first, *others = map(as_int32, coefficients)
     value = jnp.broadcast_to(first, x.shape)
     for coefficient in others:
         value = multiply_add(value, x, coefficient)
@@ -87,5 +103,4 @@ def reciprocal_of_one_plus(t: jax.Array, seed: Iterable[Integers]) -> jax.Array:
 
 def one_less(x: jax.Array) -> jax.Array:
     """1 - x in Q31, for int32 x above 0."""
-    # 1 itself has no int32, but wraps to -2**31, and the difference wraps back.
-    return jnp.int32(-(2**31)) - x
+    return jnp.int32(2**31 - 1) - x + jnp.int32(1)

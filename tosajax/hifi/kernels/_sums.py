@@ -6,13 +6,18 @@ arrays are constants, which those routes prepare.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from tosajax.fixedpoint import _x64, qformat
-from tosajax.hifi.kernels._precision import Array, Integers, Precision, Quant, Shift
+from tosajax.hifi.kernels import _narrow
+from tosajax.hifi.kernels._narrow import Wide
+from tosajax.hifi.kernels._precision import Array, Integers, Precision, Quant, Shift, as_int32
+from tosajax.ops.recording import is_recording
 from tosajax.ops.routes.dot import dot_zp
 from tosajax.ops.routes.float_dot import dot_rows
 from tosajax.ops.routes.int16_dot import dot_int16, dot_int16_int8
@@ -20,7 +25,7 @@ from tosajax.ops.routes.int16_dot import dot_int16, dot_int16_int8
 _ZERO = np.zeros(1, np.int8)
 
 
-def dot(weight: Array, inputs: Array, quant: Quant | None = None) -> jax.Array:
+def dot(weight: Array, inputs: Array, quant: Quant | None = None) -> jax.Array | Wide:
     """Sums weight * inputs over the last axis of both, zero biases added first.
 
     Args:
@@ -29,10 +34,13 @@ def dot(weight: Array, inputs: Array, quant: Quant | None = None) -> jax.Array:
       quant: the zero biases of quantized operands.
 
     Returns:
-      [M, N]: int32 for operands of 8 bits, which wraps, int64 for int16, or float32.
+      [M, N]: int32 for operands of 8 bits, which wraps, int64 for int16, or float32. Where calls
+      are recorded, `Wide` for int16.
     """
     if weight.dtype == np.float32:
         return dot_rows(jnp.asarray(inputs), jnp.asarray(weight))
+    if inputs.dtype == np.int16 and is_recording():
+        return _narrow.rows(weight, inputs)
     if weight.dtype == np.int16:
         # In this order, which transposes the smaller of the two and leaves the weights alone.
         return dot_int16(jnp.asarray(weight), jnp.asarray(inputs).T).T
@@ -51,10 +59,12 @@ def as_int8(x: Array) -> Array:
     return flipped.view(np.int8) if known else lax.bitcast_convert_type(flipped, np.int8)
 
 
-def as_int32(value: Integers) -> Array:
-    """A number or an array as int32; a NumPy one unless it is JAX's."""
-    known = not isinstance(value, jax.Array)
-    return np.asarray(value, np.int32) if known else value.astype(jnp.int32)
+def added(first: jax.Array | Wide, second: Any) -> jax.Array | Wide:
+    """The sum of two sums of one type."""
+    if isinstance(first, Wide):
+        return _narrow.add(first, second)
+    with _x64.scope_of(first.dtype):
+        return first + second
 
 
 def zero_points(weight: Array, inputs: Array, quant: Quant | None) -> tuple[Array, Array]:
@@ -68,12 +78,12 @@ def zero_points(weight: Array, inputs: Array, quant: Quant | None) -> tuple[Arra
 
 
 def finish_fixed(
-    acc: jax.Array, bias: Array, acc_shift: Shift, bias_shift: Shift, out: type
+    acc: jax.Array | Wide, bias: Array, acc_shift: Shift, bias_shift: Shift, out: type
 ) -> jax.Array:
     """(acc + bias * 2**bias_shift) * 2**acc_shift in the output type.
 
     Args:
-      acc: int32 or int64, [..., N].
+      acc: int32, int64 or `Wide`, [..., N].
       bias: int8, int16, int32 or int64, [N].
       acc_shift: a scalar; bits.
       bias_shift: a scalar; bits.
@@ -82,6 +92,8 @@ def finish_fixed(
     Returns:
       `out`, [..., N].
     """
+    if isinstance(acc, Wide) or is_recording():
+        return _narrow.finish_fixed(acc, bias, acc_shift, bias_shift, out)
     with _x64.scope_of(bias.dtype):
         row = jnp.asarray(bias).reshape((1,) * (acc.ndim - 1) + (-1,))
     total = qformat.add_shifted(acc, row, bias_shift)
@@ -110,7 +122,7 @@ def add_bias(acc: jax.Array, bias: Array | None) -> jax.Array:
 
 
 def finish(
-    acc: jax.Array,
+    acc: jax.Array | Wide,
     bias: Array | None,
     precision: Precision,
     acc_shift: Shift,
@@ -118,13 +130,12 @@ def finish(
     quant: Quant | None,
 ) -> jax.Array:
     """Sums [..., N] as the output of a precision; see `finish_fixed` and `finish_quantized`."""
-    if quant is not None:
-        return finish_quantized(add_bias(acc, bias), quant, precision.out)
-    if precision.is_float:
-        return add_bias(acc, bias)
-    if bias is None:
-        raise TypeError("sums in fixed point without a bias")
-    return finish_fixed(acc, bias, acc_shift, bias_shift, precision.out)
+    if isinstance(acc, Wide) or (quant is None and not precision.is_float):
+        if bias is None:
+            raise TypeError("sums in fixed point without a bias")
+        return finish_fixed(acc, bias, acc_shift, bias_shift, precision.out)
+    total = add_bias(acc, bias)
+    return total if quant is None else finish_quantized(total, quant, precision.out)
 
 
 def _zero_point(x: Array, zero_bias: Integers) -> Array:

@@ -37,8 +37,9 @@ from tosajax.hifi.kernels._check import (
     check_type,
 )
 from tosajax.hifi.kernels._precision import Array, Integers, Reals
-from tosajax.ops.recording import recorded_as
+from tosajax.ops.recording import is_recording, recorded_as
 from tosajax.ops.routes.float_dot import sum_last
+from tosajax.report import UnsupportedError
 
 SIGMOID = ("32_32", "32_16", "32_8", "f32_f32", "asym8u_asym8u")
 TANH = ("32_32", "32_16", "32_8", "f32_f32")
@@ -349,12 +350,19 @@ def _ideal(function: Callable[[Any], Any], x: jax.Array, precision: str) -> jax.
     Of all int32 none but 0 gives a value nearer to the middle of two results than 3e-11 of a unit.
     float64 is not off by as much there, so that its rounding is that of the exact value.
     """
+    _check_not_recorded()
     info = np.iinfo(_RANGE[precision])
     with _x64.scope():
         value = function(_real(x)) * np.float64(2.0 ** _FRACTION[precision])
         value = lax.floor(value + np.float64(0.5))
         value = lax.clamp(np.float64(info.min), value, np.float64(info.max))
         return lax.convert_element_type(value, _OUTPUT[precision])
+
+
+def _check_not_recorded() -> None:
+    if is_recording():
+        wanted = "'fixed' or coefficients; or leave a layer as CUSTOM"
+        raise UnsupportedError(f"activation 'ideal' takes float64, expected {wanted}")
 
 
 def _real(x: jax.Array) -> jax.Array:
@@ -381,7 +389,7 @@ def _sigmoid_q31(x: jax.Array, coefficients: ActivationCoefficients) -> jax.Arra
 def _tanh_q31(x: jax.Array, coefficients: ActivationCoefficients) -> jax.Array:
     t = _exponential(x, coefficients.tanh_scale, coefficients.exponential)
     reciprocal = _q31.reciprocal_of_one_plus(t, coefficients.reciprocal)
-    upper = qformat.multiply_q31_half_up(jnp.int32(_MAXIMUM) - t, reciprocal)
+    upper = _q31.multiply_half_up(jnp.int32(_MAXIMUM) - t, reciprocal)
     return jnp.where(x < 0, -upper, upper)
 
 
@@ -392,6 +400,7 @@ def _from_q31(value: jax.Array, precision: str) -> jax.Array:
 
 def _softmax_ideal(below: jax.Array) -> jax.Array:
     """Softmax in Q16.15 of Q6.25 up to 0, by float64."""
+    _check_not_recorded()
     last = below.ndim - 1
     with _x64.scope():
         powers = lax.exp(_real(below))
@@ -448,7 +457,7 @@ def _softmax_quantized(name: str, x: jax.Array, quant: SoftmaxQuant, precision: 
     # total is (1 + t) * 2**(31 - zeros), and the shift keeps t.
     zeros = lax.clz(total)
     reciprocal = _gemmlowp.one_over_one_plus((total << zeros) & jnp.int32(_MAXIMUM))
-    share = qformat.multiply_q31_half_up(powers, reciprocal)
+    share = _q31.multiply_half_up(powers, reciprocal)
     share = qformat.shift_right_half_away(share, jnp.int32(12 + 31 - bits) - zeros)
     least = np.iinfo(out).min
     return qformat.saturate_to(share + jnp.int32(least), out)

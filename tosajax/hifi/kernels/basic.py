@@ -23,8 +23,8 @@ from tosajax.hifi.kernels._check import (
     check_shift,
     check_type,
 )
-from tosajax.hifi.kernels._precision import Array, Integers, Quant
-from tosajax.hifi.kernels._sums import as_int32, finish_quantized
+from tosajax.hifi.kernels._precision import Array, Integers, Quant, as_int32
+from tosajax.hifi.kernels._sums import finish_quantized
 from tosajax.ops.recording import recorded_as
 from tosajax.ops.routes.float_dot import sum_last
 

@@ -8,7 +8,7 @@ the right by as much as `out_size` asks for; a smaller one crops. Sums become ou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from jax import lax
 from tosajax import ops
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
+from tosajax.hifi.kernels import _narrow
 from tosajax.hifi.kernels._check import (
     check,
     check_array,
@@ -28,6 +29,7 @@ from tosajax.hifi.kernels._check import (
     pairs,
 )
 from tosajax.hifi.kernels._geometry import FORMATS, Geometry, check_window, geometry_of
+from tosajax.hifi.kernels._narrow import Wide
 from tosajax.hifi.kernels._precision import (
     PRECISIONS,
     Array,
@@ -36,7 +38,8 @@ from tosajax.hifi.kernels._precision import (
     check_outputs,
 )
 from tosajax.hifi.kernels._sums import as_int8, dot, finish, zero_points
-from tosajax.ops.recording import recorded_as
+from tosajax.ops.recording import is_recording, recorded_as
+from tosajax.report import UnsupportedError
 
 CONV2D = ("16x16", "8x16", "8x8", "f32", "asym8uxasym8u", "per_chan_sym8sxasym8s")
 CONV1D = ("16x16", "8x16", "8x8", "f32")
@@ -151,8 +154,9 @@ def conv1d_std(
     check_outputs(name, precision, bias, out_channels, acc_shift, bias_shift, None)
     geometry = geometry_of((height, 1), kernel, *window)
     rows = inp.reshape(height, 1, width * channels)
-    acc = _convolve(rows, ker.reshape(out_channels, kernel_height, 1, -1), None, geometry)[:, 0]
-    return _to_format(finish(acc, bias, types, acc_shift, bias_shift, None), out_format)
+    acc = _convolve(rows, ker.reshape(out_channels, kernel_height, 1, -1), None, geometry)
+    out = finish(acc, bias, types, acc_shift, bias_shift, None)
+    return _to_format(out[:, 0], out_format)
 
 
 @recorded_as("hifi.kernels.conv2d_depthwise")
@@ -268,8 +272,14 @@ def _check_stride(name: str, axis: str, stride: int, kernel: int) -> None:
     check(stride <= kernel, name, f"{axis}_stride", stride, wanted)
 
 
-def _convolve(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -> jax.Array:
-    """Sums of products over windows, [OH, OW, OC]; int32, int64 for int16, or float32."""
+def _convolve(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -> jax.Array | Wide:
+    """Sums of products over windows, [OH, OW, OC]; int32, int64 for int16, or float32.
+
+    Where calls are recorded, `Wide` for int16.
+    """
+    if inp.dtype == np.int16 and is_recording():
+        count = ker[0].size
+        return _products(inp, ker, count, geometry, ops.conv2d)
     if ker.dtype == np.int16:
         return _convolve_int16(inp, ker, geometry)
     return ops.conv2d(**_operands(inp, ker, quant, geometry))[0]
@@ -286,7 +296,7 @@ def _convolve_int16(inp: Array, ker: Array, geometry: Geometry) -> jax.Array:
     xp: Any = np if isinstance(ker, np.ndarray) else jnp
     high, low = (ker >> np.int16(8)).astype(np.int8), (ker & np.int16(0xFF)) - np.int16(128)
     parts = xp.concatenate([high, low.astype(np.int8), xp.ones_like(high[:1])])
-    sums = _convolve(inp, parts, None, geometry)
+    sums: Any = _convolve(inp, parts, None, geometry)
     with _x64.scope():
         high, low = sums[..., :out_channels], sums[..., out_channels:-1]
         return high * np.int64(256) + low + sums[..., -1:] * np.int64(128)
@@ -294,8 +304,11 @@ def _convolve_int16(inp: Array, ker: Array, geometry: Geometry) -> jax.Array:
 
 def _convolve_depthwise(
     inp: Array, ker: Array, quant: Quant | None, geometry: Geometry
-) -> jax.Array:
-    """Sums over windows of each channel, [OH, OW, C * M]; int32, int64 for int16, or float32."""
+) -> jax.Array | Wide:
+    """Sums over windows of each channel, [OH, OW, C * M], in the types of `_convolve`."""
+    if inp.dtype == np.int16 and is_recording():
+        count = ker[:, :, 0, 0].size
+        return _products(inp, ker, count, geometry, ops.depthwise_conv2d)
     if ker.dtype == np.int16:
         return _convolve_depthwise_int16(inp, ker, geometry)
     return ops.depthwise_conv2d(**_operands(inp, ker, quant, geometry))[0]
@@ -317,25 +330,56 @@ def _convolve_depthwise_int16(inp: Array, ker: Array, geometry: Geometry) -> jax
         return total.reshape(height, width, -1)
 
 
-def _operands(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -> dict[str, Any]:
-    """The operands of CONV2D and DEPTHWISE_CONV2D for an image and a kernel, without a bias.
+def _products(
+    inp: Array,
+    ker: Array,
+    count: int,
+    geometry: Geometry,
+    convolution: Callable[..., jax.Array],
+) -> Wide:
+    """Sums of `count` products each of an int16 image, by convolutions of bytes."""
 
-    TOSA has no negative padding; these functions crop by it.
-    """
-    x, weight = jnp.asarray(as_int8(inp))[None], as_int8(ker)
-    input_zp, weight_zp = zero_points(ker, inp, quant)
-    acc_type = _ACC_TYPES[x.dtype.type]
+    def sums(inp: Array, ker: Array, input_zp: int, weight_zp: int) -> jax.Array:
+        zero_points = np.asarray([input_zp], np.int8), np.asarray([weight_zp], np.int8)
+        return convolution(**_window(inp, ker, *zero_points, geometry))[0]
+
+    return _narrow.products(inp, ker, count, sums)
+
+
+def _operands(inp: Array, ker: Array, quant: Quant | None, geometry: Geometry) -> dict[str, Any]:
+    """The operands of CONV2D and DEPTHWISE_CONV2D for an image and a kernel, without a bias."""
+    return _window(as_int8(inp), as_int8(ker), *zero_points(ker, inp, quant), geometry)
+
+
+def _window(
+    inp: Array, weight: Array, input_zp: Array, weight_zp: Array, geometry: Geometry
+) -> dict[str, Any]:
+    """`_operands` with zero points."""
+    image, pad = _cropped(inp, geometry.pad) if is_recording() else (inp, geometry.pad)
+    acc_type = _ACC_TYPES[image.dtype.type]
     return {
-        "input": x,
+        "input": jnp.asarray(image)[None],
         "weight": weight,
         "bias": np.zeros(1, acc_type.storage),
         "input_zp": input_zp,
         "weight_zp": weight_zp,
-        "pad": geometry.pad,
+        "pad": pad,
         "stride": geometry.strides,
         "dilation": (1, 1),
         "acc_type": acc_type,
     }
+
+
+def _cropped(image: Array, pad: Sequence[int]) -> tuple[Array, tuple[int, ...]]:
+    """An image without what no window reads, and the padding left.
+
+    TOSA has no negative padding, by which the functions of `tosajax.ops` crop.
+    """
+    top, bottom, left, right = pad
+    height, width = image.shape[0] + min(bottom, 0), image.shape[1] + min(right, 0)
+    if height < 1 or width < 1:
+        raise UnsupportedError(f"no window reads the image {list(image.shape)}")
+    return image[:height, :width], (top, max(bottom, 0), left, max(right, 0))
 
 
 def _to_format(out: jax.Array, out_format: str) -> jax.Array:

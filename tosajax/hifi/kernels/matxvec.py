@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tosajax.fixedpoint import _x64
 from tosajax.hifi.kernels._check import check, check_array, check_in, check_multiple, check_range
+from tosajax.hifi.kernels._narrow import Wide
 from tosajax.hifi.kernels._precision import (
     PRECISIONS,
     Array,
@@ -22,7 +22,7 @@ from tosajax.hifi.kernels._precision import (
     check_outputs,
     check_parameters,
 )
-from tosajax.hifi.kernels._sums import dot, finish
+from tosajax.hifi.kernels._sums import added, dot, finish
 from tosajax.hifi.kernels.activations import ActivationCoefficients, sigmoid, tanh
 from tosajax.ops.recording import recorded_as
 
@@ -278,7 +278,7 @@ def _check_operands(
 
 def _sums(
     mat1: Array, vec1: Array, mat2: Array | None, vec2: Array | None, quant: Quant | None
-) -> jax.Array:
+) -> jax.Array | Wide:
     """The sums of one or two products, [1, rows]."""
     first = dot(mat1, vec1[None], quant)
     if mat2 is None or vec2 is None:
@@ -288,5 +288,4 @@ def _sums(
             weight_zero_bias=quant.weight2_zero_bias, input_zero_bias=quant.input2_zero_bias
         )
     second = dot(mat2, vec2[None], quant)
-    with _x64.scope_of(first.dtype):
-        return first + second
+    return added(first, second)

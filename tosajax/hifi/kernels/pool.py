@@ -16,6 +16,7 @@ from jax import lax
 
 from tosajax import ops
 from tosajax.fixedpoint import qformat
+from tosajax.hifi.kernels import _q31
 from tosajax.hifi.kernels._check import check, check_array, check_in, pairs
 from tosajax.hifi.kernels._geometry import FORMATS, check_window, geometry_of
 from tosajax.hifi.kernels._precision import Array
@@ -79,7 +80,7 @@ def avgpool(
     else:
         total = sweep(image, shape, 0, lax.add, jnp.int32)
         share = jnp.asarray(_reciprocals(rows, columns)[None, ..., None])
-        result = qformat.saturate_to(qformat.multiply_q31_half_away(total, share), inp.dtype)
+        result = qformat.saturate_to(_q31.multiply_half_away(total, share), inp.dtype)
     return _cube(result, data_format)
 
 

@@ -21,9 +21,11 @@ from jax import lax
 from tosajax.fixedpoint import _x64
 from tosajax.hifi.errors import ErrorCode, Fault
 from tosajax.hifi.kernels._check import check_array, check_type, integer
+from tosajax.hifi.kernels._narrow import Wide
 from tosajax.hifi.kernels._precision import Array
-from tosajax.hifi.kernels._sums import finish_fixed
+from tosajax.hifi.kernels._sums import dot, finish_fixed
 from tosajax.hifi.layers._precision import Precision
+from tosajax.ops.recording import is_recording
 
 # Activations read Q6.25; biases are in Q15.
 _ACTIVATION_FRACTION = 25
@@ -124,7 +126,8 @@ class Gates(NamedTuple):
     """The matrix for [x, h] of some gates side by side, and their biases.
 
     Args:
-      matrix: [in_feats + out_feats, gates * out_feats], float64 of integers or any float.
+      matrix: [in_feats + out_feats, gates * out_feats], float64 of integers or any float; where
+        calls are recorded int16 or int8.
       bias: [gates * out_feats], int16 or any float.
     """
 
@@ -141,6 +144,8 @@ def stack(gates: Sequence[tuple[Array, Array, Array]]) -> Gates:
 def stack_exact(gates: Sequence[tuple[Array, Array, Array]]) -> Gates:
     """`stack` of integers, for `pre_activation`."""
     matrix, bias = stack(gates)
+    if is_recording():
+        return Gates(matrix, bias)
     with _x64.scope():
         return Gates(lax.convert_element_type(matrix, np.float64), bias)
 
@@ -148,11 +153,18 @@ def stack_exact(gates: Sequence[tuple[Array, Array, Array]]) -> Gates:
 def pre_activation(config: RecurrentConfig, gates: Gates, x: Array, h: jax.Array) -> jax.Array:
     """The sums of gates for int16 x and h; int32 in Q6.25, the format of activations."""
     joined = jnp.concatenate([jnp.asarray(x), h])
+    acc = _products(joined, gates.matrix)
+    return finish_fixed(acc, gates.bias, config.acc_shift, config.bias_shift, np.int32)
+
+
+def _products(joined: jax.Array, matrix: jax.Array) -> jax.Array | Wide:
+    """Exact sums of a vector times a matrix; int64."""
+    if is_recording():
+        return Wide(*(part[0] for part in dot(matrix.T, joined[None])))
     with _x64.scope():
         wide = lax.convert_element_type(joined, np.float64)
-        products = lax.dot_general(wide, gates.matrix, (((0,), (0,)), ((), ())))
-        acc = lax.convert_element_type(products, np.int64)
-    return finish_fixed(acc, gates.bias, config.acc_shift, config.bias_shift, np.int32)
+        products = lax.dot_general(wide, matrix, (((0,), (0,)), ((), ())))
+        return lax.convert_element_type(products, np.int64)
 
 
 def scan_states(step: Callable[[Any, Any], Any], state: Any, xs: Any) -> tuple[Any, Any]:

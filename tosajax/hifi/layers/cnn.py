@@ -19,7 +19,7 @@ from tosajax.hifi.layers import shape as shapes
 from tosajax.hifi.layers._precision import Precision
 from tosajax.hifi.layers._recurrent import keep_integers
 from tosajax.hifi.layers.shape import UNKNOWN, Shape, ShapeType
-from tosajax.ops.recording import recorded_as
+from tosajax.ops.recording import recorded_as, unrecorded
 
 # As the names of kernels have them.
 _KERNEL_PRECISIONS: dict[int, str] = {
@@ -316,12 +316,12 @@ def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
         )
     if config.algo == Algo.CONV2D_STD:
         operands = x, weights.kernel, weights.bias
-        return conv2d_std(*operands, out_format=out_format, **window, **common)
-    between = conv2d_depthwise(
+        return unrecorded(conv2d_std)(*operands, out_format=out_format, **window, **common)
+    between = unrecorded(conv2d_depthwise)(
         x, weights.kernel, weights.bias, inp_format="WHD", **window, **common
     )
     operands = between, weights.point_kernel, weights.point_bias
-    return conv2d_pointwise(*operands, out_format="WHD", **common)
+    return unrecorded(conv2d_pointwise)(*operands, out_format="WHD", **common)
 
 
 def output_shape(config: CNNConfig) -> Shape:

@@ -26,7 +26,7 @@ from tosajax.hifi.kernels._check import check_array, check_in, check_type
 from tosajax.hifi.kernels._precision import Array
 from tosajax.hifi.layers import _recurrent
 from tosajax.hifi.layers._recurrent import Gates, RecurrentConfig
-from tosajax.ops.recording import recorded_as
+from tosajax.ops.recording import recorded_as, unrecorded
 
 Update = Literal["library", "guide"]
 UPDATES = ("library", "guide")
@@ -195,4 +195,4 @@ def _step(
     reset = _q15.multiply_floor(r, h).astype(jnp.int16)
     g = tanh(_recurrent.pre_activation(config, of_g, x, reset), activation=activation)
     g = g >> jnp.int16(15 - config.io_Qformat)
-    return interpolation_q15(z, *mixed(update, h, g))
+    return unrecorded(interpolation_q15)(z, *mixed(update, h, g))

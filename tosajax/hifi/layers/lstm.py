@@ -17,14 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tosajax.fixedpoint import qformat
 from tosajax.hifi.errors import check_config
-from tosajax.hifi.kernels import ActivationCoefficients, _q15, sigmoid, tanh
+from tosajax.hifi.kernels import ActivationCoefficients, _narrow, _q15, _q31, sigmoid, tanh
 from tosajax.hifi.kernels._check import check_array, check_type
 from tosajax.hifi.kernels._precision import Array
 from tosajax.hifi.layers import _recurrent
 from tosajax.hifi.layers._recurrent import Gates, RecurrentConfig
-from tosajax.ops.recording import recorded_as
+from tosajax.ops.recording import is_recording, recorded_as
 
 # The fields of each gate: matrix of the input, matrix of the state, bias. The candidate is last.
 GATES = (
@@ -216,7 +215,7 @@ def _step(
     fio = sigmoid(total[: 3 * length], activation=activation).astype(jnp.int32)
     candidate = tanh(total[3 * length :], activation=activation).astype(jnp.int32)
     f, i, o = jnp.split(fio, 3)
-    kept = qformat.multiply_q31_half_away(c, f << 16)
+    kept = _q31.multiply_half_away(c, f << 16)
     # Twice the product saturates if both are -1, as sigmoids of odd coefficients may be.
     new = 2 * jnp.minimum(i * candidate, (1 << 30) - 1) >> (31 - config.cell_Qformat)
     c = _saturating_add(kept, new)
@@ -231,6 +230,8 @@ def _saturating_add(a: jax.Array, b: jax.Array) -> jax.Array:
     XLA does not compute the final select twice for its two users. It would compute a sum twice, and
     with it the three activations that the cell depends on.
     """
+    if is_recording():
+        return _narrow.saturating_add(a, b)
     total = a + b
     overflows = ((a ^ total) & (b ^ total)) < 0
     limit = (a >> 31) ^ jnp.int32(np.iinfo(np.int32).max)
