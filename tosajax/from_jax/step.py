@@ -225,14 +225,15 @@ class Step:
         return of_tensor(tensor, shape)
 
     def cast(self, value: Value, dtype: Any) -> Value:
-        """CAST, as TOSA has it; floats that become integers are rounded to the nearest."""
+        """CAST, as TOSA has it: floats that become integers are rounded to nearest and saturated."""
         dtype = np.dtype(dtype)
         if dtype == value.dtype:
             return value
         if value.is_known:
             held = np.asarray(value.held)
             if held.dtype.kind != "b" and dtype.kind in "iu" and held.dtype.kind != "i":
-                held = np.rint(held.astype(np.float64))
+                info = np.iinfo(dtype)
+                held = np.clip(np.rint(held.astype(np.float64)), info.min, info.max)
             origin = value.origin and value.origin.changed()
             return Value(value.shape, dtype, held.astype(dtype), origin)
         source = self.scope.casts.get(self.held(value).name)

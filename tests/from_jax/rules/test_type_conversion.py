@@ -11,8 +11,14 @@ from elements import EIGHT_BITS, FLOATS, INTEGERS, same, values
 from exports import operators
 from jax import lax
 
-from tosajax import UnsupportedError
+from tosajax import DType, UnsupportedError, ops
 from tosajax.from_jax.export import export
+from tosajax.from_jax.places import Place
+from tosajax.from_jax.scope import Options, Scope
+from tosajax.from_jax.step import Step
+from tosajax.from_jax.values import known
+from tosajax.from_jax.walk import call
+from tosajax.spec.target import target_of
 
 BOOL = np.dtype(bool)
 TYPES = [BOOL, *INTEGERS, *FLOATS, *EIGHT_BITS]
@@ -47,6 +53,17 @@ def test_int32_to_bfloat16_is_rounded_once():
     x = np.array([16842753, -16842753, 65537, 257, 385, 2**31 - 1], np.int32)
     found = same(lambda x: x.astype(jnp.bfloat16), x, ulp=1, model=1)
     assert operators(found) == ["CAST"]
+
+
+@pytest.mark.parametrize("target", INTEGERS, ids=str)
+def test_constants_are_cast_as_operators_do(target):
+    """Rules cast what they have made: to nearest, ties to even, and saturated."""
+    x = np.array([-1e10, -40000, -128.5, -1.5, 0.5, 2.5, 127.5, 130, 40000, 1e10], np.float32)
+    options = Options(target_of("PRO-FP@8K"), 1)
+    step = Step(Scope(options), "convert_element_type", {}, (), Place(), call)
+    found = step.cast(known(x), target)
+    wanted = ops.cast(jnp.asarray(x), out_type=DType[str(target).upper()])
+    np.testing.assert_array_equal(np.asarray(found.held), wanted)
 
 
 def test_conversions_take_few_operators():
