@@ -225,7 +225,7 @@ class Step:
         return of_tensor(tensor, shape)
 
     def cast(self, value: Value, dtype: Any) -> Value:
-        """CAST, as TOSA has it: floats that become integers are rounded to nearest and saturated."""
+        """CAST, as TOSA has it: floats become the nearest integers, and saturate."""
         dtype = np.dtype(dtype)
         if dtype == value.dtype:
             return value
