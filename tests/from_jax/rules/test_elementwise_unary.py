@@ -43,7 +43,7 @@ SEVERAL = {
     lax.exp2: 128,
     lax.expm1: 12,
     lax.sinh: 64,
-    lax.sqrt: 2,
+    lax.sqrt: 3,
     lax.tan: 4,
 }
 EVEN, AWAY = lax.RoundingMethod.TO_NEAREST_EVEN, lax.RoundingMethod.AWAY_FROM_ZERO

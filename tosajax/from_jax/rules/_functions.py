@@ -61,7 +61,7 @@ _ERF_INV_TAIL = (
 
 
 def sqrt(x: jax.Array) -> jax.Array:
-    """1 / (1 / sqrt(x)), which is right at 0 and infinity; 2 ulp."""
+    """1 / (1 / sqrt(x)), which is right at 0 and infinity; 3 ulp."""
     return 1 / jax.lax.rsqrt(x)
 
 

@@ -46,7 +46,12 @@ class Convolution:
         """weight - weight_zp where both are constant and it fits int8, and int32 its sums."""
         if not (isinstance(self.weight, np.ndarray) and isinstance(self.weight_zp, np.ndarray)):
             return None
-        known = self.weight.astype(np.int16) - self.weight_zp.astype(np.int16)
-        inside = known.size == 0 or (known.min() >= -128 and known.max() <= 127)
-        few = math.prod(known.shape[1:]) <= INT8_CHUNK
-        return known.astype(np.int8) if inside and few else None
+        return known_weights(self.weight, self.weight_zp)
+
+
+def known_weights(weight: np.ndarray, weight_zp: np.ndarray) -> np.ndarray | None:
+    """weight - weight_zp, [OC, ...], where it fits int8, and int32 its sums of products."""
+    known = weight.astype(np.int16) - weight_zp.astype(np.int16)
+    inside = known.size == 0 or (known.min() >= -128 and known.max() <= 127)
+    few = math.prod(known.shape[1:]) <= INT8_CHUNK
+    return known.astype(np.int8) if inside and few else None
