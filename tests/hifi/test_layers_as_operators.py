@@ -228,20 +228,23 @@ QUICK = {
 
 
 @pytest.mark.parametrize(
-    ("name", "precision"),
+    ("name", "precision", "acc_shift", "bias_shift"),
     [
-        pytest.param(name, p, marks=() if QUICK[name] == p else pytest.mark.slow)
+        pytest.param(
+            *(name, p, *shifts),
+            marks=() if QUICK[name] == p and shifts in SHIFTS[:2] else pytest.mark.slow,
+        )
         for name in CNNS
         for p in Precision
+        for shifts in SHIFTS[: 1 if p == Precision.F32xF32 else None]
     ],
 )
-def test_cnn(name: str, precision: Precision):
-    for acc_shift, bias_shift in SHIFTS[: 1 if precision == Precision.F32xF32 else None]:
-        shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
-        config = dataclasses.replace(CNNS[name], precision=precision, **shifts)
-        weights, x = of_cnn(config, acc_shift + 40)
-        graph = exported(lambda x, c=config, w=weights: cnn_apply(c, w, x), x, ulp=4)
-        assert "CUSTOM" not in operators(graph)
+def test_cnn(name: str, precision: Precision, acc_shift: int, bias_shift: int):
+    shifts = {"acc_shift": acc_shift, "bias_shift": bias_shift}
+    config = dataclasses.replace(CNNS[name], precision=precision, **shifts)
+    weights, x = of_cnn(config, acc_shift + 40)
+    graph = exported(lambda x: cnn_apply(config, weights, x), x, ulp=4)
+    assert "CUSTOM" not in operators(graph)
 
 
 def test_a_batch_of_images_has_the_convolutions_of_one():

@@ -57,7 +57,9 @@ def trained(problem: Problem, request: pytest.FixtureRequest) -> Any:
     return quality.train(problem.programs, params, problem.split, TRAINING_STEPS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=() if k == "weights" else pytest.mark.slow) for k in KINDS]
+)
 def test_surrogates_are_gradients_of_the_dithered_loss(problem: Problem, trained: Any, kind: str):
     model, programs, split = problem.model, problem.programs, problem.split
     count = quality.IMAGES

@@ -50,7 +50,10 @@ def after(graph: tosajax.Graph, cuts: tuple[str, ...]) -> tosajax.Graph:
     return dataclasses.replace(graph, inputs=cuts, nodes=tuple(nodes[::-1]), tensors=tensors)
 
 
-@pytest.mark.parametrize("network", ["et_digits_cnn_a16w8", "et_digits_vit_a8w8"])
+@pytest.mark.parametrize(
+    "network",
+    ["et_digits_cnn_a16w8", pytest.param("et_digits_vit_a8w8", marks=pytest.mark.slow)],
+)
 def test_other_types(data, network):
     folder = data / network
     graph, images = tosajax.load(folder / "model.tosa"), np.load(folder / "inputs_0.npy")[:2]

@@ -226,7 +226,7 @@ def test_training_is_the_file_and_arms_model(rules):
 
 
 @pytest.mark.parametrize("op", ["CONV2D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D", "CONV3D"])
-@pytest.mark.parametrize("form", ["W8A8", "W8A16"])
+@pytest.mark.parametrize("form", ["W8A8", pytest.param("W8A16", marks=pytest.mark.slow)])
 def test_every_convolution(op, form):
     graph, images = alone(op)
     model = tq.prepare(graph, RULES[form], batch_norms=True)
@@ -274,7 +274,14 @@ def test_a_scale_that_no_rescale_has_is_named(model, params):
 # Of a batch.
 
 
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+# The others are slow.
+SOME_RULES = [
+    pytest.param(rules, id=name, marks=() if name in ("W8A8", "W3A3") else pytest.mark.slow)
+    for name, rules in RULES.items()
+]
+
+
+@pytest.mark.parametrize("rules", SOME_RULES)
 def test_a_batch_gives_the_bits_of_its_statistics(rules):
     model = kept(rules)
     params = moved(tq.calibrate(model, [IMAGES]))

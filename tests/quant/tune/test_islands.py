@@ -140,6 +140,7 @@ def lifted(model: tq.QModel, params: Any, names: tuple[str, ...]) -> float:
     return error(*tq.with_rules(model, params, rules)) if rules else error(model, params)
 
 
+@pytest.mark.slow
 def test_the_fewest_tensors_within_the_budget(model, params):
     """Beside the loss of every choice, each measured on its own integer graph."""
     names = ("first", "tanh", "relu0", "middle", "wide1")
