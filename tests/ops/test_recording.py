@@ -247,10 +247,10 @@ def test_a_new_process_makes_no_context_before_it_records():
     """JAX would trace and compile everything anew that it has."""
     code = """
 import jax
+import tosajax.ops
 traces = []
 f = jax.jit(lambda x: traces.append(None) or x + 1)
 f(1.0)
-import tosajax.ops
 tosajax.ops.tanh(f(1.0))
 f(1.0)
 assert len(traces) == 1, traces

@@ -24,7 +24,7 @@ OPERATORS = {
     lax.exp: (0, 64),
     lax.log: (0, 4),
     lax.logistic: (2, 64),
-    lax.rsqrt: (0, 8),
+    lax.rsqrt: (1, 8),
     lax.tanh: (0, None),
     lax.erf: (8, 8),
     lax.neg: (0, 0),
