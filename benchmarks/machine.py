@@ -24,6 +24,7 @@ _PACKAGES = (
     "tosa-tools",
     "iree-base-compiler",
     "ai-edge-litert",
+    "llvmlite",
     "onnxruntime",
 )
 _COPIED = 1 << 28  # bytes

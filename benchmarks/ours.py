@@ -28,7 +28,10 @@ class Setting(NamedTuple):
 SETTINGS = {
     "tosajax": Setting(),
     "tosajax, all cores": Setting(lambda: {"devices": jax.devices()}, least_batch=32),
-    "tosajax, no oneDNN": Setting(lambda: {"onednn": False}, least_batch=32),
+    "tosajax, no native": Setting(lambda: {"native": False}, least_batch=32),
+    "tosajax, no native, no oneDNN": Setting(
+        lambda: {"native": False, "onednn": False}, least_batch=32
+    ),
 }
 FIRST = next(iter(SETTINGS))
 

@@ -206,7 +206,8 @@ def test_as_a_process(model):
     assert version.stdout == f"tosajax {tosajax.__version__}\n"
 
 
-def test_explain(model, tmp_path, capsys):
+def test_explain(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TOSAJAX_NATIVE", "0")
     assert main(["explain", model, "--batch", "4"]) == 0
     out = capsys.readouterr().out
     for text in ("convolution", "slices", "constant weights", "108,864", "bytes of tensors"):

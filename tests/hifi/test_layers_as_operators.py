@@ -62,7 +62,7 @@ def weights_of(kind: Any, config: Any, seed: int) -> Any:
     for name in kind._fields:
         ndim = 1 if name.startswith("b_") else 2
         columns = IN if name.startswith("w_" if kind is GRUWeights else "w_x") else OUT
-        drawn = draw(rng, types[ndim], (OUT,) if ndim == 1 else (OUT, columns))
+        drawn: Any = draw(rng, types[ndim], (OUT,) if ndim == 1 else (OUT, columns))
         scale = rng.integers(0, 12, (OUT,) + (1,) * (ndim - 1))
         found[name] = (drawn >> scale.astype(drawn.dtype)).astype(types[ndim])
     return kind(**found)
@@ -271,7 +271,7 @@ def test_kernels_of_fixed_point():
     matrix, x, bias = drawn(1, np.int16, 4, 8), drawn(2, np.int16, 8), drawn(3, np.int16, 4)
 
     def fn(x: jax.Array) -> Any:
-        shifts = {"acc_shift": -9, "bias_shift": 3}
+        shifts: Any = {"acc_shift": -9, "bias_shift": 3}
         both = kernels.matXvec(matrix, x, matrix, x, bias, precision="16x16_32", **shifts)
         fused = kernels.matXvec_fused(matrix, x, bias=bias, function="tanh", acc_shift=-5)
         dense = kernels.fully_connected(matrix, x, bias, precision="16x16_16", **shifts)

@@ -147,12 +147,15 @@ POWERS = [s * 2**p + d for s in (1, -1) for p in (0, 4, 15, 16, 30, 31, 32, 44) 
 SUMS = [*POWERS, *(3 << 4, -(3 << 4), 5 << 15, -(5 << 15)), *RNG.integers(-(2**45), 2**45, 40)]
 
 
+def parts_of(values: Sequence[Any]) -> list[np.ndarray]:
+    """High and low words."""
+    return [int32([int(v) >> 16 for v in values]), int32([int(v) & 0xFFFF for v in values])]
+
+
 @pytest.mark.parametrize("shift", range(-31, 32))
 def test_finish_fixed(shift: int):
     """All shifts of a sum, each with some shifts of a bias."""
-    total = Wide(
-        *(int32([f(int(v)) for v in SUMS]) for f in (lambda v: v >> 16, lambda v: v & 65535))
-    )
+    total = Wide(*map(jnp.asarray, parts_of(SUMS)))
     bias = RNG.choice(EXTREMES[np.int16], len(SUMS)).astype(np.int16)
     for out, of_bias in itertools.product((np.int8, np.int16, np.int32), (-31, -3, 0, 15, 16, 31)):
         info = np.iinfo(out)
@@ -168,16 +171,16 @@ def test_finish_fixed(shift: int):
 
 def test_finish_fixed_in_a_graph():
     """Where nothing may overflow."""
-    halves = [int32([f(int(v)) for v in SUMS]) for f in (lambda v: v >> 16, lambda v: v & 65535)]
+    high, low = parts_of(SUMS)
     bias = RNG.choice(EXTREMES[np.int16], len(SUMS)).astype(np.int16)
 
     def function(high: jax.Array, low: jax.Array, bias: jax.Array) -> list[jax.Array]:
         total = Wide(high, low)
         shifts = itertools.product((-31, -17, -16, -15, -1, 0, 1, 31), (-1, 15, 31))
-        return [_narrow.finish_fixed(total, bias, *shift, np.int32) for shift in shifts]
+        return [_narrow.finish_fixed(total, bias, acc, own, np.int32) for acc, own in shifts]
 
     for found, wanted in zip(
-        in_graph(function, *halves, bias), function(*halves, bias), strict=True
+        in_graph(function, high, low, bias), function(high, low, bias), strict=True
     ):
         np.testing.assert_array_equal(found, wanted)
 

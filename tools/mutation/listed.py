@@ -8,6 +8,7 @@ from mutation import (
     of_export,
     of_graphs,
     of_hifi,
+    of_native,
     of_quant,
     of_require,
     of_rules,
@@ -27,4 +28,5 @@ MUTANTS: list[Mutant] = [
     *of_sweep.MUTANTS,
     *of_hifi.MUTANTS,
     *of_export.MUTANTS,
+    *of_native.MUTANTS,
 ]

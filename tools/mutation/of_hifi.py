@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutation.changes import change, condition, left, skip, swap, unsigned, unwrap
+from mutation.changes import change, condition, left, right, skip, swap, unsigned, unwrap
 from mutation.listing import mutants
 
 MUTANTS = [
@@ -143,6 +143,21 @@ MUTANTS = [
             "crop": [change("min", "max", 0), change("<", "<="), change("max()", "bottom", 0)],
             "rescale": [change("31", "30", 0), change("<", "<="), change(">", ">=", 0)],
             "filled": [left("*")],
+        },
+    ),
+    *mutants(
+        "hifi/kernels/_narrow.py",
+        "hifi/test_narrow.py",
+        {
+            "multiply_floor": [change("30", "29", 0), left("+", 1), condition("True", 2)],
+            "multiply_q31_half_away": [left("&"), change(">", ">=")],
+            "saturating_add": [change(">=", "<", 0), change("+", "-", 0)],
+            "_but_minima": [left("&"), right("&")],
+            "products": [change(">", ">="), change("+", "-", 1)],
+            "_shifted": [change("<", ">", 0), change(">>", "<<")],
+            "_rounded": [change("31", "30"), change(">=", "<", 1), right("+", 2)],
+            "_narrowed": [change("1", "2", 0), change("<", ">")],
+            "_shifted_left": [condition("True"), change(">", "<")],
         },
     ),
 ]

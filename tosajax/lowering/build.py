@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ from tosajax.fixedpoint import _x64
 from tosajax.graph import Graph, Node, Tensor, declared_variables
 from tosajax.graph.edit import unused
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
+from tosajax.lowering.fused import Fusion, fused_step, fusions
 from tosajax.lowering.operators import custom_step, operator_step
 from tosajax.lowering.run import (
     Amend,
@@ -90,6 +91,7 @@ def build(
     kernels: Any = ops,
     traced: Traced | None = None,
     turns: Mapping[str, int] | None = None,
+    native: bool = False,
 ) -> tuple[GraphFunction, Params]:
     """The function of a legal graph, with state and flags whether the graph has any or not.
 
@@ -105,6 +107,8 @@ def build(
         for results that one node alone reads, as "rescale_before_clamp".
       traced: attributes that come with the parameters.
       turns: how many a WHILE_LOOP takes, by its first output, for kernels that make use of it.
+      native: native kernels compute what they can, several nodes at once; no tensor between these
+        is given to `amend` and `watch`.
 
     Returns:
       program: (params, state, *inputs, amend=None, watch=None) -> (state, flags, outputs).
@@ -124,6 +128,7 @@ def build(
         variables,
         {},
         turns or {},
+        native,
     )
     block = _block(graph, "", context)
 
@@ -173,10 +178,18 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
         for name in node.inputs
         if readers[name] == 1 and name not in graph.outputs
     }
-    steps = [
-        _fenced(_step(node, graph, prefix, blocks, context, alone), node, graph.tensors, readers)
-        for node in nodes
-    ]
+    found = _fusions(nodes, graph, alone) if context.native else {}
+    hidden = {id(node) for fusion in found.values() for node in fusion.nodes[:-1]}
+    nodes = [node for node in nodes if id(node) not in hidden]
+    steps = []
+    for node in nodes:
+        fusion = found.get(node.outputs[0]) if node.outputs else None
+        if fusion is None:
+            step = _step(node, graph, prefix, blocks, context, alone)
+            steps.append(_fenced(step, node, node, graph.tensors, readers))
+        else:
+            step = fused_step(fusion, graph.tensors)
+            steps.append(_fenced(step, node, fusion.convolution, graph.tensors, readers))
 
     def run_graph(
         params: Params,
@@ -197,6 +210,12 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
     return run_graph
 
 
+def _fusions(nodes: Sequence[Node], graph: Graph, alone: Mapping[str, str]) -> dict[str, Fusion]:
+    """What native kernels compute, by the name of the last output."""
+    readers = {name: node for node in nodes for name in node.inputs if name in alone}
+    return {f.last.outputs[0]: f for f in fusions(nodes, graph.tensors, readers)}
+
+
 def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
     """Adds a graph's constants to the parameters, and returns their keys by tensor name."""
     keys: dict[str, str] = {}
@@ -212,16 +231,16 @@ def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
 
 
 def _fenced(
-    step: Step, node: Node, tensors: Mapping[str, Tensor], readers: Mapping[str, int]
+    step: Step, node: Node, named: Node, tensors: Mapping[str, Tensor], readers: Mapping[str, int]
 ) -> Step:
-    """Puts a barrier behind some outputs.
+    """Puts a barrier behind some outputs; the step has the name of the node `named`.
 
     Without one, XLA computes a tensor again, with all that it comes from, for each node that reads
     it; and it fuses a float product into the sum that follows, which then rounds differently from
     batch to batch.
     """
     fenced = [n for n in node.outputs if readers[n] > 1 or tensors[n].dtype.is_float]
-    scope = scope_name(node)
+    scope = scope_name(named)
 
     def run_step(run: Run) -> None:
         with jax.named_scope(scope):

@@ -30,6 +30,7 @@ class Context(NamedTuple):
 
     Args:
       turns: of loops, by the name of their first output, where they are known.
+      native: whether native kernels compute nodes, several at once.
     """
 
     custom_ops: CustomOps
@@ -40,6 +41,7 @@ class Context(NamedTuple):
     variables: Mapping[str, Sequence[Tensor]]
     params: Params
     turns: Mapping[str, int]
+    native: bool
 
 
 @dataclasses.dataclass

@@ -17,6 +17,7 @@ from tosajax.arguments.types import check_type, count, shown
 from tosajax.graph import Graph
 from tosajax.lowering.run import CustomOps, Params
 from tosajax.lowering.variables import State, Variable, initial_state
+from tosajax.native import can_compile
 from tosajax.passes.binding import bind_formed
 from tosajax.report import Report
 from tosajax.runtime import saved
@@ -65,6 +66,7 @@ class Executable:
         report_unpredictable: bool = False,
         cache_dir: str | os.PathLike[str] | None = None,
         onednn: bool = True,
+        native: bool = True,
     ):
         check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
         batch = None if batch is None else count("batch", batch)
@@ -75,6 +77,7 @@ class Executable:
         if cache_dir is not None:
             check_type("cache_dir", cache_dir, (str, os.PathLike), "the path of a folder")
         check_type("onednn", onednn, bool, "True or False")
+        check_type("native", native, bool, "True or False")
         self.target = target_of(target)
         check_form(graph)
         self.graph, self.examples = with_batch(graph, self.target, batch)
@@ -85,6 +88,7 @@ class Executable:
         self._cache_dir = cache_dir
         # XLA cannot keep a program that calls oneDNN in a folder.
         self._platform = platform_of(self._batch, onednn=onednn and cache_dir is None)
+        self._native = native and self._platform.name == "cpu" and can_compile()
         self._programs: dict[Shapes, Program] = {}
         self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
         self._variables: tuple[str, ...] = ()
@@ -262,6 +266,7 @@ class Executable:
                 platform=self._platform,
                 custom_ops=self._custom_ops,
                 reports=self._reports,
+                native=self._native,
             )
             self._add_variables(initial_state(graph))
             self._programs[key] = program
@@ -332,6 +337,8 @@ def compile(*args: Any, **options: Any) -> Executable:
       onednn: programs may call the oneDNN of jaxlib, on CPUs where it is exact and faster than
         XLA's own kernels; programs in `cache_dir` and saved ones do not. The environment variable
         TOSAJAX_ONEDNN=0, read here, turns it off in all programs of a process.
+      native: programs for CPUs may have kernels that llvmlite compiles, where it is installed.
+        TOSAJAX_NATIVE=0, read here, turns them off in all programs of a process.
 
     Raises:
       TosaError: the graph is illegal or the target does not support it.

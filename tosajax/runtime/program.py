@@ -38,6 +38,7 @@ def program_of(
     reports: bool = False,
     traced: Traced | None = None,
     kernels: Any = ops,
+    native: bool = False,
 ) -> Program:
     """The program of a graph, folded and with its constants prepared.
 
@@ -48,6 +49,7 @@ def program_of(
       reports: the flags of broken REQUIRE rules are found and given to callers.
       traced: see `lowering.build.build`.
       kernels: see `lowering.build.build`.
+      native: see `lowering.build.build`.
     """
     function, params = build(
         fold(graph, keep_required=reports),
@@ -57,6 +59,7 @@ def program_of(
         platform=platform,
         kernels=kernels,
         traced=traced,
+        native=native and not reports,
     )
     ends = graph.input_tensors, graph.output_tensors
     return Program(function, params, *ends, reports)

@@ -10,6 +10,7 @@ from tosajax.ops.routes import choose, convolution, loop, onednn, patches, platf
 from tosajax.ops.routes.operands import Convolution
 from tosajax.ops.routes.platform import ANY, Platform
 from tosajax.ops.routes.route import Route
+from tosajax.runtime import executable
 
 ROUTES = ("onednn", "convolution", "patches", "traced", "loop")
 
@@ -35,6 +36,7 @@ def route(name: str) -> Iterator[None]:
     with (
         mock.patch.object(platform, "current", return_value=here),
         mock.patch.object(onednn, "pays", bool),
+        mock.patch.object(executable, "can_compile", return_value=False),
         _forced(name),
     ):
         yield

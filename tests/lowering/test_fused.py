@@ -1,0 +1,212 @@
+"""What native kernels compute together, and what they leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import tosajax
+from tosajax import Graph, Tensor, native
+from tosajax.builder import Builder
+from tosajax.dtypes import DType
+from tosajax.spec import RoundingMode
+
+pytest.importorskip("llvmlite")
+pytestmark = pytest.mark.usefixtures("quick")
+
+RNG = np.random.default_rng(3)
+IMAGE = RNG.integers(-128, 128, (1, 8, 8, 6)).astype(np.int8)
+
+
+def convolved(b: Builder, x: Tensor, *, op: str = "CONV2D", weight_zp: int = 0) -> Tensor:
+    depthwise = op == "DEPTHWISE_CONV2D"
+    shape = (3, 3, 6, 1) if depthwise else (10, 3, 3, 6)
+    channels = 6 if depthwise else 10
+    weight = RNG.integers(-100, 100, shape).astype(np.int8)
+    bias = RNG.integers(-(2**14), 2**14, channels).astype(np.int32)
+    return b.op(
+        op, x, b.const(weight, DType.INT8), b.const(bias, DType.INT32), b.const([5], DType.INT8),
+        b.const([weight_zp], DType.INT8), pad=(1, 1, 1, 1), stride=(1, 1), dilation=(1, 1),
+        acc_type=DType.INT32,
+    )  # fmt: skip
+
+
+def rescaled(
+    b: Builder,
+    x: Tensor,
+    *,
+    dtype: DType = DType.INT8,
+    double: bool = False,
+    scale32: bool = True,
+    per_channel: bool = True,
+) -> Tensor:
+    assert x.shape
+    count = x.shape[-1] if per_channel else 1
+    high, shifts = (2**31, (38, 44)) if scale32 else (2**15, (22, 28))
+    multiplier = RNG.integers(high // 2, high, count)
+    mode = RoundingMode.DOUBLE_ROUND if double else RoundingMode.SINGLE_ROUND
+    return b.op(
+        "RESCALE", x, b.const(multiplier, DType.INT32 if scale32 else DType.INT16),
+        b.const(RNG.integers(*shifts, count), DType.INT8), b.const([0], DType.INT32),
+        b.const([-7 if dtype is DType.INT8 else 0], dtype), dtype=dtype, scale32=scale32,
+        rounding_mode=mode, per_channel=per_channel, input_unsigned=False, output_unsigned=False,
+    )  # fmt: skip
+
+
+def clamped(b: Builder, x: Tensor) -> Tensor:
+    return b.op("CLAMP", x, min_val=-20, max_val=55)
+
+
+def graph_of(write: Callable[[Builder, Tensor], Any]) -> Graph:
+    b = Builder()
+    result = write(b, b.input("x", DType.INT8, IMAGE.shape))
+    return b.graph(result if isinstance(result, list) else [result])
+
+
+def whys(graph: Graph) -> list[str]:
+    """What is computed together, by the convolutions that are native."""
+    found = tosajax.compile(graph).explain().cost.nodes
+    return [node.reason for node in found if node.route.startswith("native")]
+
+
+def check(graph: Graph, batch: int = 3) -> None:
+    """The bits of the other routes, also of a batch."""
+    images = np.concatenate([np.roll(IMAGE, i, 1) for i in range(batch)])
+    for examples, x in ((None, IMAGE), (batch, images)):
+        found = tosajax.compile(graph, batch=examples)(x)
+        wanted = tosajax.compile(graph, batch=examples, native=False)(x)
+        for one, other in zip(found, wanted, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+
+
+TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
+    "sums": (convolved, ["CONV2D"]),
+    "scaled": (lambda b, x: rescaled(b, convolved(b, x)), ["CONV2D, RESCALE"]),
+    "clamped": (
+        lambda b, x: clamped(b, rescaled(b, convolved(b, x), double=True)),
+        ["CONV2D, RESCALE, CLAMP"],
+    ),
+    "16-bit scales": (
+        lambda b, x: rescaled(b, convolved(b, x), scale32=False),
+        ["CONV2D, RESCALE"],
+    ),
+    "one scale": (
+        lambda b, x: rescaled(b, convolved(b, x), per_channel=False),
+        ["CONV2D, RESCALE"],
+    ),
+    "depthwise": (
+        lambda b, x: clamped(b, rescaled(b, convolved(b, x, op="DEPTHWISE_CONV2D"))),
+        ["DEPTHWISE_CONV2D, RESCALE, CLAMP"],
+    ),
+    "zero point of weights": (
+        lambda b, x: rescaled(b, convolved(b, x, weight_zp=9)),
+        ["CONV2D, RESCALE"],
+    ),
+    "zero point beyond int8": (lambda b, x: rescaled(b, convolved(b, x, weight_zp=-128)), []),
+    "int16": (lambda b, x: rescaled(b, convolved(b, x), dtype=DType.INT16), ["CONV2D"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_together(name: str):
+    write, wanted = TOGETHER[name]
+    graph = graph_of(write)
+    assert whys(graph) == wanted
+    check(graph)
+
+
+def test_sums_that_are_read_twice_stay():
+    def write(b: Builder, x: Tensor) -> list[Tensor]:
+        sums = convolved(b, x)
+        return [rescaled(b, sums), b.op("ADD", sums, b.const(np.ones((1, 1, 1, 10)), DType.INT32))]
+
+    graph = graph_of(write)
+    assert whys(graph) == ["CONV2D"]
+    check(graph)
+
+
+def test_outputs_stay():
+    def write(b: Builder, x: Tensor) -> list[Tensor]:
+        sums = convolved(b, x)
+        results = rescaled(b, sums)
+        return [sums, results, clamped(b, results)]
+
+    graph = graph_of(write)
+    assert whys(graph) == ["CONV2D"]
+    check(graph)
+
+
+def test_one_after_the_other():
+    def write(b: Builder, x: Tensor) -> Tensor:
+        first = rescaled(b, convolved(b, x, op="DEPTHWISE_CONV2D"))
+        return clamped(b, rescaled(b, convolved(b, first)))
+
+    graph = graph_of(write)
+    assert whys(graph) == ["DEPTHWISE_CONV2D, RESCALE", "CONV2D, RESCALE, CLAMP"]
+    check(graph)
+
+
+def test_weights_that_are_inputs_are_not_for_it():
+    b = Builder()
+    x, weight = b.input("x", DType.INT8, IMAGE.shape), b.input("w", DType.INT8, (4, 3, 3, 6))
+    zero = b.const([0], DType.INT8)
+    sums = b.op(
+        "CONV2D", x, weight, b.const([0], DType.INT32), zero, zero, pad=(1, 1, 1, 1),
+        stride=(1, 1), dilation=(1, 1), acc_type=DType.INT32,
+    )  # fmt: skip
+    assert whys(b.graph([sums])) == []
+
+
+SIMPLE = graph_of(lambda b, x: rescaled(b, convolved(b, x)))
+
+
+@pytest.mark.parametrize("way", ["argument", "environment", "not installed"])
+def test_without(way: str, monkeypatch):
+    if way == "environment":
+        monkeypatch.setenv("TOSAJAX_NATIVE", "0")
+    if way == "not installed":
+        monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
+    compiled = tosajax.compile(SIMPLE, native=way != "argument")
+    assert "native" not in compiled.explain()
+    assert "tosajax_convolution" not in compiled.hlo()
+
+
+@pytest.mark.parametrize("value", ["", "yes", "2"])
+def test_a_variable_that_is_neither(value: str, monkeypatch):
+    monkeypatch.setenv("TOSAJAX_NATIVE", value)
+    with pytest.raises(ValueError, match=f"TOSAJAX_NATIVE is '{value}', expected 0 or 1"):
+        tosajax.compile(SIMPLE)
+
+
+def test_an_argument_that_is_not_a_bool():
+    with pytest.raises(TypeError, match="native is 1 "):
+        tosajax.compile(SIMPLE, native=1)  # type: ignore[arg-type]
+
+
+def test_reports_see_every_tensor():
+    compiled = tosajax.compile(SIMPLE, report_unpredictable=True)
+    assert "native" not in compiled.explain()
+    _, flags = compiled(IMAGE)
+    assert len(flags) >= 2
+
+
+def test_a_saved_program_has_the_same_bits(tmp_path):
+    compiled = tosajax.compile(SIMPLE)
+    compiled.save(tmp_path / "program")
+    again = tosajax.load_executable(tmp_path / "program")
+    np.testing.assert_array_equal(again(IMAGE)[0], compiled(IMAGE)[0])
+
+
+def test_a_folder_of_programs(tmp_path):
+    first = tosajax.compile(SIMPLE, cache_dir=tmp_path)
+    wanted = first(IMAGE)
+    assert list(tmp_path.iterdir())
+    jax.clear_caches()
+    again = tosajax.compile(SIMPLE, cache_dir=tmp_path)
+    np.testing.assert_array_equal(again(IMAGE)[0], wanted[0])
+    assert "native" in again.explain()

@@ -1,0 +1,75 @@
+"""Machine code on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from tosajax.native import compiler, convolution, isa
+from tosajax.native.results import End
+
+S = isa.usable()[-1]
+KIND = convolution.Kind(S, 1, 1, 0, End(S.lanes, None, S.lanes))
+TEXT = str(convolution.module_of(KIND))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOSAJAX_CACHE", str(tmp_path))
+    return tmp_path / "native"
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    compiled = compiler._compiled
+
+    def counted(text: str, s: isa.InstructionSet) -> bytes:
+        found.append(text)
+        return compiled(text, s)
+
+    monkeypatch.setattr(compiler, "_compiled", counted)
+    return found
+
+
+def test_it_is_compiled_once(folder, compilations):
+    for _ in range(2):
+        _, address = compiler.loaded(TEXT, KIND.name, S)
+        assert address
+    assert compilations == [TEXT]
+    (file,) = folder.iterdir()
+    assert file.suffix == ".o"
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+def test_a_damaged_file_is_made_again(folder, compilations, damage):
+    compiler.loaded(TEXT, KIND.name, S)
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    parts = {"cut": whole[:-9], "flipped": whole[:-1] + bytes([whole[-1] ^ 1]), "empty": b""}
+    file.write_bytes(parts[damage])
+    compiler.loaded(TEXT, KIND.name, S)
+    assert len(compilations) == 2
+    assert file.read_bytes() == whole
+
+
+def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch, compilations):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TOSAJAX_CACHE", str(tmp_path / "file"))
+    for _ in range(2):
+        assert compiler.loaded(TEXT, KIND.name, S)[1]
+    assert len(compilations) == 2
+
+
+def test_another_text_has_another_file(folder, compilations):
+    compiler.loaded(TEXT, KIND.name, S)
+    other = KIND._replace(pixels=2)
+    compiler.loaded(str(convolution.module_of(other)), other.name, S)
+    assert len(list(folder.iterdir())) == len(compilations) == 2
+
+
+def test_code_of_a_module_is_the_same_in_each_process():
+    assert str(convolution.module_of(KIND)) == TEXT

@@ -1,0 +1,265 @@
+"""Native kernels beside their definition, on every instruction set of this processor."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import native_calls
+import numpy as np
+import pytest
+from native_calls import Pool
+
+from tosajax.ops._window import Window
+
+pytest.importorskip("llvmlite")
+
+from tosajax.native import call, handler, isa
+from tosajax.native.isa import InstructionSet
+
+pytestmark = pytest.mark.usefixtures("quick")
+SETS = [pytest.param(s, id=s.name) for s in isa.usable()]
+EXTREMES = np.array([-128, -128, -127, -1, 0, 1, 126, 127, 127], np.int8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A convolution.
+
+    Args:
+      x: shape of the input.
+      out: channels of the output; of each channel of the input, if it is depthwise.
+      size: of the window.
+      stride: of the window.
+      pad: of the window.
+      dilation: of the window.
+      depthwise: whether it is depthwise.
+    """
+
+    x: tuple[int, int, int, int]
+    out: int
+    size: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    pad: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+    dilation: tuple[int, int] = (1, 1)
+    depthwise: bool = False
+
+    @property
+    def window(self) -> Window:
+        return Window(self.size, self.stride, self.dilation, self.pad)
+
+
+ONE = ((1, 1), (1, 1))
+CASES = {
+    "a product": Case((1, 1, 1, 7), 3),
+    "a long product": Case((1, 3, 1, 1000), 17),
+    "pixels in one row": Case((3, 5, 7, 24), 33),
+    "all lanes": Case((2, 8, 8, 16), 64, (3, 3), pad=ONE),
+    "some lanes": Case((3, 7, 9, 5), 37, (3, 3), (2, 1), ((1, 1), (0, 2))),
+    "three channels": Case((2, 9, 11, 3), 16, (5, 3), (2, 2), ((2, 2), (1, 1))),
+    "dilated": Case((2, 9, 8, 6), 10, (3, 2), pad=((2, 2), (0, 3)), dilation=(2, 3)),
+    "more padding than image": Case((1, 2, 2, 4), 8, (5, 6), pad=((2, 3), (4, 4))),
+    "stride beyond the window": Case((1, 7, 10, 4), 20, (1, 1), (3, 3)),
+    "a column": Case((2, 6, 1, 9), 130, (3, 1), pad=((1, 1), (0, 0))),
+    "large": Case((2, 40, 40, 32), 48, (3, 3), pad=ONE),
+    "depthwise": Case((2, 8, 8, 32), 1, (3, 3), pad=ONE, depthwise=True),
+    "depthwise of few channels": Case((2, 8, 8, 4), 1, (3, 3), pad=ONE, depthwise=True),
+    "depthwise, odd": Case((3, 7, 5, 21), 1, (3, 2), (2, 1), ((1, 1), (1, 0)), depthwise=True),
+    "depthwise, dilated": Case((1, 9, 9, 19), 1, (2, 5), (1, 1), ONE, (3, 2), depthwise=True),
+    "depthwise, repeated": Case((2, 5, 6, 5), 3, (3, 3), pad=ONE, depthwise=True),
+    "depthwise, wide": Case((1, 3, 9, 8), 1, (1, 9), pad=((0, 0), (4, 4)), depthwise=True),
+    "depthwise, large": Case((2, 56, 56, 48), 1, (3, 3), (2, 2), ((0, 1), (0, 1)), depthwise=True),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Operands:
+    """Of a case."""
+
+    x: np.ndarray
+    weight: np.ndarray
+    bias: np.ndarray
+    x_zp: np.ndarray
+
+    def sums(self, case: Case) -> np.ndarray:
+        """By definition, in int64."""
+        wide = self.x.astype(np.int64) - int(self.x_zp[0])
+        padded = np.pad(wide, ((0, 0), *case.pad, (0, 0)))
+        height, width = case.window.out(self.x.shape)
+        total = 0
+        for ky, kx in itertools.product(*map(range, case.size)):
+            rows = slice(ky * case.dilation[0], None, case.stride[0])
+            columns = slice(kx * case.dilation[1], None, case.stride[1])
+            taps = padded[:, rows, columns][:, :height, :width]
+            if case.depthwise:
+                products = taps[..., None] * self.weight[ky, kx].astype(np.int64)
+                total = total + products.reshape(*taps.shape[:3], -1)
+            else:
+                total = total + taps @ self.weight[:, ky, kx].astype(np.int64).T
+        return total + self.bias.astype(np.int64)
+
+
+def drawn(case: Case, seed: int, *, extreme: bool = False) -> Operands:
+    rng = np.random.default_rng(seed)
+
+    def int8(*shape: int) -> np.ndarray:
+        if extreme:
+            return rng.choice(EXTREMES, shape)
+        return rng.integers(-128, 128, shape).astype(np.int8)
+
+    shape = (case.out, *case.size, case.x[3])
+    channels = case.out
+    if case.depthwise:
+        shape, channels = (*case.size, case.x[3], case.out), case.x[3] * case.out
+    x_zp = np.array([rng.choice([-128, 127, 0, 5])], np.int8)
+    bias = rng.integers(-(2**24), 2**24, channels).astype(np.int32)
+    return Operands(int8(*case.x), int8(*shape), bias, x_zp)
+
+
+def prepared(
+    s: InstructionSet, case: Case, o: Operands, epilogue: call.Epilogue | None = None
+) -> call.Prepared:
+    make = call.convolve_depthwise if case.depthwise else call.convolve
+    return make(s, o.x, o.weight, o.bias, o.x_zp, case.window, epilogue)
+
+
+def ran(
+    s: InstructionSet, case: Case, o: Operands, epilogue: call.Epilogue | None = None
+) -> np.ndarray:
+    """The result of a program of constants."""
+    return np.asarray(jax.jit(lambda: call.run(prepared(s, case, o, epilogue)))())
+
+
+def epilogue_of(channels: int, seed: int, *, double: bool, per_channel: bool) -> call.Epilogue:
+    """Scales of all sizes, the largest and the least among them."""
+    rng = np.random.default_rng(seed)
+    count = channels if per_channel else 1
+    multiplier = rng.integers(2**30, 2**31, count)
+    shift = rng.integers(28, 50, count)
+    edges = [(2**31 - 1, 62), (2**30, 2), (1, 31), (0, 32), (2**31 - 1, 33), (2**30, 30)]
+    for at, (m, s) in zip(range(0, count, 3) if per_channel else (), edges, strict=False):
+        multiplier[at], shift[at] = m, s
+    low, high = sorted(rng.integers(-128, 128, 2).tolist())
+    zero_point = np.int32(rng.integers(-128, 128))
+    return call.Epilogue(
+        multiplier.astype(np.int32), shift.astype(np.int8), zero_point, low, high, double
+    )
+
+
+def scaled(sums: np.ndarray, e: call.Epilogue) -> np.ndarray:
+    """By definition, in Python's integers; what has more than 32 bits wraps."""
+    value, multiplier, shift = (np.asarray(v).astype(object) for v in (sums, *e[:2]))
+    total = value * multiplier
+    if e.double:
+        away = np.where(value >= 0, 1, -1) * np.where(shift > 31, 2**30, 0)
+        total = total + away.astype(object)
+    half = np.asarray([1 << (int(s) - 1) for s in shift.ravel()], object)
+    total = ((total + half) >> shift) + int(e.zero_point)
+    result = (total + 2**31) % 2**32 - 2**31
+    return np.clip(result, int(e.least), int(e.largest)).astype(np.int8)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("s", SETS)
+def test_sums(s: InstructionSet, name: str):
+    case = CASES[name]
+    for seed, extreme in ((1, False), (2, True)):
+        o = drawn(case, seed, extreme=extreme)
+        np.testing.assert_array_equal(ran(s, case, o), o.sums(case))
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("name", ["some lanes", "depthwise, odd", "all lanes"])
+@pytest.mark.parametrize("s", SETS)
+def test_scaled_sums(s: InstructionSet, name: str, double: bool, per_channel: bool):
+    case = CASES[name]
+    o = drawn(case, 3)
+    for seed in range(3):
+        e = epilogue_of(o.bias.size, seed, double=double, per_channel=per_channel)
+        found = ran(s, case, o, e)
+        assert found.dtype == np.int8
+        np.testing.assert_array_equal(found, scaled(o.sums(case), e))
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("s", SETS)
+def test_nothing_is_touched_but_the_buffers(s: InstructionSet, name: str, at_end: bool):
+    case = CASES[name]
+    o = drawn(case, 4)
+    found = native_calls.call(prepared(s, case, o), at_end=at_end)
+    np.testing.assert_array_equal(found, o.sums(case))
+    e = epilogue_of(o.bias.size, 5, double=False, per_channel=True)
+    found = native_calls.call(prepared(s, case, o, e), at_end=at_end)
+    np.testing.assert_array_equal(found, scaled(o.sums(case), e))
+
+
+@pytest.mark.parametrize("when", ["now", "late", "never"])
+@pytest.mark.parametrize("size", [0, 1, 2, 7])
+@pytest.mark.parametrize("name", ["large", "depthwise, large"])
+def test_threads(name: str, size: int, when: str, monkeypatch):
+    """Tasks run beside the call, after it, or not at all."""
+    monkeypatch.setattr(call, "_threads", lambda: 4)
+    case = CASES[name]
+    o, pool = drawn(case, 6), Pool(size, when)
+    kernel = prepared(isa.usable()[0], case, o)
+    found = native_calls.call(kernel, pool=pool)
+    np.testing.assert_array_equal(found, o.sums(case))
+    wanted = kernel.plan(case.x)[0][handler.THREADS]
+    assert wanted > 2
+    scheduled = max(0, min(size, wanted) - 1)
+    assert pool.destroyed == (1 if size == 0 else scheduled if when == "never" else 0)
+
+
+def test_many_callers():
+    """Of one program, from threads of their own."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    case = CASES["large"]
+    o = drawn(case, 7)
+    fn = jax.jit(lambda x: call.run(prepared(isa.usable()[0], case, dataclasses.replace(o, x=x))))
+    images = [np.roll(o.x, i) for i in range(100)]
+    with ThreadPoolExecutor(100) as threads:
+        results = list(threads.map(lambda x: np.asarray(fn(x)), images))
+    for x, found in zip(images[::9], results[::9], strict=True):
+        np.testing.assert_array_equal(found, dataclasses.replace(o, x=x).sums(case))
+
+
+@pytest.mark.parametrize("name", ["some lanes", "depthwise, odd"])
+def test_examples_are_joined(name: str):
+    case, s = CASES[name], isa.usable()[0]
+    o = drawn(case, 8)
+    images = np.stack([np.roll(o.x, i) for i in range(5)])
+
+    def one(x: jax.Array) -> jax.Array:
+        return call.run(prepared(s, case, dataclasses.replace(o, x=x)))
+
+    fn = jax.jit(jax.vmap(jax.vmap(one)))
+    pairs = np.stack([images, images[::-1]])
+    assert str(jax.make_jaxpr(fn)(pairs)).count("ffi_call[") == 1
+    for row, found in zip(pairs, fn(pairs), strict=True):
+        for x, each in zip(row, found, strict=True):
+            np.testing.assert_array_equal(each, dataclasses.replace(o, x=x).sums(case))
+
+
+@pytest.mark.parametrize("name", ["some lanes", "depthwise, odd"])
+def test_all_may_be_traced(name: str):
+    """And each may differ between examples."""
+    case, s = CASES[name], isa.usable()[0]
+    every = [drawn(case, seed) for seed in range(3)]
+    ends = [epilogue_of(every[0].bias.size, s, double=True, per_channel=True) for s in range(3)]
+
+    def one(o: tuple[Any, ...], e: tuple[Any, ...]) -> jax.Array:
+        return call.run(prepared(s, case, Operands(*o), call.Epilogue(*e, double=True)))
+
+    given = [dataclasses.astuple(o) for o in every], [tuple(e)[:-1] for e in ends]
+    stacked = [
+        jax.tree.map(lambda *xs: jnp.stack(list(map(jnp.asarray, xs))), *part) for part in given
+    ]
+    found = jax.jit(jax.vmap(one))(*stacked)
+    for o, e, each in zip(every, ends, found, strict=True):
+        np.testing.assert_array_equal(each, scaled(o.sums(case), e))

@@ -1,0 +1,148 @@
+"""Calls of native kernels without XLA: in guarded memory, and with threads of the test's own."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tosajax.native import compiler
+from tosajax.native.call import Prepared
+
+_PAGE = mmap.PAGESIZE
+_libc = ctypes.CDLL(None, use_errno=True)
+_TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_OF_XLA = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Guarded:
+    """Memory between two pages that nobody may touch, at one end of its own pages."""
+
+    def __init__(self, size: int, *, at_end: bool) -> None:
+        pages = -(-max(size, 1) // _PAGE)
+        self._map = mmap.mmap(-1, (pages + 2) * _PAGE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        for page in (start, start + (pages + 1) * _PAGE):
+            if _libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(_PAGE), 0):
+                raise OSError(ctypes.get_errno(), "mprotect")
+        self.address = start + _PAGE + (pages * _PAGE - size if at_end else 0)
+        self.size = size
+
+    def write(self, array: np.ndarray) -> None:
+        ctypes.memmove(self.address, np.ascontiguousarray(array).ctypes.data, array.nbytes)
+
+    def read(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        return np.frombuffer(ctypes.string_at(self.address, self.size), dtype).reshape(shape)
+
+
+class Pool:
+    """Threads as XLA may give them.
+
+    Args:
+      size: of the pool; 0 where there is none.
+      when: "now" starts a task at once, "late" after the call, "never" refuses it.
+    """
+
+    def __init__(self, size: int = 0, when: str = "now") -> None:
+        self.size, self.when = size, when
+        self.tasks: list[Callable[[], None]] = []
+        self.destroyed = 0
+        functions = {0: self._error, 2: self._destroy, 11: self._schedule, 12: self._count}
+        self._kept = {i: _OF_XLA(function) for i, function in functions.items()}
+        self._threads: list[threading.Thread] = []
+        self.table = (ctypes.c_void_p * 32)()
+        for i, function in self._kept.items():
+            self.table[6 + i] = ctypes.cast(function, ctypes.c_void_p).value
+
+    def _words(self, arguments: int) -> Any:
+        return ctypes.cast(arguments, ctypes.POINTER(ctypes.c_void_p))
+
+    def _error(self, arguments: int) -> int:
+        del arguments
+        return 1
+
+    def _destroy(self, arguments: int) -> int:
+        del arguments
+        self.destroyed += 1
+        return 0
+
+    def _count(self, arguments: int) -> int:
+        if not self.size:
+            return 1
+        room = self._words(arguments)[3]
+        ctypes.cast(room, ctypes.POINTER(ctypes.c_int64))[0] = self.size
+        return 0
+
+    def _schedule(self, arguments: int) -> int:
+        if self.when == "never":
+            return 1
+        words = self._words(arguments)
+        task, state = _TASK(words[3]), words[4]
+        if self.when == "now":
+            self._threads.append(threading.Thread(target=task, args=(state,)))
+            self._threads[-1].start()
+        else:
+            self.tasks.append(lambda: task(state))
+        return 0
+
+    def finish(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        for task in self.tasks:
+            task()
+
+
+def call(prepared: Prepared, *, at_end: bool = True, pool: Pool | None = None) -> np.ndarray:
+    """The result of a kernel, each of whose buffers lies in guarded memory."""
+    pool = pool or Pool()
+    kind = prepared.kind
+    engine, address = compiler.loaded(str(prepared.module_of(kind)), kind.name, kind.isa)
+    x = np.asarray(prepared.operands[0])
+    fields, workspace = prepared.plan(x.shape)
+    operands = [*map(np.asarray, prepared.operands), np.asarray(fields, np.int64)]
+    shape = (x.shape[0], *prepared.out(x.shape))
+    dtype = np.dtype(prepared.dtype)
+    given = [Guarded(operand.nbytes, at_end=at_end) for operand in operands]
+    for memory, operand in zip(given, operands, strict=True):
+        memory.write(operand)
+    sizes = int(np.prod(shape)) * dtype.itemsize, workspace
+    made = [Guarded(size, at_end=at_end) for size in sizes]
+    for memory in made:
+        memory.write(np.full(memory.size, 0xA5, np.uint8))
+    error = _handler(address)(_frame(given, made, pool))
+    pool.finish()
+    assert not error
+    for memory, operand in zip(given, operands, strict=True):
+        np.testing.assert_array_equal(memory.read(operand.shape, operand.dtype), operand)
+    del engine
+    return made[0].read(shape, dtype)
+
+
+def _handler(address: int) -> Any:
+    return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
+
+
+def _frame(given: Sequence[Guarded], made: Sequence[Guarded], pool: Pool) -> Any:
+    """XLA_FFI_CallFrame, as the C interface lays it out."""
+    kept: list[Any] = []
+
+    def buffers(memories: Sequence[Guarded]) -> Any:
+        structures = []
+        for memory in memories:
+            structure = (ctypes.c_void_p * 6)()
+            structure[3] = memory.address
+            structures.append(ctypes.addressof(structure))
+            kept.append(structure)
+        array = (ctypes.c_void_p * max(1, len(structures)))(*structures)
+        kept.append(array)
+        return ctypes.addressof(array)
+
+    frame = (ctypes.c_void_p * 24)()
+    frame[2] = ctypes.addressof(pool.table)
+    frame[9], frame[14] = buffers(given), buffers(made)
+    frame._kept = kept  # type: ignore[attr-defined]
+    return frame

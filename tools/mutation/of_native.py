@@ -1,0 +1,88 @@
+"""Mutants of native kernels."""
+
+from __future__ import annotations
+
+from mutation.changes import change, condition, left, right, unsigned
+from mutation.listing import mutants
+
+MUTANTS = [
+    *mutants(
+        "native/requantize.py",
+        "native/test_kernels.py",
+        {
+            "write_table": [change("31", "32"), change("4", "8", 0), right("+", 0)],
+            "scaled": [change("63", "62"), change("32", "31"), condition("False")],
+            "_halves": [change(">>", "<<", 1)],
+        },
+    ),
+    *mutants(
+        "native/results.py",
+        "native/test_kernels.py",
+        {
+            "Results.store": [condition("True", 1), condition("False", 1), change("<", "<=")],
+            "Results._scaled": [left("+")],
+            "End.table_size": [change("0", "64")],
+        },
+    ),
+    *mutants(
+        "native/handler.py",
+        "native/test_kernels.py",
+        {
+            "_helpers": [change("1", "0", 2)],
+            "_schedule": [unsigned("-", 0)],
+            "_write_release": [change("1", "0", 1)],
+            "_write_work": [change("1", "0", 0)],
+        },
+    ),
+    *mutants(
+        "native/convolution.py",
+        "native/test_kernels.py",
+        {
+            "_Item.__init__": [change("%", "//")],
+            "_Item._copy_rows": [unsigned("-"), change("<", ">"), left("&")],
+            "_Item._raised": [condition("False")],
+            "_Item.write": [left("or", 0), right("or", 0)],
+            "_Item._write_block": [left("-", 0)],
+        },
+    ),
+    *mutants(
+        "native/depthwise.py",
+        "native/test_kernels.py",
+        {
+            "_Item._tap": [left("&", 0), unsigned("-"), left("-")],
+            "_Item._interleave": [change("<<", ">>", 1), condition("False", 1)],
+            "_Item.write": [change("1", "0")],
+        },
+    ),
+    *mutants(
+        "native/product.py",
+        "native/test_kernels.py",
+        {"sums": [change("*", "+", 1)]},
+    ),
+    *mutants(
+        "native/call.py",
+        "native/test_kernels.py",
+        {
+            "_folded": [condition("True"), left("+"), condition("False")],
+            "_together": [condition("True", 0), condition("True", 1)],
+            "is_flat": [left("and"), right("and")],
+            "_is_split": [left("and")],
+            "_by_channel": [change("2", "0")],
+        },
+    ),
+    *mutants(
+        "native/compiler.py",
+        "native/test_compiler.py",
+        {"_object": [condition("True")], "_place": [change("text", "0")]},
+    ),
+    *mutants(
+        "lowering/fused.py",
+        "lowering/test_fused.py",
+        {
+            "fusions": [left("or"), right("and", 0)],
+            "_is_convolution": [condition("False")],
+            "_is_rescale": [left("and", 1), left("and", 0)],
+            "_epilogue": [condition("False", 0), left("and"), right("and")],
+        },
+    ),
+]

@@ -1,0 +1,319 @@
+"""Code: the text of LLVM functions, written by arithmetic on values."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+
+_VECTOR = re.compile(r"<(\d+) x (\w+)>")
+
+
+def vector(element: str, count: int) -> str:
+    """The type of a vector."""
+    return f"<{count} x {element}>"
+
+
+def element_of(of: str) -> str:
+    """The type of an element of a vector; another type as it is."""
+    found = _VECTOR.fullmatch(of)
+    return found[2] if found else of
+
+
+def count_of(of: str) -> int:
+    """The elements of a vector; 1 of another type."""
+    found = _VECTOR.fullmatch(of)
+    return int(found[1]) if found else 1
+
+
+class Value:
+    """A value of LLVM; operators are those of signed integers, and numbers stand for constants."""
+
+    def __init__(self, code: Code, of: str, name: str) -> None:
+        self.code, self.type, self.name = code, of, name
+
+    def _of(self, op: str, other: Value | int) -> Value:
+        right = self.code.value(other, self.type)
+        return self.code.result(self.type, f"{op} {self.type} {self.name}, {right.name}")
+
+    def __add__(self, other: Value | int) -> Value:
+        return self._of("add", other)
+
+    def __sub__(self, other: Value | int) -> Value:
+        return self._of("sub", other)
+
+    def __mul__(self, other: Value | int) -> Value:
+        return self._of("mul", other)
+
+    def __floordiv__(self, other: Value | int) -> Value:
+        """Of numbers that are not negative."""
+        return self._of("udiv", other)
+
+    def __mod__(self, other: Value | int) -> Value:
+        """Of numbers that are not negative."""
+        return self._of("urem", other)
+
+    def __and__(self, other: Value | int) -> Value:
+        return self._of("and", other)
+
+    def __or__(self, other: Value | int) -> Value:
+        return self._of("or", other)
+
+    def __xor__(self, other: Value | int) -> Value:
+        return self._of("xor", other)
+
+    def __lshift__(self, other: Value | int) -> Value:
+        return self._of("shl", other)
+
+    def __rshift__(self, other: Value | int) -> Value:
+        """With copies of the sign."""
+        return self._of("ashr", other)
+
+    def unsigned_shift(self, other: Value | int) -> Value:
+        """To the right, with zeros."""
+        return self._of("lshr", other)
+
+    def __lt__(self, other: Value | int) -> Value:
+        return self._compared("slt", other)
+
+    def __gt__(self, other: Value | int) -> Value:
+        return self._compared("sgt", other)
+
+    def equals(self, other: Value | int) -> Value:
+        return self._compared("eq", other)
+
+    def differs(self, other: Value | int) -> Value:
+        return self._compared("ne", other)
+
+    def _compared(self, how: str, other: Value | int) -> Value:
+        right = self.code.value(other, self.type)
+        count = count_of(self.type)
+        of = vector("i1", count) if self.type.startswith("<") else "i1"
+        return self.code.result(of, f"icmp {how} {self.type} {self.name}, {right.name}")
+
+    def least(self, other: Value | int) -> Value:
+        """The smaller one, by element."""
+        other = self.code.value(other, self.type)
+        return (self < other).choose(self, other)
+
+    def most(self, other: Value | int) -> Value:
+        """The larger one, by element."""
+        other = self.code.value(other, self.type)
+        return (self > other).choose(self, other)
+
+    def choose(self, one: Value | int, other: Value | int, of: str = "i64") -> Value:
+        """`one` where it is true, else `other`."""
+        of = next((v.type for v in (one, other) if isinstance(v, Value)), of)
+        one, other = (self.code.value(v, of) for v in (one, other))
+        operands = ", ".join(f"{v.type} {v.name}" for v in (self, one, other))
+        return self.code.result(of, f"select {operands}")
+
+    def to(self, of: str) -> Value:
+        """The same number in a type of other width; signs are kept."""
+        width, wanted = (int(element_of(t)[1:]) for t in (self.type, of))
+        if width == wanted:
+            return self
+        op = "sext" if width < wanted else "trunc"
+        return self.code.result(of, f"{op} {self.type} {self.name} to {of}")
+
+    def bits_as(self, of: str) -> Value:
+        """The same bits in a type of the same size."""
+        if self.type == of:
+            return self
+        return self.code.result(of, f"bitcast {self.type} {self.name} to {of}")
+
+    def spread(self, count: int) -> Value:
+        """A vector with the value in each element."""
+        of = vector(self.type, count)
+        one = self.code.result(of, f"insertelement {of} poison, {self.type} {self.name}, i32 0")
+        mask = f"{vector('i32', count)} zeroinitializer"
+        return self.code.result(of, f"shufflevector {of} {one.name}, {of} poison, {mask}")
+
+    def part(self, begin: int, length: int) -> Value:
+        """Some elements of a vector, as a vector."""
+        of = vector(element_of(self.type), length)
+        mask = ", ".join(f"i32 {begin + i}" for i in range(length))
+        operands = f"{self.type} {self.name}, {self.type} poison, <{length} x i32> <{mask}>"
+        return self.code.result(of, f"shufflevector {operands}")
+
+
+class Code:
+    """A function in the making. Sizes, indices and offsets are i64; offsets count bytes.
+
+    Args:
+      module: gets the text of the function, and of what it declares.
+      name: of the function.
+      result: its type.
+      arguments: their types.
+    """
+
+    def __init__(self, module: Module, name: str, result: str, arguments: Sequence[str]) -> None:
+        self.module, self.name, self.result_type = module, name, result
+        self._lines: list[str] = []
+        self._rooms: list[str] = []
+        self._count = 0
+        self._block = "start"
+        self.arguments = [self._fresh(of) for of in arguments]
+        self._signature = ", ".join(f"{a.type} {a.name}" for a in self.arguments)
+
+    def finish(self) -> None:
+        """Gives the function to the module."""
+        lines = "\n".join(f"  {line}" for line in ("br label %start",))
+        rooms = "\n".join(f"  {line}" for line in self._rooms)
+        head = f"define {self.result_type} @{self.name}({self._signature}) nounwind {{\nentry:"
+        self.module.add("\n".join([head, rooms, lines, "start:", *self._lines, "}"]))
+
+    def _fresh(self, of: str) -> Value:
+        self._count += 1
+        return Value(self, of, f"%v{self._count}")
+
+    def do(self, text: str) -> None:
+        """An instruction without a result."""
+        self._lines.append(f"  {text}")
+
+    def result(self, of: str, text: str) -> Value:
+        """The result of an instruction."""
+        value = self._fresh(of)
+        self.do(f"{value.name} = {text}")
+        return value
+
+    def value(self, number: Value | int, of: str = "i64") -> Value:
+        """A constant; of a vector, in each element. A value as it is."""
+        if isinstance(number, Value):
+            return number
+        text = f"splat ({element_of(of)} {number})" if of.startswith("<") else str(number)
+        return Value(self, of, text)
+
+    @property
+    def null(self) -> Value:
+        return Value(self, "ptr", "null")
+
+    def address(self, name: str) -> Value:
+        """Of a function or a constant of the module."""
+        return Value(self, "ptr", f"@{name}")
+
+    # Memory.
+
+    def room(self, of: str) -> Value:
+        """The address of a variable, which LLVM keeps in a register where it can."""
+        value = self._fresh("ptr")
+        self._rooms.append(f"{value.name} = alloca {of}")
+        return value
+
+    def at(self, pointer: Value, *offsets: Value | int) -> Value:
+        """The address so many bytes further."""
+        for offset in map(self.value, offsets):
+            pointer = self.result("ptr", f"getelementptr i8, ptr {pointer.name}, i64 {offset.name}")
+        return pointer
+
+    def load(self, of: str, pointer: Value, *offsets: Value | int) -> Value:
+        at = self.at(pointer, *offsets)
+        return self.result(of, f"load {of}, ptr {at.name}, align {_alignment(of)}")
+
+    def store(self, value: Value, pointer: Value, *offsets: Value | int) -> None:
+        at = self.at(pointer, *offsets)
+        align = _alignment(value.type)
+        self.do(f"store {value.type} {value.name}, ptr {at.name}, align {align}")
+
+    def add_atomic(self, number: int, pointer: Value, *offsets: int, order: str) -> Value:
+        """Adds to an i64 that threads share; what it was before."""
+        at = self.at(pointer, *offsets)
+        return self.result("i64", f"atomicrmw add ptr {at.name}, i64 {number} {order}")
+
+    def load_atomic(self, pointer: Value, *offsets: int, order: str) -> Value:
+        """An i64 that threads share."""
+        at = self.at(pointer, *offsets)
+        return self.result("i64", f"load atomic i64, ptr {at.name} {order}, align 8")
+
+    # Calls.
+
+    def call(self, of: str, function: Value | str, *operands: Value) -> Value:
+        """The result of a function; one that is named is an intrinsic or of the C library."""
+        if isinstance(function, str):
+            self.module.declare(of, function, [operand.type for operand in operands])
+            function = self.address(function)
+        given = ", ".join(f"{operand.type} {operand.name}" for operand in operands)
+        text = f"call {of} {function.name}({given})"
+        if of != "void":
+            return self.result(of, text)
+        self.do(text)
+        return self.null
+
+    # Flow.
+
+    def label(self, name: str) -> str:
+        """The name of a block that does not exist yet."""
+        self._count += 1
+        return f"{name}{self._count}"
+
+    def begin(self, label: str) -> None:
+        """Begins a block."""
+        self._lines.append(f"{label}:")
+        self._block = label
+
+    def jump(self, label: str) -> None:
+        self.do(f"br label %{label}")
+
+    def branch(self, condition: Value, then: str, other: str) -> None:
+        self.do(f"br i1 {condition.name}, label %{then}, label %{other}")
+
+    def give(self, value: Value | None = None) -> None:
+        """Returns from the function."""
+        self.do("ret void" if value is None else f"ret {value.type} {value.name}")
+
+    @contextlib.contextmanager
+    def when(self, condition: Value, *, returns: bool = False) -> Iterator[None]:
+        """What is done if a condition is true; it may return from the function."""
+        then, behind = self.label("then"), self.label("behind")
+        self.branch(condition, then, behind)
+        self.begin(then)
+        yield
+        if not returns:
+            self.jump(behind)
+        self.begin(behind)
+
+    @contextlib.contextmanager
+    def loop(self, count: Value, step: int = 1) -> Iterator[Value]:
+        """A loop over 0, step, 2 * step, ... below a count."""
+        head, body, behind = (self.label(name) for name in ("head", "body", "behind"))
+        index, following = self._fresh("i64"), self._fresh("i64")
+        before = self._block
+        self.jump(head)
+        self.begin(head)
+        place = len(self._lines)
+        self.branch(index < count, body, behind)
+        self.begin(body)
+        yield index
+        self.do(f"{following.name} = add i64 {index.name}, {step}")
+        pairs = f"[ 0, %{before} ], [ {following.name}, %{self._block} ]"
+        self._lines.insert(place, f"  {index.name} = phi i64 {pairs}")
+        self.jump(head)
+        self.begin(behind)
+
+
+class Module:
+    """The text of a module of LLVM."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._declared: dict[str, str] = {}
+
+    def add(self, text: str) -> None:
+        self._parts.append(text)
+
+    def declare(self, of: str, name: str, arguments: Sequence[str]) -> None:
+        """Declares a function that is defined elsewhere."""
+        self._declared[name] = f"declare {of} @{name}({', '.join(arguments)})"
+
+    def text_of(self, name: str, text: str) -> None:
+        """Adds a constant of characters that end with a zero."""
+        self.add(f'@{name} = private constant [{len(text) + 1} x i8] c"{text}\\00"')
+
+    def __str__(self) -> str:
+        return "\n\n".join([*self._declared.values(), *self._parts]) + "\n"
+
+
+def _alignment(of: str) -> int:
+    """Of elements, which is all that XLA's buffers promise."""
+    element = element_of(of)
+    return 8 if element == "ptr" else max(1, int(element[1:]) // 8)

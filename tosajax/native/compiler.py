@@ -1,0 +1,96 @@
+"""Machine code of modules: in memory for this process, and on disk for the next ones."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import llvmlite.binding as llvm
+
+from tosajax.atomic import replacing
+from tosajax.native.code import Module
+from tosajax.native.isa import InstructionSet
+
+_FOLDER = "TOSAJAX_CACHE"
+_LOCK = threading.RLock()
+# What keeps the machine code of a target alive, by its name.
+_ENGINES: dict[str, Any] = {}
+_DIGEST = hashlib.sha256().digest_size
+
+
+def register(name: str, make: Callable[[], Module], isa: InstructionSet) -> None:
+    """Compiles the handler `name` of a module, and makes it a target of XLA's by that name."""
+    with _LOCK:
+        if name not in _ENGINES:
+            _ENGINES[name], address = loaded(str(make()), name, isa)
+            capsule = jax.ffi.pycapsule(ctypes.c_void_p(address))
+            jax.ffi.register_ffi_target(name, capsule, platform="cpu", api_version=1)
+
+
+def loaded(text: str, name: str, isa: InstructionSet) -> tuple[Any, int]:
+    """The machine code of a module's text, and the address of a function of it."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine_for(isa))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(_object(text, isa)))
+    engine.finalize_object()
+    return engine, engine.get_function_address(name)
+
+
+def _object(text: str, isa: InstructionSet) -> bytes:
+    """An object file, from the disk if it is there and whole."""
+    place = _place(text, isa)
+    with contextlib.suppress(OSError):
+        kept = place.read_bytes()
+        if hashlib.sha256(kept[_DIGEST:]).digest() == kept[:_DIGEST]:
+            return kept[_DIGEST:]
+    made = _compiled(text, isa)
+    # A folder that cannot be written costs the next process some time.
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(place) as file:
+            file.write(hashlib.sha256(made).digest() + made)
+    return made
+
+
+def _place(text: str, isa: InstructionSet) -> Path:
+    """The file of a module's machine code, for this processor and this LLVM."""
+    folder = os.environ.get(_FOLDER) or Path.home() / ".cache" / "tosajax"
+    about = llvm.llvm_version_info, llvm.get_host_cpu_name(), isa.features, text
+    digest = hashlib.sha256(repr(about).encode()).hexdigest()
+    return Path(folder) / "native" / f"{digest}.o"
+
+
+def _compiled(text: str, isa: InstructionSet) -> bytes:
+    machine = _machine_for(isa)
+    module = llvm.parse_assembly(text)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = True
+    options.loop_unrolling = True
+    passes = llvm.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(module, passes)
+    return machine.emit_object(module)
+
+
+@functools.cache
+def _start() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def _machine_for(isa: InstructionSet) -> llvm.TargetMachine:
+    """A compiler for this processor, with the features that an instruction set has."""
+    _start()
+    features = ",".join(f"+{name}" for name in isa.features)
+    # The portable set stands for a processor of which nothing is known.
+    cpu = llvm.get_host_cpu_name() if isa.features else ""
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features, opt=3, jit=True, reloc="static", codemodel="jitdefault"
+    )

@@ -1,0 +1,109 @@
+"""The instruction sets that multiply integers, and the one of this processor."""
+
+from __future__ import annotations
+
+import functools
+import platform
+from collections.abc import Callable
+from typing import NamedTuple
+
+import llvmlite.binding as llvm
+
+from tosajax.native.code import Code, Value, vector
+
+# (code, sums, input, weight) -> the next sums, all vectors of as many words as there are lanes.
+Step = Callable[[Code, Value, Value, Value], Value]
+
+
+class InstructionSet(NamedTuple):
+    """How one processor multiplies and adds bytes.
+
+    A step adds to each 32-bit lane the products of `terms` neighbouring terms.
+
+    Args:
+      name: in lower case.
+      features: of LLVM, all of which it takes; none for any processor.
+      machine: as `platform.machine()` has it, or none for any.
+      lanes: 32-bit sums in a vector.
+      terms: products in a lane, 4 of bytes or 2 of 16 bits.
+      registers: vectors that a kernel can hold.
+      raised: what is added to inputs, which are unsigned then: 128 or 0.
+      step: of a kernel.
+    """
+
+    name: str
+    features: tuple[str, ...]
+    machine: str | None
+    lanes: int
+    terms: int
+    registers: int
+    raised: int
+    step: Step
+
+    @property
+    def label(self) -> str:
+        """The name as a part of identifiers."""
+        return self.name.replace("-", "_")
+
+    @property
+    def bytes_of_term(self) -> int:
+        """Of an input or a weight as a kernel reads it: 4 for each lane and step."""
+        return 4 // self.terms
+
+
+def _vpdpbusd(bits: int) -> Step:
+    """uint8 by int8 in fours; sums wrap."""
+
+    def step(code: Code, sums: Value, x: Value, weight: Value) -> Value:
+        bytes_of = (operand.bits_as(vector("i8", bits // 8)) for operand in (x, weight))
+        return code.call(sums.type, f"llvm.x86.avx512.vpdpbusd.{bits}", sums, *bytes_of)
+
+    return step
+
+
+def _pmaddwd(name: str, bits: int) -> Step:
+    """int16 by int16 in pairs."""
+
+    def step(code: Code, sums: Value, x: Value, weight: Value) -> Value:
+        halves = (operand.bits_as(vector("i16", bits // 16)) for operand in (x, weight))
+        return sums + code.call(sums.type, name, *halves)
+
+    return step
+
+
+def _sdot(code: Code, sums: Value, x: Value, weight: Value) -> Value:
+    """int8 by int8 in fours."""
+    bytes_of = (operand.bits_as(vector("i8", 16)) for operand in (x, weight))
+    return code.call(sums.type, "llvm.aarch64.neon.sdot.v4i32.v16i8", sums, *bytes_of)
+
+
+def _pairs(code: Code, sums: Value, x: Value, weight: Value) -> Value:
+    """int16 by int16 in pairs, by instructions of any processor."""
+    del code
+    low = ((x << 16) >> 16) * ((weight << 16) >> 16)
+    return sums + low + (x >> 16) * (weight >> 16)
+
+
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+_OF_512 = _pmaddwd("llvm.x86.avx512.pmaddw.d.512", 512)
+_OF_256 = _pmaddwd("llvm.x86.avx2.pmadd.wd", 256)
+_VNNI = (*_AVX512, "avx512vnni")
+# The fastest first.
+SETS = (
+    InstructionSet("avx512-vnni", _VNNI, "x86_64", 16, 4, 32, 128, _vpdpbusd(512)),
+    InstructionSet("avx-vnni", ("avx2", "avxvnni"), "x86_64", 8, 4, 16, 128, _vpdpbusd(256)),
+    InstructionSet("avx512", _AVX512, "x86_64", 16, 2, 32, 0, _OF_512),
+    InstructionSet("avx2", ("avx2",), "x86_64", 8, 2, 16, 0, _OF_256),
+    InstructionSet("dotprod", ("dotprod",), "aarch64", 4, 4, 32, 0, _sdot),
+    InstructionSet("portable", (), None, 4, 2, 16, 0, _pairs),
+)
+
+
+@functools.cache
+def usable() -> tuple[InstructionSet, ...]:
+    """The instruction sets of this processor, the fastest first."""
+    found = llvm.get_host_cpu_features()
+    machine = {"arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    return tuple(
+        s for s in SETS if s.machine in (None, machine) and all(found.get(f) for f in s.features)
+    )

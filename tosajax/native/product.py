@@ -1,0 +1,80 @@
+"""Sums of products: a tile of pixels by vectors of channels, in registers.
+
+The terms of a pixel are some segments, each contiguous: the taps of a row of a window and their
+channels. A step reads 4 bytes of a pixel's terms, spreads them over a vector, and multiplies them
+by the weights of as many channels as the vector has lanes. Weights lie in the order in which they
+are read: block of channels, segment, step, vector.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tosajax.native.code import Code, Value, vector
+from tosajax.native.isa import InstructionSet
+
+STEP = 4  # bytes
+
+
+class Tile(NamedTuple):
+    """Sums that are held in registers at a time.
+
+    Args:
+      pixels: rows of the product.
+      vectors: of channels.
+    """
+
+    pixels: int
+    vectors: int
+
+
+class Terms(NamedTuple):
+    """Where the terms of pixels are.
+
+    Args:
+      first: the address of the first pixel's first term.
+      pitch: bytes from a pixel to the next.
+      segments: their number.
+      offsets: the address of an array of int64: where each segment begins, in bytes.
+      steps: of a segment.
+    """
+
+    first: Value
+    pitch: Value
+    segments: Value
+    offsets: Value
+    steps: Value
+
+
+def sums(
+    code: Code, isa: InstructionSet, tile: Tile, terms: Terms, weights: Value, bias: Value
+) -> list[list[Value]]:
+    """The sums of a tile, by pixel and vector: int32.
+
+    Args:
+      code: gets the instructions.
+      isa: of the processor.
+      tile: what is summed.
+      terms: of the pixels.
+      weights: the address of those of these channels.
+      bias: the address of int32 for these channels.
+    """
+    lanes, size = vector("i32", isa.lanes), 4 * isa.lanes
+    held = [[code.room(lanes) for _ in range(tile.vectors)] for _ in range(tile.pixels)]
+    for v in range(tile.vectors):
+        start = code.load(lanes, bias, v * size)
+        for row in held:
+            code.store(start, row[v])
+    at = code.room("ptr")
+    code.store(weights, at)
+    with code.loop(terms.segments) as segment:
+        first = code.at(terms.first, code.load("i64", terms.offsets, segment * 8))
+        with code.loop(terms.steps * STEP, STEP) as step:
+            here = code.load("ptr", at)
+            factors = [code.load(lanes, here, v * size) for v in range(tile.vectors)]
+            for p, row in enumerate(held):
+                x = code.load("i32", first, terms.pitch * p, step).spread(isa.lanes)
+                for total, factor in zip(row, factors, strict=True):
+                    code.store(isa.step(code, code.load(lanes, total), x, factor), total)
+            code.store(code.at(here, tile.vectors * size), at)
+    return [[code.load(lanes, total) for total in row] for row in held]

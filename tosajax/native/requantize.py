@@ -1,0 +1,93 @@
+"""RESCALE of sums in registers ("Scaling Helpers" and "RESCALE", TOSA 1.0.1), in exact integers.
+
+A vector of 32-bit sums is two of 64 bits, of its even and of its odd elements. The product with the
+multiplier gets half a unit, and 2**63, by which a logical shift becomes an arithmetic one: many
+processors have only the former for 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tosajax.native.code import Code, Value, vector
+
+_TOP = 1 << 63
+
+
+class Scale(NamedTuple):
+    """The columns of a table for channels: all that a vector of channels needs, side by side.
+
+    Args:
+      lanes: channels of a vector.
+      double: whether it rounds twice.
+    """
+
+    lanes: int
+    double: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what is held for a channel."""
+        wide = ("half", "shift", "away") if self.double else ("half", "shift")
+        return ("multiplier", "less", *(f"{name} {part}" for name in wide for part in _PARTS))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the rows of a vector of channels."""
+        return 4 * self.lanes * len(self.columns)
+
+    def place(self, name: str) -> int:
+        """Where a column begins; all take as many bytes."""
+        return 4 * self.lanes * self.columns.index(name)
+
+
+_PARTS = ("even", "odd")
+
+
+def write_table(
+    code: Code, scale: Scale, table: Value, multiplier: Value, shift: Value, count: Value
+) -> None:
+    """Fills the table of `count` channels, a multiple of the lanes; both operands are int32."""
+    with code.loop(count) as channel:
+        lane = channel % scale.lanes
+        rows = code.at(table, channel // scale.lanes * scale.size)
+        factor, amount = (code.load("i32", x, channel * 4) for x in (multiplier, shift))
+        wide = amount.to("i64")
+        one, top = code.value(1), code.value(_TOP)
+        narrow = lane * 4
+        code.store(factor, rows, scale.place("multiplier"), narrow)
+        code.store(top.unsigned_shift(wide).to("i32"), rows, scale.place("less"), narrow)
+        # Even elements, then odd ones; each takes a column of 8 bytes for every other lane.
+        at = (lane // 2) * 8 + (lane % 2) * (4 * scale.lanes)
+        code.store((one << (wide - 1)) + top, rows, scale.place("half even"), at)
+        code.store(wide, rows, scale.place("shift even"), at)
+        if scale.double:
+            away = (wide > 31).choose(1 << 30, 0)
+            code.store(away, rows, scale.place("away even"), at)
+
+
+def scaled(code: Code, scale: Scale, rows: Value, sums: Value) -> Value:
+    """A vector of int32 sums, scaled; int32, before the output's zero point."""
+    wide, narrow = vector("i64", scale.lanes // 2), vector("i32", scale.lanes)
+    factors = code.load(narrow, rows, scale.place("multiplier"))
+    parts = []
+    for part, value, factor in zip(
+        _PARTS, _halves(sums, wide), _halves(factors, wide), strict=True
+    ):
+        half, shift = (code.load(wide, rows, scale.place(f"{n} {part}")) for n in ("half", "shift"))
+        total = value * factor + half
+        if scale.double:
+            away, sign = code.load(wide, rows, scale.place(f"away {part}")), value >> 63
+            total = total + ((away ^ sign) - sign)
+        parts.append(total.unsigned_shift(shift))
+    even, odd = parts
+    merged = ((even & 0xFFFFFFFF) | (odd << 32)).bits_as(narrow)
+    return merged - code.load(narrow, rows, scale.place("less"))
+
+
+def _halves(sums: Value, wide: str) -> Iterator[Value]:
+    """Even elements, then odd ones, in 64 bits."""
+    both = sums.bits_as(wide)
+    yield (both << 32) >> 32
+    yield both >> 32
