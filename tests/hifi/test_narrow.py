@@ -174,7 +174,7 @@ def test_finish_fixed_in_a_graph():
     high, low = parts_of(SUMS)
     bias = RNG.choice(EXTREMES[np.int16], len(SUMS)).astype(np.int16)
 
-    def function(high: jax.Array, low: jax.Array, bias: jax.Array) -> list[jax.Array]:
+    def function(high: Any, low: Any, bias: Any) -> list[jax.Array]:
         total = Wide(high, low)
         shifts = itertools.product((-31, -17, -16, -15, -1, 0, 1, 31), (-1, 15, 31))
         return [_narrow.finish_fixed(total, bias, acc, own, np.int32) for acc, own in shifts]
