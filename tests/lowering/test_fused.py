@@ -162,6 +162,18 @@ def test_weights_that_are_inputs_are_not_for_it():
     assert whys(b.graph([sums])) == []
 
 
+def test_int16_is_not_for_it():
+    b = Builder()
+    x = b.input("x", DType.INT16, IMAGE.shape)
+    zero, weight = b.const([0], DType.INT16), np.ones((4, 3, 3, 6), np.int8)
+    sums = b.op(
+        "CONV2D", x, b.const(weight, DType.INT8), b.const([0], DType.INT48), zero,
+        b.const([0], DType.INT8), pad=(1, 1, 1, 1), stride=(1, 1), dilation=(1, 1),
+        acc_type=DType.INT48,
+    )  # fmt: skip
+    assert whys(b.graph([sums])) == []
+
+
 SIMPLE = graph_of(lambda b, x: rescaled(b, convolved(b, x)))
 
 

@@ -57,7 +57,9 @@ CASES = {
     "a product": Case((1, 1, 1, 7), 3),
     "a long product": Case((1, 3, 1, 1000), 17),
     "pixels in one row": Case((3, 5, 7, 24), 33),
+    "one tap, padded": Case((2, 4, 5, 6), 9, pad=ONE),
     "all lanes": Case((2, 8, 8, 16), 64, (3, 3), pad=ONE),
+    "vectors that are left": Case((1, 6, 2, 8), 80, (2, 2)),
     "some lanes": Case((3, 7, 9, 5), 37, (3, 3), (2, 1), ((1, 1), (0, 2))),
     "three channels": Case((2, 9, 11, 3), 16, (5, 3), (2, 2), ((2, 2), (1, 1))),
     "dilated": Case((2, 9, 8, 6), 10, (3, 2), pad=((2, 2), (0, 3)), dilation=(2, 3)),
@@ -185,6 +187,31 @@ def test_scaled_sums(s: InstructionSet, name: str, double: bool, per_channel: bo
         np.testing.assert_array_equal(found, scaled(o.sums(case), e))
 
 
+# Small odd sums and a multiplier of 1/2 make ties; the others are around the ends of int32.
+VALUES = [
+    *range(-9, 10),
+    *(s * 2**p + d for s in (1, -1) for p in (15, 29, 30) for d in (-1, 0, 1)),
+]
+VALUES += [-(2**31), 2**31 - 1]
+SCALES = [(2**30, s) for s in (2, 3, 29, 30, 31, 32, 33, 34, 47, 61, 62)]
+SCALES += [(2**31 - 1, s) for s in (31, 32, 33, 62)] + [(0, 40), (1, 2), (3, 33), (2**30 + 1, 31)]
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("s", SETS)
+def test_scales_of_all_sizes(s: InstructionSet, double: bool):
+    """Sums are the biases here, of products that are 0."""
+    pairs = [(v, *scale) for v in VALUES for scale in SCALES]
+    bias, multiplier, shift = (np.asarray(column) for column in zip(*pairs, strict=True))
+    case = Case((1, 1, 1, 1), len(pairs))
+    one = np.ones((1, 1, 1, 1), np.int8)
+    weight = np.zeros((case.out, 1, 1, 1), np.int8)
+    o = Operands(one, weight, bias.astype(np.int32), np.zeros(1, np.int8))
+    scale = multiplier.astype(np.int32), shift.astype(np.int8)
+    e = call.Epilogue(*scale, np.int32(1), -128, 127, double)
+    np.testing.assert_array_equal(ran(s, case, o, e), scaled(o.sums(case), e))
+
+
 @pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("s", SETS)
@@ -213,6 +240,23 @@ def test_threads(name: str, size: int, when: str, monkeypatch):
     assert wanted > 2
     scheduled = max(0, min(size, wanted) - 1)
     assert pool.destroyed == (1 if size == 0 else scheduled if when == "never" else 0)
+
+
+@pytest.mark.parametrize("when", ["now", "never"])
+def test_nothing_stays_on_the_heap(when: str, monkeypatch):
+    monkeypatch.setattr(call, "_threads", lambda: 4)
+    case, pool = CASES["large"], Pool(3, when)
+    kernel = prepared(isa.usable()[0], case, drawn(case, 6))
+    fields, workspace = kernel.plan(case.x)
+    small = [*fields]
+    small[handler.ITEMS] = 3
+    light = kernel._replace(plan=lambda of: (small, workspace))
+    with native_calls.Calls(light, pool=pool) as calls:
+        calls.run()
+        before = native_calls.bytes_on_heap()
+        for _ in range(200):
+            calls.run()
+        assert native_calls.bytes_on_heap() - before < 200 * 16
 
 
 def test_many_callers():

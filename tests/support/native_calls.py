@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tosajax.native import compiler
 from tosajax.native.call import Prepared
@@ -94,32 +95,74 @@ class Pool:
             thread.join()
         for task in self.tasks:
             task()
+        self._threads.clear()
+        self.tasks.clear()
+
+
+class Calls:
+    """A kernel, each of whose buffers lies in guarded memory.
+
+    Args:
+      prepared: the kernel and its operands.
+      at_end: whether buffers end, or begin, at a guard page.
+      pool: threads.
+    """
+
+    def __init__(
+        self, prepared: Prepared, *, at_end: bool = True, pool: Pool | None = None
+    ) -> None:
+        self.pool, kind = pool or Pool(), prepared.kind
+        text = str(prepared.module_of(kind))
+        self._engine, address = compiler.loaded(text, kind.name, kind.isa)
+        x = np.asarray(prepared.operands[0])
+        fields, workspace = prepared.plan(x.shape)
+        self._operands = [*map(np.asarray, prepared.operands), np.asarray(fields, np.int64)]
+        self.shape, self.dtype = (x.shape[0], *prepared.out(x.shape)), np.dtype(prepared.dtype)
+        self._given = [Guarded(operand.nbytes, at_end=at_end) for operand in self._operands]
+        sizes = int(np.prod(self.shape)) * self.dtype.itemsize, workspace
+        self._made = [Guarded(size, at_end=at_end) for size in sizes]
+        self._handler = _handler(address)
+        self._frame = _frame(self._given, self._made, self.pool)
+
+    def __enter__(self) -> Calls:
+        for memory, operand in zip(self._given, self._operands, strict=True):
+            memory.write(operand)
+        for memory in self._made:
+            memory.write(np.full(memory.size, 0xA5, np.uint8))
+        return self
+
+    def run(self) -> None:
+        error = self._handler(self._frame)
+        self.pool.finish()
+        assert not error
+
+    def __exit__(self, *error: object) -> None:
+        for memory, operand in zip(self._given, self._operands, strict=True):
+            np.testing.assert_array_equal(memory.read(operand.shape, operand.dtype), operand)
+
+    def result(self) -> np.ndarray:
+        return self._made[0].read(self.shape, self.dtype)
 
 
 def call(prepared: Prepared, *, at_end: bool = True, pool: Pool | None = None) -> np.ndarray:
-    """The result of a kernel, each of whose buffers lies in guarded memory."""
-    pool = pool or Pool()
-    kind = prepared.kind
-    engine, address = compiler.loaded(str(prepared.module_of(kind)), kind.name, kind.isa)
-    x = np.asarray(prepared.operands[0])
-    fields, workspace = prepared.plan(x.shape)
-    operands = [*map(np.asarray, prepared.operands), np.asarray(fields, np.int64)]
-    shape = (x.shape[0], *prepared.out(x.shape))
-    dtype = np.dtype(prepared.dtype)
-    given = [Guarded(operand.nbytes, at_end=at_end) for operand in operands]
-    for memory, operand in zip(given, operands, strict=True):
-        memory.write(operand)
-    sizes = int(np.prod(shape)) * dtype.itemsize, workspace
-    made = [Guarded(size, at_end=at_end) for size in sizes]
-    for memory in made:
-        memory.write(np.full(memory.size, 0xA5, np.uint8))
-    error = _handler(address)(_frame(given, made, pool))
-    pool.finish()
-    assert not error
-    for memory, operand in zip(given, operands, strict=True):
-        np.testing.assert_array_equal(memory.read(operand.shape, operand.dtype), operand)
-    del engine
-    return made[0].read(shape, dtype)
+    """The result of one call."""
+    with Calls(prepared, at_end=at_end, pool=pool) as calls:
+        calls.run()
+        return calls.result()
+
+
+class _Heap(ctypes.Structure):
+    """mallinfo2 of the C library."""
+
+    _fields_ = [(f"field_{i}", ctypes.c_size_t) for i in range(10)]
+
+
+def bytes_on_heap() -> int:
+    """What the C library has given out and not got back."""
+    if not hasattr(_libc, "mallinfo2"):
+        pytest.skip("no mallinfo2")
+    _libc.mallinfo2.restype = _Heap
+    return _libc.mallinfo2().field_7
 
 
 def _handler(address: int) -> Any:

@@ -11,7 +11,7 @@ MUTANTS = [
         "native/test_kernels.py",
         {
             "write_table": [change("31", "32"), change("4", "8", 0), right("+", 0)],
-            "scaled": [change("63", "62"), change("32", "31"), condition("False")],
+            "scaled": [change("32", "31"), condition("False")],
             "_halves": [change(">>", "<<", 1)],
         },
     ),
@@ -21,7 +21,6 @@ MUTANTS = [
         {
             "Results.store": [condition("True", 1), condition("False", 1), change("<", "<=")],
             "Results._scaled": [left("+")],
-            "End.table_size": [change("0", "64")],
         },
     ),
     *mutants(
@@ -66,8 +65,6 @@ MUTANTS = [
             "_folded": [condition("True"), left("+"), condition("False")],
             "_together": [condition("True", 0), condition("True", 1)],
             "is_flat": [left("and"), right("and")],
-            "_is_split": [left("and")],
-            "_by_channel": [change("2", "0")],
         },
     ),
     *mutants(
@@ -81,8 +78,8 @@ MUTANTS = [
         {
             "fusions": [left("or"), right("and", 0)],
             "_is_convolution": [condition("False")],
-            "_is_rescale": [left("and", 1), left("and", 0)],
-            "_epilogue": [condition("False", 0), left("and"), right("and")],
+            "_is_rescale": [left("and"), right("and")],
+            "_epilogue": [condition("False", 0), change("==", "!=")],
         },
     ),
 ]

@@ -56,7 +56,7 @@ def fusions(
             continue
         fusion = Fusion(node)
         reader = readers.get(node.outputs[0])
-        if reader is not None and _is_rescale(reader, node, tensors):
+        if reader is not None and _is_rescale(reader, tensors):
             fusion = Fusion(node, reader)
             reader = readers.get(reader.outputs[0])
             if reader is not None and reader.op == "CLAMP":
@@ -86,10 +86,9 @@ def _weights(node: Node, tensors: Mapping[str, Tensor]) -> np.ndarray | None:
     return None if weight is None or zero_point is None else known_weights(weight, zero_point)
 
 
-def _is_rescale(node: Node, before: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether it scales the sums of a node; RESCALE of int32 is of signed integers alone."""
-    is_first = node.op == "RESCALE" and _inputs(node)["input"] == before.outputs[0]
-    return is_first and tensors[node.outputs[0]].dtype is DType.INT8
+def _is_rescale(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether it scales sums to int8; RESCALE of int32 is of signed integers alone."""
+    return node.op == "RESCALE" and tensors[node.outputs[0]].dtype is DType.INT8
 
 
 def fused_step(fusion: Fusion, tensors: Mapping[str, Tensor]) -> Step:
@@ -133,6 +132,6 @@ def _epilogue(fusion: Fusion, read: Callable[[str], Any]) -> Any:
     bounds = (-128, 127)
     if fusion.clamp is not None:
         bounds = tuple(int(fusion.clamp.attributes[name]) for name in ("min_val", "max_val"))
-    double = attributes["scale32"] and attributes["rounding_mode"] == RoundingMode.DOUBLE_ROUND
+    double = attributes["rounding_mode"] == RoundingMode.DOUBLE_ROUND
     operands = (read(names[name]) for name in ("multiplier", "shift", "output_zp"))
     return Epilogue(*operands, *bounds, double=double)
