@@ -37,11 +37,17 @@ MUTANTS = [
         "native/convolution.py",
         "native/test_kernels.py",
         {
-            "_Item.__init__": [change("%", "//")],
-            "_Item._copy_rows": [unsigned("-"), change("<", ">"), left("&")],
             "_Item._raised": [condition("False")],
             "_Item.write": [left("or", 0), right("or", 0)],
             "_Item._write_block": [left("-", 0)],
+        },
+    ),
+    *mutants(
+        "native/rows.py",
+        "native/test_kernels.py",
+        {
+            "Rows.__init__": [change("%", "//"), left("-")],
+            "Rows.input_row": [unsigned("-"), change("<", ">"), left("&"), left("-")],
         },
     ),
     *mutants(

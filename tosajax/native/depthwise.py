@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tosajax.native import handler
-from tosajax.native.code import Code, Module, Value, vector
-from tosajax.native.handler import Buffers
+from tosajax.native import rows
+from tosajax.native.code import Module, Value, vector
 from tosajax.native.isa import InstructionSet
-from tosajax.native.results import FILL, End, Results, write_scales
+from tosajax.native.results import End
+from tosajax.native.rows import COMMON, Rows
 
 
 class Kind(NamedTuple):
@@ -42,76 +42,44 @@ class Kind(NamedTuple):
 
 
 FIELDS = (
-    "items",
-    "threads",
-    "items_per_image",
-    "rows",  # of the output, of an item
-    "out_height",
-    "out_width",
+    *COMMON,
     "run",  # vectors of the same channels in a row: fewer than pixels where one holds several
-    "height",
     "width",
     "inputs",  # channels of the input
     "multiplier",  # channels of the output for each of the input
-    "channels",
-    "padded_channels",
     "pixel",  # bytes of a pixel of the copy
-    "top",
     "left",
-    "stride",  # of rows
     "stride_x",
     "dilation",  # of rows
     "dilation_x",
-    "staged",  # rows of an item's copy
-    "staged_row",  # bytes
-    "slot",  # bytes of a thread's copy
     "vectors",
-    "table",  # bytes of the table of scales, at the start of the workspace
 )
-_FIELD = {name: i for i, name in enumerate(FIELDS)}
-OPERANDS = ("x", "weights", "channels", "limits", "plan")
 
 
 def module_of(kind: Kind) -> Module:
     """The module with the handler of a kind."""
-    module = Module()
 
-    def prologue(code: Code, buffers: Buffers) -> None:
-        channels = buffers.operands[OPERANDS.index("channels")]
-        count = code.load("i64", buffers.plan, 8 * _FIELD["padded_channels"])
-        write_scales(code, kind.end, channels, buffers.results[1], count)
-        # Behind the table, a pixel that pads.
-        inputs = code.load("i64", buffers.plan, 8 * _FIELD["inputs"])
-        limits = buffers.operands[OPERANDS.index("limits")]
-        padding = code.load("i32", limits, 4 * FILL).to("i8")
-        table = code.load("i64", buffers.plan, 8 * _FIELD["table"])
-        with code.loop(inputs) as i:
-            code.store(padding, buffers.results[1], table, i)
+    def prepare(item: Rows) -> None:
+        """A pixel that pads, behind the table."""
+        padding = item.padding.to("i8")
+        with item.code.loop(item.plan["inputs"]) as i:
+            item.code.store(padding, item.behind_table, i)
 
-    def item(code: Code, buffers: Buffers, slot: Value, index: Value) -> None:
-        _Item(code, kind, buffers, slot, index).write()
+    def write(item: Rows, slot: Value) -> None:
+        _Item(item, kind, slot).write()
 
-    handler.write(module, kind.name, (len(OPERANDS), 2), prologue, item)
-    return module
+    return rows.module_of(kind.name, kind.end, FIELDS, write, prepare)
 
 
 class _Item:
     """Writes the work of an item."""
 
-    def __init__(self, code: Code, kind: Kind, buffers: Buffers, slot: Value, index: Value) -> None:
-        self.code, self.kind, self.buffers = code, kind, buffers
-        plan = {name: code.load("i64", buffers.plan, 8 * i) for name, i in _FIELD.items()}
-        self.plan = plan
-        self.image = index // plan["items_per_image"]
-        part = index % plan["items_per_image"]
-        # The last item ends with the image, and may do rows again that the one before has done.
-        self.first = (part * plan["rows"]).least(plan["out_height"] - plan["rows"])
-        self.padding = code.at(buffers.results[1], plan["table"])
-        room = (plan["inputs"] + 63) // 64 * 64
-        self.copy = code.at(self.padding, room, slot * plan["slot"])
-
-    def operand(self, name: str) -> Value:
-        return self.buffers.operands[OPERANDS.index(name)]
+    def __init__(self, item: Rows, kind: Kind, slot: Value) -> None:
+        self.item, self.kind = item, kind
+        self.code, self.plan = item.code, item.plan
+        self.padding = item.behind_table
+        room = (self.plan["inputs"] + 63) // 64 * 64
+        self.copy = item.code.at(self.padding, room, slot * self.plan["slot"])
 
     def write(self) -> None:
         self._copy_rows()
@@ -123,18 +91,15 @@ class _Item:
     def _copy_rows(self) -> None:
         """Rows of the input, with the taps of each step side by side."""
         code, plan, kind = self.code, self.plan, self.kind
-        top = self.first * plan["stride"] - plan["top"]
-        before = self.image * plan["height"]
         group_size = plan["out_width"] * plan["pixel"]
         with code.loop(plan["staged"]) as staged:
-            row = top + staged
-            is_row = (row > -1) & (row < plan["height"])
-            source = code.at(self.operand("x"), (before + row) * plan["width"] * plan["inputs"])
+            row, inside = self.item.input_row(staged)
+            source = code.at(self.item.operand("x"), row * plan["width"] * plan["inputs"])
             for group in range(kind.groups):
                 to = code.at(self.copy, staged * plan["staged_row"], group_size * group)
                 with code.loop(plan["out_width"]) as pixel:
                     taps = [
-                        self._tap(source, is_row, pixel, group * kind.isa.terms + t)
+                        self._tap(source, inside, pixel, group * kind.isa.terms + t)
                         for t in range(kind.isa.terms)
                     ]
                     self._interleave(taps, code.at(to, pixel * plan["pixel"]))
@@ -167,17 +132,14 @@ class _Item:
 
     def _write_vector(self, number: Value, *, is_last: bool) -> None:
         """The outputs of a vector of channels."""
-        code, plan, kind = self.code, self.plan, self.kind
+        code, plan, kind, item = self.code, self.plan, self.kind, self.item
         lanes, size = vector("i32", kind.isa.lanes), 4 * kind.isa.lanes
         steps = [(row, group) for row in range(kind.rows) for group in range(kind.groups)]
-        weights = code.at(self.operand("weights"), number * (len(steps) * size))
+        weights = code.at(item.operand("weights"), number * (len(steps) * size))
         factors = [code.load(lanes, weights, i * size) for i in range(len(steps))]
-        bias = code.load(lanes, self.operand("channels"), number * size)
-        out, table = self.buffers.results
-        limits = self.operand("limits")
-        results = Results(code, kind.end, out, table, limits, plan["channels"])
+        bias = code.load(lanes, item.operand("channels"), number * size)
         group_size = plan["out_width"] * plan["pixel"]
-        image_row = self.image * plan["out_height"] + self.first
+        out_row = item.out_row
         with code.loop(plan["rows"]) as run:
             starts = [
                 code.at(
@@ -188,10 +150,10 @@ class _Item:
                 )
                 for row, group in steps
             ]
-            first = (image_row + run) * plan["run"]
+            first = (out_row + run) * plan["run"]
             with code.loop(plan["run"]) as pixel:
                 total = bias
                 for start, factor in zip(starts, factors, strict=True):
                     x = code.load(lanes, start, pixel * plan["padded_channels"] * 4)
                     total = kind.isa.step(code, total, x, factor)
-                results.store(total, first + pixel, number, is_last=is_last)
+                item.results.store(total, first + pixel, number, is_last=is_last)

@@ -1,0 +1,112 @@
+"""An item of a convolution: some rows of the output of one image.
+
+Its thread copies the rows of the input that they read into room of its own, in the workspace behind
+the table of scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tosajax.native import handler
+from tosajax.native.code import Code, Module, Value
+from tosajax.native.handler import Buffers
+from tosajax.native.results import FILL, End, Results, write_scales
+
+OPERANDS = ("x", "weights", "channels", "limits", "plan")
+# Of the plan of every convolution.
+COMMON = (
+    "items",
+    "threads",
+    "items_per_image",
+    "rows",  # of the output, of an item
+    "out_height",
+    "out_width",
+    "height",
+    "top",  # padding
+    "stride",  # of rows
+    "staged",  # rows of an item's copy
+    "staged_row",  # bytes
+    "slot",  # bytes of a thread's copy
+    "channels",
+    "padded_channels",
+    "table",  # bytes of the table of scales, at the start of the workspace
+)
+
+
+class Rows:
+    """The rows of an item, as code is written for them.
+
+    Args:
+      code: gets the instructions.
+      end: of the sums.
+      fields: of the plan; those in `COMMON` among them.
+      buffers: of the call.
+      index: of the item.
+    """
+
+    def __init__(
+        self, code: Code, end: End, fields: Sequence[str], buffers: Buffers, index: Value
+    ) -> None:
+        self.code, self.buffers = code, buffers
+        plan = {name: code.load("i64", buffers.plan, 8 * i) for i, name in enumerate(fields)}
+        self.plan = plan
+        self.image = index // plan["items_per_image"]
+        part = index % plan["items_per_image"]
+        # The last item ends with the image, and may do rows again that the one before has done.
+        self.first = (part * plan["rows"]).least(plan["out_height"] - plan["rows"])
+        self.padding = code.load("i32", self.operand("limits"), 4 * FILL)
+        out, table = buffers.results
+        limits = self.operand("limits")
+        self.results = Results(code, end, out, table, limits, plan["channels"])
+
+    def operand(self, name: str) -> Value:
+        """The address of an operand."""
+        return self.buffers.operands[OPERANDS.index(name)]
+
+    @property
+    def behind_table(self) -> Value:
+        """The address of the workspace behind the table of scales."""
+        return self.code.at(self.buffers.results[1], self.plan["table"])
+
+    @property
+    def out_row(self) -> Value:
+        """The first row of the output, as a number among those of all images."""
+        return self.image * self.plan["out_height"] + self.first
+
+    def input_row(self, staged: Value) -> tuple[Value, Value]:
+        """A row of the input, as a number among those of all images, and whether it is inside."""
+        row = self.first * self.plan["stride"] - self.plan["top"] + staged
+        inside = (row > -1) & (row < self.plan["height"])
+        return self.image * self.plan["height"] + row, inside
+
+
+def module_of(
+    name: str,
+    end: End,
+    fields: Sequence[str],
+    write: Callable[[Rows, Value], None],
+    prepare: Callable[[Rows], None] = lambda rows: None,
+) -> Module:
+    """The module of a kernel whose items are rows.
+
+    Args:
+      name: of its handler.
+      end: of the sums.
+      fields: of the plan.
+      write: writes the work of an item, given the number of the thread.
+      prepare: writes what comes before all items.
+    """
+    module = Module()
+
+    def prologue(code: Code, buffers: Buffers) -> None:
+        rows = Rows(code, end, fields, buffers, code.value(0))
+        count = rows.plan["padded_channels"]
+        write_scales(code, end, rows.operand("channels"), buffers.results[1], count)
+        prepare(rows)
+
+    def item(code: Code, buffers: Buffers, slot: Value, index: Value) -> None:
+        write(Rows(code, end, fields, buffers, index), slot)
+
+    handler.write(module, name, (len(OPERANDS), 2), prologue, item)
+    return module
