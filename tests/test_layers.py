@@ -31,6 +31,7 @@ from source_code import (
 LAYERS: dict[str, set[str]] = {
     "atomic": set(),
     "dtypes": set(),
+    "environment": set(),
     "html": set(),
     "progress": set(),
     "fixedpoint": {"dtypes"},
@@ -39,7 +40,7 @@ LAYERS: dict[str, set[str]] = {
     "spec": {"arguments", "dtypes"},
     "compliance": {"dtypes", "spec"},
     "graph": {"dtypes", "html", "report", "spec"},
-    "ops": {"dtypes", "fixedpoint", "spec.enums"},
+    "ops": {"dtypes", "environment", "fixedpoint", "spec.enums"},
     "checks": {"dtypes", "fixedpoint", "graph", "report", "spec"},
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},
     "io": {"arguments", "atomic", "dtypes", "graph", "report", "spec"},
@@ -49,7 +50,7 @@ LAYERS: dict[str, set[str]] = {
     "reference_model": {"arguments", "dtypes", "graph", "io"},
     "validation": {"arguments", "checks", "dtypes", "graph", "report", "spec"},
     "hifi": {"atomic", "dtypes", "fixedpoint", "ops", "report"},
-    "native": {"atomic", "ops"},
+    "native": {"atomic", "environment", "ops"},
     "lowering": {
         *("checks", "dtypes", "fixedpoint", "graph", "native", "ops", "report", "spec"),
         "validation",

@@ -16,10 +16,18 @@ from tosajax.dtypes import DType
 from tosajax.spec import RoundingMode
 
 pytest.importorskip("llvmlite")
+
+from tosajax.native import isa
+
 pytestmark = pytest.mark.usefixtures("quick")
 
 RNG = np.random.default_rng(3)
 IMAGE = RNG.integers(-128, 128, (1, 8, 8, 6)).astype(np.int8)
+
+
+@pytest.fixture(autouse=True)
+def on_any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOSAJAX_NATIVE", "1")
 
 
 def convolved(b: Builder, x: Tensor, *, op: str = "CONV2D", weight_zp: int = 0) -> Tensor:
@@ -179,13 +187,47 @@ SIMPLE = graph_of(lambda b, x: rescaled(b, convolved(b, x)))
 
 @pytest.mark.parametrize("way", ["argument", "environment", "not installed"])
 def test_without(way: str, monkeypatch):
+    options: dict[str, Any] = {"native": False} if way == "argument" else {}
     if way == "environment":
         monkeypatch.setenv("TOSAJAX_NATIVE", "0")
+        options = {"native": True}
     if way == "not installed":
+        monkeypatch.delenv("TOSAJAX_NATIVE")
         monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
-    compiled = tosajax.compile(SIMPLE, native=way != "argument")
+    compiled = tosajax.compile(SIMPLE, **options)
     assert "native" not in compiled.explain()
     assert "tosajax_convolution" not in compiled.hlo()
+
+
+def test_what_cannot_be_had(monkeypatch):
+    monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"need llvmlite: pip install \"tosajax\[native\]\""):
+        tosajax.compile(SIMPLE, native=True)
+
+
+@pytest.mark.parametrize(
+    ("features", "taken"),
+    [
+        ({"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"}, "avx512-vnni"),
+        ({"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"}, "avx512"),
+        ({"avx2", "avxvnni"}, "avx2"),
+        ({"sse4.2"}, None),
+        ({"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "amx-int8"}, None),
+    ],
+)
+def test_the_default_is_what_was_found_faster(features: set[str], taken: str | None, monkeypatch):
+    monkeypatch.setattr(isa.llvm, "get_host_cpu_features", lambda: dict.fromkeys(features, True))
+    monkeypatch.setattr(isa.platform, "machine", lambda: "x86_64")
+    isa.usable.cache_clear()
+    try:
+        found = isa.chosen(None)
+        assert (found and found.name) == taken
+        asked = isa.chosen(True)
+        assert asked is not None
+        assert asked.features == () or set(asked.features) <= features
+        assert isa.chosen(False) is None
+    finally:
+        isa.usable.cache_clear()
 
 
 @pytest.mark.parametrize("value", ["", "yes", "2"])

@@ -125,7 +125,8 @@ def prepared(
     s: InstructionSet, case: Case, o: Operands, epilogue: call.Epilogue | None = None
 ) -> call.Prepared:
     make = call.convolve_depthwise if case.depthwise else call.convolve
-    return make(s, o.x, o.weight, o.bias, o.x_zp, case.window, epilogue)
+    operands = call.Operands(o.x, o.weight, o.bias, o.x_zp)
+    return make(s, operands, case.window, epilogue)
 
 
 def ran(

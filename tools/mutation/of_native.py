@@ -68,9 +68,10 @@ MUTANTS = [
         "native/call.py",
         "native/test_kernels.py",
         {
-            "_folded": [condition("True"), left("+"), condition("False")],
+            "_by_channel": [condition("True", 0), condition("False", 0), left("+", 0)],
+            "_module_of": [change("jnp", "np")],
             "_together": [condition("True", 0), condition("True", 1)],
-            "is_flat": [left("and"), right("and")],
+            "_is_flat": [left("and"), right("and")],
         },
     ),
     *mutants(

@@ -18,7 +18,7 @@ from tosajax.fixedpoint import _x64
 from tosajax.graph import Graph, Node, Tensor, declared_variables
 from tosajax.graph.edit import unused
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
-from tosajax.lowering.fused import Fusion, fused_step, fusions
+from tosajax.lowering.fused import Fusion, fused_step, fusions, native_set
 from tosajax.lowering.operators import custom_step, operator_step
 from tosajax.lowering.run import (
     Amend,
@@ -91,7 +91,7 @@ def build(
     kernels: Any = ops,
     traced: Traced | None = None,
     turns: Mapping[str, int] | None = None,
-    native: bool = False,
+    native: bool | None = False,
 ) -> tuple[GraphFunction, Params]:
     """The function of a legal graph, with state and flags whether the graph has any or not.
 
@@ -108,7 +108,7 @@ def build(
       traced: attributes that come with the parameters.
       turns: how many a WHILE_LOOP takes, by its first output, for kernels that make use of it.
       native: native kernels compute what they can, several nodes at once; no tensor between these
-        is given to `amend` and `watch`.
+        is given to `amend` and `watch`. None leaves it to the processor.
 
     Returns:
       program: (params, state, *inputs, amend=None, watch=None) -> (state, flags, outputs).
@@ -178,7 +178,9 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
         for name in node.inputs
         if readers[name] == 1 and name not in graph.outputs
     }
-    found = _fusions(nodes, graph, alone) if context.native else {}
+    found = {} if context.native is False else _fusions(nodes, graph, alone)
+    isa = native_set(context.native) if found else None
+    found = {} if isa is None else found
     hidden = {id(node) for fusion in found.values() for node in fusion.nodes[:-1]}
     nodes = [node for node in nodes if id(node) not in hidden]
     steps = []
@@ -188,7 +190,7 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
             step = _step(node, graph, prefix, blocks, context, alone)
             steps.append(_fenced(step, node, node, graph.tensors, readers))
         else:
-            step = fused_step(fusion, graph.tensors)
+            step = fused_step(fusion, graph.tensors, isa)
             steps.append(_fenced(step, node, fusion.convolution, graph.tensors, readers))
 
     def run_graph(

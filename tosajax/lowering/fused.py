@@ -91,10 +91,22 @@ def _is_rescale(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return node.op == "RESCALE" and tensors[node.outputs[0]].dtype is DType.INT8
 
 
-def fused_step(fusion: Fusion, tensors: Mapping[str, Tensor]) -> Step:
-    """The step of a fusion, which stores its last result."""
+def native_set(native: bool | None) -> Any:
+    """The instruction set of native kernels on this processor; None for XLA's route."""
+    from tosajax.native.isa import chosen
+
+    return chosen(native)
+
+
+def fused_step(fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any) -> Step:
+    """The step of a fusion, which stores its last result.
+
+    Args:
+      fusion: of the nodes.
+      tensors: by name.
+      isa: from `native_set`.
+    """
     from tosajax.native import call
-    from tosajax.native.isa import usable
 
     node = fusion.convolution
     names, attributes = _inputs(node), node.attributes
@@ -104,7 +116,6 @@ def fused_step(fusion: Fusion, tensors: Mapping[str, Tensor]) -> Step:
     window = _window.window(size, *(attributes[n] for n in ("stride", "dilation", "pad")))
     kernel = call.convolve if node.op == "CONV2D" else call.convolve_depthwise
     done = ", ".join(n.op for n in fusion.nodes)
-    isa = usable()[0]
 
     def step(run: Run) -> None:
         def read(name: str) -> Any:
@@ -114,8 +125,8 @@ def fused_step(fusion: Fusion, tensors: Mapping[str, Tensor]) -> Step:
         epilogue = None if fusion.rescale is None else _epilogue(fusion, read)
 
         def sums(x: jax.Array) -> jax.Array:
-            bias, x_zp = read(names["bias"]), read(names["input_zp"])
-            return call.run(kernel(isa, x, weight, bias, x_zp, window, epilogue))
+            operands = call.Operands(x, weight, read(names["bias"]), read(names["input_zp"]))
+            return call.run(kernel(isa, operands, window, epilogue))
 
         route = Route(f"native {isa.name}".replace("-", " "), done, sums)
         store(run, fusion.last, route(run.values[names["input"]]))

@@ -30,7 +30,7 @@ class Context(NamedTuple):
 
     Args:
       turns: of loops, by the name of their first output, where they are known.
-      native: whether native kernels compute nodes, several at once.
+      native: whether native kernels compute nodes, several at once; None as suits the processor.
     """
 
     custom_ops: CustomOps
@@ -41,7 +41,7 @@ class Context(NamedTuple):
     variables: Mapping[str, Sequence[Tensor]]
     params: Params
     turns: Mapping[str, int]
-    native: bool
+    native: bool | None
 
 
 @dataclasses.dataclass

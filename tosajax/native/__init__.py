@@ -9,22 +9,25 @@ from __future__ import annotations
 import importlib.util
 import os
 
+from tosajax.environment import switch
+
 _VARIABLE = "TOSAJAX_NATIVE"
 
 
-def is_wanted() -> bool:
-    """Whether the environment allows native kernels, as it does without TOSAJAX_NATIVE=0.
+def can_compile() -> bool:
+    """Whether there is an LLVM for native kernels."""
+    # Kernels call POSIX functions of the C library.
+    return os.name == "posix" and importlib.util.find_spec("llvmlite") is not None
+
+
+def wanted(native: bool | None) -> bool | None:
+    """Whether programs are to have native kernels; None where the processor decides.
+
+    Args:
+      native: what the user asked for; the environment may forbid it, or ask in the user's place.
 
     Raises:
       ValueError: TOSAJAX_NATIVE is neither 0 nor 1.
     """
-    found = os.environ.get(_VARIABLE, "1")
-    if found not in ("0", "1"):
-        raise ValueError(f"the environment variable {_VARIABLE} is {found!r}, expected 0 or 1")
-    return found == "1"
-
-
-def can_compile() -> bool:
-    """Whether programs may have native kernels: they are wanted, and llvmlite can compile them."""
-    # Kernels call POSIX functions of the C library.
-    return is_wanted() and os.name == "posix" and importlib.util.find_spec("llvmlite") is not None
+    everywhere = switch(_VARIABLE)
+    return False if everywhere is False else everywhere if native is None else native

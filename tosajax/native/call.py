@@ -30,6 +30,22 @@ Array = jax.Array | np.ndarray
 Kind = convolution.Kind | depthwise.Kind
 
 
+class Operands(NamedTuple):
+    """Of a convolution; what is a NumPy array is prepared when the program is made.
+
+    Args:
+      x: int8, [N, H, W, IC].
+      weight: int8, less its zero point: [OC, KH, KW, IC], or depthwise [KH, KW, C, M].
+      bias: int32, [1] or [OC].
+      x_zp: int8, [1].
+    """
+
+    x: Array
+    weight: Array
+    bias: Array
+    x_zp: Array
+
+
 class Epilogue(NamedTuple):
     """RESCALE of the sums to int8, and CLAMP; all but `double` may be traced.
 
@@ -74,77 +90,47 @@ class Prepared(NamedTuple):
 
 
 def convolve(
-    isa: InstructionSet,
-    x: Array,
-    weight: Array,
-    bias: Array,
-    x_zp: Array,
-    window: Window,
-    epilogue: Epilogue | None = None,
+    isa: InstructionSet, o: Operands, window: Window, epilogue: Epilogue | None = None
 ) -> Prepared:
     """Sums (x - x_zp) * weight + bias over windows, padded with x_zp.
 
     Args:
       isa: of this processor.
-      x: int8, [N, H, W, IC].
-      weight: int8, [OC, KH, KW, IC], less its zero point.
-      bias: int32, [1] or [OC].
-      x_zp: int8, [1].
+      o: the operands.
       window: of the convolution; its padding is not negative.
       epilogue: of the sums, if they are scaled.
 
     Returns:
       What `run` computes: [N, OH, OW, OC], int8, or int32 sums without an epilogue.
     """
-    oc, _, kw, ic = weight.shape
+    oc, _, kw, ic = shape = o.weight.shape
     vectors = -(-oc // isa.lanes)
     end = _end(isa, oc, epilogue)
-    kind = _tiles(isa, vectors, window.out(x.shape), is_flat(window), end)
+    kind = _tiles(isa, vectors, window.out(o.x.shape), _is_flat(window), end)
     segment = ic if _is_split(window) else ic * kw
-    packed, weight_sums = _packed(weight, kind, vectors, segment)
-    bias = _folded(isa, bias, x_zp, weight_sums)
-    shape = weight.shape
+    packed, weight_sums = _packed(o.weight, kind, vectors, segment)
 
     def plan(of: Sequence[int]) -> tuple[Sequence[int], int]:
         return _convolution_plan(kind, window, shape, of)
 
-    operands = x, packed, *_by_channel(end, vectors, oc, bias, x_zp, epilogue)
+    operands = o.x, packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
     return Prepared(kind, convolution.module_of, plan, lambda of: (*window.out(of), oc), operands)
 
 
 def convolve_depthwise(
-    isa: InstructionSet,
-    x: Array,
-    weight: Array,
-    bias: Array,
-    x_zp: Array,
-    window: Window,
-    epilogue: Epilogue | None = None,
+    isa: InstructionSet, o: Operands, window: Window, epilogue: Epilogue | None = None
 ) -> Prepared:
-    """`convolve` of each channel by itself.
-
-    Args:
-      isa: of this processor.
-      x: int8, [N, H, W, C].
-      weight: int8, [KH, KW, C, M], less its zero point.
-      bias: int32, [1] or [C * M].
-      x_zp: int8, [1].
-      window: of the convolution.
-      epilogue: of the sums, if they are scaled.
-
-    Returns:
-      What `run` computes: [N, OH, OW, C * M], int8, or int32 sums without an epilogue.
-    """
-    kh, kw, inputs, multiplier = weight.shape
+    """`convolve` of each channel by itself, to [N, OH, OW, C * M]."""
+    kh, kw, inputs, multiplier = o.weight.shape
     # Small pixels lie in a vector together; each of them has the same weights.
-    together = _together(isa, inputs * multiplier, window.out(x.shape)[1])
+    together = _together(isa, inputs * multiplier, window.out(o.x.shape)[1])
     oc = inputs * multiplier * together
     vectors = -(-oc // isa.lanes)
     end = _end(isa, oc, epilogue)
     kind = depthwise.Kind(isa, kh, -(-kw // isa.terms), multiplier > 1, end)
-    xp: Any = np if isinstance(weight, np.ndarray) else jnp
-    flat = weight.reshape(kh, kw, inputs * multiplier)
-    bias = _folded(isa, bias, x_zp, flat.astype(np.int32).sum((0, 1)))
+    xp = _module_of(o.weight)
+    flat = o.weight.reshape(kh, kw, inputs * multiplier)
+    weight_sums = flat.astype(np.int32).sum((0, 1))
     widths = [(0, 0), (0, kind.groups * isa.terms - kw), (0, vectors * isa.lanes - oc)]
     tiled = xp.pad(xp.tile(flat, (1, 1, together)), widths)
     cut = tiled.reshape(kh, kind.groups, isa.terms, vectors, isa.lanes)
@@ -156,7 +142,7 @@ def convolve_depthwise(
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), inputs * multiplier
 
-    operands = x, packed, *_by_channel(end, vectors, oc, bias, x_zp, epilogue)
+    operands = o.x, packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
     return Prepared(kind, depthwise.module_of, plan, out, operands)
 
 
@@ -178,40 +164,43 @@ def _term_type(isa: InstructionSet) -> type:
     return np.int8 if isa.bytes_of_term == 1 else np.int16
 
 
-def _scalar(value: Any) -> jax.Array:
-    return jnp.asarray(value).reshape(()).astype(jnp.int32)
-
-
-def _folded(isa: InstructionSet, bias: Array, x_zp: Array, weight_sums: Array) -> Array:
-    """The bias, with what bytes have too much: they are raised, and keep their zero point."""
-    if isa.bytes_of_term == 2:
-        return bias
-    return jnp.asarray(bias) - (_scalar(x_zp) + isa.raised) * jnp.asarray(weight_sums)
+def _module_of(*arrays: Any) -> Any:
+    """NumPy where all are known: what it computes costs a program nothing. Otherwise JAX's."""
+    return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
 def _by_channel(
-    end: End, vectors: int, count: int, bias: Array, x_zp: Array, epilogue: Epilogue | None
-) -> tuple[jax.Array, jax.Array]:
+    isa: InstructionSet,
+    end: End,
+    count: int,
+    o: Operands,
+    weight_sums: Array,
+    epilogue: Epilogue | None,
+) -> tuple[Array, Array]:
     """The operands of channels and of limits."""
+    xp = _module_of(o.bias, o.x_zp, weight_sums, *(epilogue or ()))
+    bias, x_zp = (xp.asarray(v).reshape(-1).astype(np.int32) for v in (o.bias, o.x_zp))
+    if isa.bytes_of_term == 1:  # Bytes are raised, and keep their zero point.
+        bias = bias - (x_zp + np.int32(isa.raised)) * xp.asarray(weight_sums)
     rows, limits = [bias], [x_zp]
     if epilogue is not None:
         rows += [epilogue.multiplier, epilogue.shift]
         limits += [epilogue.zero_point, epilogue.least, epilogue.largest]
-    missing = vectors * end.lanes - count
 
-    def padded(row: Any) -> jax.Array:
-        row = jnp.asarray(row).astype(jnp.int32).reshape(-1)
-        row = jnp.tile(row, count // row.size)
-        return jnp.pad(row, (0, missing), constant_values=2)  # A shift that there is.
+    def padded(row: Any) -> Any:
+        row = xp.asarray(row).astype(np.int32).reshape(-1)
+        row = xp.tile(row, count // row.size)
+        return xp.pad(row, (0, -count % end.lanes), constant_values=2)  # A shift that there is.
 
-    return jnp.stack(list(map(padded, rows))), jnp.stack(list(map(_scalar, limits)))
+    scalars = [xp.asarray(v).astype(np.int32).reshape(()) for v in limits]
+    return xp.stack([padded(row) for row in rows]), xp.stack(scalars)
 
 
 def _packed(
     weight: Array, kind: convolution.Kind, vectors: int, segment: int
 ) -> tuple[Array, Array]:
     """The weights in the order in which kernels read them, and their sums by channel, int32."""
-    xp: Any = np if isinstance(weight, np.ndarray) else jnp
+    xp = _module_of(weight)
     isa, oc = kind.isa, weight.shape[0]
     steps = -(-segment // isa.terms)
     flat = weight.reshape(oc, -1, segment)
@@ -229,7 +218,7 @@ def _packed(
 # Tiles and plans.
 
 
-def is_flat(window: Window) -> bool:
+def _is_flat(window: Window) -> bool:
     """Whether all pixels of the output are those of the input in order, as one long row."""
     ones = {*window.size, *window.stride}
     return ones == {1} and not any(p for pair in window.pad for p in pair)
@@ -301,7 +290,7 @@ def _convolution_plan(
     images, height, width, _ = x
     (top, _), (left, _) = window.pad
     out_height, out_width = window.out(x)
-    flat = is_flat(window)
+    flat = _is_flat(window)
     if flat:
         images, height, width = 1, math.prod(x[:3]), 1
         out_height, out_width = height, 1

@@ -101,9 +101,9 @@ class Value:
         other = self.code.value(other, self.type)
         return (self > other).choose(self, other)
 
-    def choose(self, one: Value | int, other: Value | int, of: str = "i64") -> Value:
-        """`one` where it is true, else `other`."""
-        of = next((v.type for v in (one, other) if isinstance(v, Value)), of)
+    def choose(self, one: Value | int, other: Value | int) -> Value:
+        """`one` where it is true, else `other`; numbers alone are i64."""
+        of = next((v.type for v in (one, other) if isinstance(v, Value)), "i64")
         one, other = (self.code.value(v, of) for v in (one, other))
         operands = ", ".join(f"{v.type} {v.name}" for v in (self, one, other))
         return self.code.result(of, f"select {operands}")
@@ -158,10 +158,9 @@ class Code:
 
     def finish(self) -> None:
         """Gives the function to the module."""
-        lines = "\n".join(f"  {line}" for line in ("br label %start",))
-        rooms = "\n".join(f"  {line}" for line in self._rooms)
-        head = f"define {self.result_type} @{self.name}({self._signature}) nounwind {{\nentry:"
-        self.module.add("\n".join([head, rooms, lines, "start:", *self._lines, "}"]))
+        head = f"define {self.result_type} @{self.name}({self._signature}) nounwind {{"
+        entry = "entry:", *self._rooms, "  br label %start"
+        self.module.add("\n".join([head, *entry, "start:", *self._lines, "}"]))
 
     def _fresh(self, of: str) -> Value:
         self._count += 1
@@ -197,7 +196,7 @@ class Code:
     def room(self, of: str) -> Value:
         """The address of a variable, which LLVM keeps in a register where it can."""
         value = self._fresh("ptr")
-        self._rooms.append(f"{value.name} = alloca {of}")
+        self._rooms.append(f"  {value.name} = alloca {of}")
         return value
 
     def at(self, pointer: Value, *offsets: Value | int) -> Value:

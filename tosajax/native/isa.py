@@ -28,6 +28,7 @@ class InstructionSet(NamedTuple):
       terms: products in a lane, 4 of bytes or 2 of 16 bits.
       registers: vectors that a kernel can hold.
       raised: what is added to inputs, which are unsigned then: 128 or 0.
+      is_default: whether programs take it unasked: it has run, and was faster than XLA's route.
       step: of a kernel.
     """
 
@@ -38,6 +39,7 @@ class InstructionSet(NamedTuple):
     terms: int
     registers: int
     raised: int
+    is_default: bool
     step: Step
 
     @property
@@ -90,12 +92,12 @@ _OF_256 = _pmaddwd("llvm.x86.avx2.pmadd.wd", 256)
 _VNNI = (*_AVX512, "avx512vnni")
 # The fastest first.
 SETS = (
-    InstructionSet("avx512-vnni", _VNNI, "x86_64", 16, 4, 32, 128, _vpdpbusd(512)),
-    InstructionSet("avx-vnni", ("avx2", "avxvnni"), "x86_64", 8, 4, 16, 128, _vpdpbusd(256)),
-    InstructionSet("avx512", _AVX512, "x86_64", 16, 2, 32, 0, _OF_512),
-    InstructionSet("avx2", ("avx2",), "x86_64", 8, 2, 16, 0, _OF_256),
-    InstructionSet("dotprod", ("dotprod",), "aarch64", 4, 4, 32, 0, _sdot),
-    InstructionSet("portable", (), None, 4, 2, 16, 0, _pairs),
+    InstructionSet("avx512-vnni", _VNNI, "x86_64", 16, 4, 32, 128, True, _vpdpbusd(512)),
+    InstructionSet("avx-vnni", ("avx2", "avxvnni"), "x86_64", 8, 4, 16, 128, False, _vpdpbusd(256)),
+    InstructionSet("avx512", _AVX512, "x86_64", 16, 2, 32, 0, True, _OF_512),
+    InstructionSet("avx2", ("avx2",), "x86_64", 8, 2, 16, 0, True, _OF_256),
+    InstructionSet("dotprod", ("dotprod",), "aarch64", 4, 4, 32, 0, False, _sdot),
+    InstructionSet("portable", (), None, 4, 2, 16, 0, False, _pairs),
 )
 
 
@@ -107,3 +109,17 @@ def usable() -> tuple[InstructionSet, ...]:
     return tuple(
         s for s in SETS if s.machine in (None, machine) and all(found.get(f) for f in s.features)
     )
+
+
+def chosen(native: bool | None) -> InstructionSet | None:
+    """The instruction set of programs for this processor, or None for XLA's route.
+
+    Args:
+      native: the user's wish; None leaves it to what was measured.
+    """
+    if native is None:
+        # XLA multiplies by AMX, which no kernel here does.
+        if llvm.get_host_cpu_features().get("amx-int8"):
+            return None
+        return next((s for s in usable() if s.is_default), None)
+    return usable()[0] if native else None

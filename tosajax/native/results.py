@@ -39,11 +39,6 @@ class End(NamedTuple):
         """The columns of the table of scales."""
         return Scale(self.lanes, bool(self.double))
 
-    @property
-    def rows(self) -> int:
-        """Of the operand of channels."""
-        return 1 if self.double is None else 3
-
     def table_size(self, vectors: int) -> int:
         """Bytes of the table of scales, a multiple of 64."""
         return 0 if self.double is None else -(-vectors * self.scale.size // 64) * 64

@@ -17,7 +17,7 @@ from tosajax.arguments.types import check_type, count, shown
 from tosajax.graph import Graph
 from tosajax.lowering.run import CustomOps, Params
 from tosajax.lowering.variables import State, Variable, initial_state
-from tosajax.native import can_compile
+from tosajax.native import can_compile, wanted
 from tosajax.passes.binding import bind_formed
 from tosajax.report import Report
 from tosajax.runtime import saved
@@ -66,7 +66,7 @@ class Executable:
         report_unpredictable: bool = False,
         cache_dir: str | os.PathLike[str] | None = None,
         onednn: bool = True,
-        native: bool = True,
+        native: bool | None = None,
     ):
         check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
         batch = None if batch is None else count("batch", batch)
@@ -77,7 +77,7 @@ class Executable:
         if cache_dir is not None:
             check_type("cache_dir", cache_dir, (str, os.PathLike), "the path of a folder")
         check_type("onednn", onednn, bool, "True or False")
-        check_type("native", native, bool, "True or False")
+        check_type("native", native, bool | None, "True, False or None")
         self.target = target_of(target)
         check_form(graph)
         self.graph, self.examples = with_batch(graph, self.target, batch)
@@ -88,7 +88,11 @@ class Executable:
         self._cache_dir = cache_dir
         # XLA cannot keep a program that calls oneDNN in a folder.
         self._platform = platform_of(self._batch, onednn=onednn and cache_dir is None)
-        self._native = native and self._platform.name == "cpu" and can_compile()
+        native = wanted(native)
+        if native and not can_compile():
+            raise ImportError('native kernels need llvmlite: pip install "tosajax[native]"')
+        here = self._platform.name == "cpu" and can_compile()
+        self._native = native if here else False
         self._programs: dict[Shapes, Program] = {}
         self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
         self._variables: tuple[str, ...] = ()
@@ -337,15 +341,19 @@ def compile(*args: Any, **options: Any) -> Executable:
       onednn: programs may call the oneDNN of jaxlib, on CPUs where it is exact and faster than
         XLA's own kernels; programs in `cache_dir` and saved ones do not. The environment variable
         TOSAJAX_ONEDNN=0, read here, turns it off in all programs of a process.
-      native: programs for CPUs may have kernels that llvmlite compiles, where it is installed.
-        TOSAJAX_NATIVE=0, read here, turns them off in all programs of a process.
+      native: programs for CPUs have kernels that llvmlite compiles; by default where it is
+        installed, and they were found faster on such a processor (x86 with AVX2 or AVX-512, without
+        AMX). The environment variable TOSAJAX_NATIVE=0, read here, turns them off in all programs
+        of a process; with TOSAJAX_NATIVE=1 they are the default on any processor.
 
     Raises:
       TosaError: the graph is illegal or the target does not support it.
       UnsupportedError: a CUSTOM is not in custom_ops, or the value of a variable is undefined.
       TypeError: an argument is of another type.
       ValueError: no input can carry the batch, the state does not fit, micro_batch or devices are
-        given and examples depend on each other, or TOSAJAX_ONEDNN is neither 0 nor 1.
+        given and examples depend on each other, or TOSAJAX_ONEDNN or TOSAJAX_NATIVE is neither 0
+        nor 1.
+      ImportError: `native` is True without llvmlite.
     """
     return Executable(*args, **options)
 

@@ -38,7 +38,7 @@ def program_of(
     reports: bool = False,
     traced: Traced | None = None,
     kernels: Any = ops,
-    native: bool = False,
+    native: bool | None = False,
 ) -> Program:
     """The program of a graph, folded and with its constants prepared.
 
@@ -59,7 +59,7 @@ def program_of(
         platform=platform,
         kernels=kernels,
         traced=traced,
-        native=native and not reports,
+        native=False if reports else native,
     )
     ends = graph.input_tensors, graph.output_tensors
     return Program(function, params, *ends, reports)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import platform
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -24,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tosajax.environment import switch
 from tosajax.ops._window import Window
 
 _VARIABLE = "TOSAJAX_ONEDNN"
@@ -43,10 +43,7 @@ def is_wanted() -> bool:
     Raises:
       ValueError: TOSAJAX_ONEDNN is neither 0 nor 1.
     """
-    found = os.environ.get(_VARIABLE, "1")
-    if found not in ("0", "1"):
-        raise ValueError(f"the environment variable {_VARIABLE} is {found!r}, expected 0 or 1")
-    return found == "1"
+    return switch(_VARIABLE) is not False
 
 
 def usable() -> bool:
