@@ -116,6 +116,10 @@ TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
         ["CONV2D, RESCALE"],
     ),
     "zero point beyond int8": (lambda b, x: rescaled(b, convolved(b, x, weight_zp=-128)), []),
+    "another way to int8": (
+        lambda b, x: b.op("CAST", convolved(b, x), dtype=DType.INT8),
+        ["CONV2D"],
+    ),
     "int16": (lambda b, x: rescaled(b, convolved(b, x), dtype=DType.INT16), ["CONV2D"]),
 }  # fmt: skip
 

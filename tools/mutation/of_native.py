@@ -80,6 +80,11 @@ MUTANTS = [
         {"_object": [condition("True")], "_place": [change("text", "0")]},
     ),
     *mutants(
+        "native/isa.py",
+        "lowering/test_fused.py",
+        {"chosen": [condition("False", 0), condition("False", 1), change("s.is_default", "True")]},
+    ),
+    *mutants(
         "lowering/fused.py",
         "lowering/test_fused.py",
         {
