@@ -8,6 +8,8 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import float_jax, ours, plain
@@ -20,7 +22,7 @@ class Kind(enum.Enum):
 
     EXACT = "the integers of the specification"
     QUANTIZED = "int8, with other rounding"
-    FLOAT = "float32"
+    FLOAT = "float32 or bfloat16"
 
 
 class Contender(NamedTuple):
@@ -48,10 +50,12 @@ class Contender(NamedTuple):
 def everyone() -> list[Contender]:
     """tosajax first, in each of its settings."""
     grouped = functools.partial(float_jax.prepare, grouped=True)
+    half = functools.partial(float_jax.prepare, dtype=jnp.bfloat16)
     one, two = (functools.partial(litert.prepare, threads=n) for n in (1, 2))
     return [
         *(Contender(name, prepare, Kind.EXACT) for name, prepare in ours.contenders().items()),
         Contender("JAX f32", float_jax.prepare, Kind.FLOAT),
+        *([] if jax.default_backend() == "cpu" else [Contender("JAX bf16", half, Kind.FLOAT)]),
         Contender("JAX f32, XLA depthwise", grouped, Kind.FLOAT),
         Contender("plain", plain.prepare, Kind.EXACT),
         Contender("Arm", arm.prepare, Kind.EXACT, "tosa_reference_model"),

@@ -1,4 +1,4 @@
-"""Contender: the same network in float32, in plain JAX."""
+"""Contender: the same network in float32 or bfloat16, in plain JAX."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from tosajax import spec
 Depthwise = Callable[[jax.Array, jax.Array, int], jax.Array]
 
 
-def prepare(work: Work, *, grouped: bool = False) -> Run:
-    """The work in float32; `grouped` leaves depthwise convolutions to XLA's own."""
+def prepare(work: Work, *, grouped: bool = False, dtype: Any = np.float32) -> Run:
+    """The work in floats of a type; `grouped` leaves depthwise convolutions to XLA's own."""
     if work.network is None:
-        return _operator(work, grouped)
+        return _operator(work, grouped, dtype)
     if grouped and not any(isinstance(x, Conv) and x.depthwise for x in work.network.layers):
         raise DoesNotApply("no depthwise convolution")
     (images,) = work.inputs
     if not work.is_float:
         images = work.network.images(images)
-    params = jax.device_put(parameters(work.network))
+    params = jax.tree.map(lambda value: jnp.asarray(value, dtype), parameters(work.network))
     depthwise = grouped_depthwise if grouped else shifted_depthwise
     compiled = jax.jit(functools.partial(run, work.network, depthwise=depthwise))
-    x = jax.device_put(images)
+    x = jnp.asarray(images, dtype)
     return lambda: (jax.block_until_ready(compiled(params, x)),)
 
 
@@ -124,7 +124,7 @@ def shifted_depthwise(x: jax.Array, weight: jax.Array, stride: int) -> jax.Array
     """Depthwise convolution of padded x as a sum of slices, one for each tap."""
     kh, kw, _ = weight.shape
     oh, ow = (x.shape[1] - kh) // stride + 1, (x.shape[2] - kw) // stride + 1
-    total = jnp.zeros((), np.float32)
+    total = jnp.zeros((), x.dtype)
     for i in range(kh):
         for j in range(kw):
             last = (i + (oh - 1) * stride + 1, j + (ow - 1) * stride + 1)
@@ -167,7 +167,7 @@ def _conv(
 
 
 def _activate(x: jax.Array, relu: bool) -> jax.Array:
-    return jnp.maximum(x, np.float32(0)) if relu else x
+    return jnp.maximum(x, 0) if relu else x
 
 
 # Operators whose plain kernel also does the float32 work.
@@ -185,11 +185,11 @@ _FLOAT_OPERATORS = {
 _WEIGHTS_LAST = {"CONV2D": "HWIO", "CONV3D": "DHWIO"}
 
 
-def _operator(work: Work, grouped: bool) -> Run:
-    """A graph of one operator: the plain kernel on float32 values that have no zero points."""
+def _operator(work: Work, grouped: bool, dtype: Any) -> Run:
+    """A graph of one operator: the plain kernel on floats that have no zero points."""
     node = work.operator
     if node is None or node.op not in _FLOAT_OPERATORS:
-        raise DoesNotApply("not written in float32")
+        raise DoesNotApply("not written in floats")
     if grouped and node.op != "DEPTHWISE_CONV2D":
         raise DoesNotApply("no depthwise convolution")
     is_shifted = node.op == "DEPTHWISE_CONV2D" and not grouped
@@ -201,10 +201,11 @@ def _operator(work: Work, grouped: bool) -> Run:
     if node.op in _WEIGHTS_LAST:  # XLA's fast order
         values["weight"] = np.moveaxis(values["weight"], 0, -1)
         options["weights"] = _WEIGHTS_LAST[node.op]
-    arrays = jax.device_put([_real(name, values) for name in values])
+    reals = (_real(name, values) for name in values)
+    arrays = [None if real is None else jnp.asarray(real, dtype) for real in reals]
 
     def call(*arrays: jax.Array | None) -> jax.Array:
-        return kernel(*arrays, out=np.dtype(np.float32), **options)
+        return kernel(*arrays, out=np.dtype(dtype), **options)
 
     compiled = jax.jit(call)
     return lambda: (jax.block_until_ready(compiled(*arrays)),)

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import jax
 import numpy as np
 
 import tosajax
@@ -25,6 +26,11 @@ _GENERATED: dict[str, tuple[Callable[[], Network], tuple[int, ...]]] = {
     "residual-65": (functools.partial(networks.residual, 32), (1, 8)),
     "residual-129": (functools.partial(networks.residual, 64), (8,)),
 }
+# Measured where JAX runs on a GPU or a TPU.
+_ACCELERATED: dict[str, Callable[[], Work]] = {
+    "matmul-8192": functools.partial(operators.matmul, "matmul-8192", 8192, 8192, 8192),
+}
+_ACCELERATED_BATCH = 4096
 # These are also measured as float32 graphs.
 _FLOAT = {"resnet8": (1, 32, 256), "mobilenet": (1, 32, 256), "transformer": (32, 256)}
 _FILE_BATCH = 32
@@ -72,7 +78,8 @@ def select(*, quick: bool, only: Iterable[str]) -> dict[str, Callable[[], Work]]
 
 def everything() -> dict[str, Callable[[], Work]]:
     """Functions that make the works of this machine, by name."""
-    return {**operators.everything(), **_generated(), **_files()}
+    accelerated = {} if jax.default_backend() == "cpu" else _accelerated()
+    return {**operators.everything(), **accelerated, **_generated(), **_files()}
 
 
 def absent() -> list[str]:
@@ -99,6 +106,15 @@ def network_work(network: Network, name: str, batch: int, *, is_float: bool = Fa
             )
         ),
     )
+
+
+def _accelerated() -> dict[str, Callable[[], Work]]:
+    """What is too large for the cores of a CPU."""
+    names = ((f"{name}-b{_ACCELERATED_BATCH}", name) for name in ("resnet8", "mobilenet"))
+    networks = {
+        title: functools.partial(_generate, name, _ACCELERATED_BATCH) for title, name in names
+    }
+    return {**_ACCELERATED, **networks}
 
 
 def _generated() -> dict[str, Callable[[], Work]]:
