@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
+import functools
 import gc
 import os
 import sys
@@ -35,9 +37,33 @@ def pytest_configure(config: pytest.Config):
     keep_programs(Path(os.environ[_FOLDER]))
 
 
+# Folders in which every second of the variants of a test runs with the slow tests, and how many
+# variants are many. Conformance tests run all types and modes of operators.
+_HALVED = ("fixedpoint", "from_jax", "grad", "hifi", "ops", "quant", "sweep")
+_MANY = 4
+
+
+@pytest.hookimpl(tryfirst=True)  # before marks choose
 def pytest_collection_modifyitems(items: list[pytest.Item]):
-    """Starts with what runs whole programs, so that workers end together."""
-    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+    """Starts with what runs whole programs, so that workers end together; marks variants slow."""
+    items.sort(key=lambda item: item.path.parent != _TESTS)
+    variants = collections.defaultdict(list)
+    for item in items:
+        folder, *rest = item.path.relative_to(_TESTS).parts
+        test, _, variant = item.nodeid.partition("[")
+        # One of each operator stays.
+        if rest and folder in _HALVED and variant.removesuffix("]") not in _operators():
+            variants[test].append(item)
+    for several in variants.values():
+        for item in several[1::2] if len(several) >= _MANY else ():
+            item.add_marker(pytest.mark.slow)
+
+
+@functools.cache
+def _operators() -> frozenset[str]:
+    from tosajax import spec
+
+    return frozenset(spec.OPERATORS)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -21,8 +21,8 @@ SCRIPTS = [
     "gru_hifi.py",
     "find_the_bad_layer.py",
     "export_flax_cnn.py",
-    "export_equinox_transformer.py",
-    "export_keras_mobilenet.py",
+    pytest.param("export_equinox_transformer.py", marks=pytest.mark.slow),
+    pytest.param("export_keras_mobilenet.py", marks=pytest.mark.slow),
 ]
 FRAMEWORKS = {
     "export_flax_cnn.py": "flax",

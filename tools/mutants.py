@@ -107,7 +107,7 @@ def _test(folder: Path, tests: Sequence[str]) -> int:
     import tosajax  # noqa: F401  # else a test that adds the root to the path finds the original
 
     options = ["-x", "-q", "--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    return pytest.main([*options, *tests])
+    return pytest.main([*options, "-m", "slow or not slow", *tests])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
