@@ -35,7 +35,10 @@ def table(rows: Rows) -> str:
         lines.append("| " + " | ".join([network, "float", _percent(floats)]) + " |" * 7)
         for setting in _settings(rows, network):
             keys = [*((way, "accuracy") for way in WAYS), ("fake", "before"), ("fake", "changed")]
-            cells = [_percent(_values(rows, network, f"{setting}/{w}", key)) for w, key in keys]
+            cells = [
+                _percent(_values(rows, network, f"{setting}/{w}", key), len(floats))
+                for w, key in keys
+            ]
             cells.append(_identity(rows, network, setting))
             lines.append("| " + " | ".join([network, setting, *cells]) + " |")
     return "\n".join(lines)
@@ -56,12 +59,13 @@ def plot(rows: Rows, best: float, path: Path) -> None:
     panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
     for panel, network in zip(panels, networks, strict=True):
         settings = _settings(rows, network)
+        floats = _values(rows, network, "float", "accuracy")
         labels = [setting.replace(" ", "\n") for setting in settings]
         for way, marker in zip(WAYS, "vs^o", strict=True):
             found = [_values(rows, network, f"{s}/{way}", "accuracy") for s in settings]
-            means = [100 * np.mean(values) if values else np.nan for values in found]
+            # Seeds differ by more than ways: a mean of some is not beside one of all.
+            means = [100 * np.mean(v) if v and len(v) >= len(floats) else np.nan for v in found]
             panel.plot(labels, means, marker=marker, label=_TITLES[way])
-        floats = _values(rows, network, "float", "accuracy")
         if floats:
             panel.axhline(100 * np.mean(floats), color="gray", ls="--", label="float32")
         panel.axhline(100 * best, color="black", ls=":", label="the best possible")
@@ -87,11 +91,13 @@ def _values(rows: Rows, network: str, row: str, key: str) -> list[float]:
     return [values[key] for (own, _, rest), values in found if (own, rest) == (network, row)]
 
 
-def _percent(shares: list[float]) -> str:
+def _percent(shares: list[float], seeds: int = 0) -> str:
+    """The mean and its spread; how many seeds it is of, if there are more."""
     if not shares:
         return ""
     spread = f" ± {100 * np.std(shares, ddof=1):.1f}" if len(shares) > 1 else ""
-    return f"{100 * np.mean(shares):.1f}{spread}"
+    found = f" ({len(shares)} of {seeds} seeds)" if len(shares) < seeds else ""
+    return f"{100 * np.mean(shares):.1f}{spread}{found}"
 
 
 def _identity(rows: Rows, network: str, setting: str) -> str:

@@ -37,10 +37,10 @@ def pytest_configure(config: pytest.Config):
     keep_programs(Path(os.environ[_FOLDER]))
 
 
-# Folders in which every second of the variants of a test runs with the slow tests, and how many
-# variants are many. Conformance tests run all types and modes of operators.
-_HALVED = ("fixedpoint", "from_jax", "grad", "hifi", "ops", "quant", "sweep")
-_MANY = 4
+# Folders in which all but every third of the variants of a test run with the slow tests.
+# Conformance tests run all types and modes of operators in any case.
+_THINNED = ("fixedpoint", "from_jax", "grad", "hifi", "ops", "quant", "sweep")
+_KEPT = 3
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks choose
@@ -52,11 +52,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]):
         folder, *rest = item.path.relative_to(_TESTS).parts
         test, _, variant = item.nodeid.partition("[")
         # One of each operator stays.
-        if rest and folder in _HALVED and variant.removesuffix("]") not in _operators():
+        if rest and folder in _THINNED and variant.removesuffix("]") not in _operators():
             variants[test].append(item)
     for several in variants.values():
-        for item in several[1::2] if len(several) >= _MANY else ():
-            item.add_marker(pytest.mark.slow)
+        for number, item in enumerate(several if len(several) >= _KEPT else ()):
+            if number % _KEPT:
+                item.add_marker(pytest.mark.slow)
 
 
 @functools.cache

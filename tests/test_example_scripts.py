@@ -14,7 +14,7 @@ from quick_programs import quick_programs
 
 EXAMPLES = ROOT / "examples"
 SCRIPTS = [
-    "ptq_cnn.py",
+    pytest.param("ptq_cnn.py", marks=pytest.mark.slow),
     "qat_cnn.py",
     pytest.param("finetune_integer_tosa.py", marks=pytest.mark.slow),
     pytest.param("mixed_precision.py", marks=pytest.mark.slow),

@@ -65,6 +65,29 @@ def rescaled(
     )  # fmt: skip
 
 
+def term(b: Builder, x: Tensor, *, double: bool = False, per_channel: bool = False) -> Tensor:
+    """int8 scaled to int32."""
+    count = 6 if per_channel else 1
+    mode = RoundingMode.DOUBLE_ROUND if double else RoundingMode.SINGLE_ROUND
+    return b.op(
+        "RESCALE", x, b.const(RNG.integers(2**30, 2**31, count), DType.INT32),
+        b.const([12 - double] * count, DType.INT8), b.const([7], DType.INT8),
+        b.const([0], DType.INT32), dtype=DType.INT32, scale32=True, rounding_mode=mode,
+        per_channel=per_channel, input_unsigned=False, output_unsigned=False,
+    )  # fmt: skip
+
+
+def total(b: Builder, x: Tensor, op: str = "ADD", **left: bool) -> Tensor:
+    """Of the image and of its mirror image."""
+    pair = term(b, x, **left), term(b, b.op("REVERSE", x, axis=1), double=True)
+    return rescaled(b, b.op(op, *pair), double=True, per_channel=False)
+
+
+def few(b: Builder) -> list[Tensor]:
+    """The start and the size of a small part of the image."""
+    return [b.const_shape([0, 0, 0, 0]), b.const_shape([1, 4, 4, 6])]
+
+
 def clamped(b: Builder, x: Tensor) -> Tensor:
     return b.op("CLAMP", x, min_val=-20, max_val=55)
 
@@ -120,6 +143,17 @@ TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
         lambda b, x: b.op("CAST", convolved(b, x), dtype=DType.INT8),
         ["CONV2D"],
     ),
+    "a sum": (total, ["RESCALE, RESCALE, ADD, RESCALE"]),
+    "a difference": (
+        lambda b, x: clamped(b, total(b, x, "SUB", double=True)),
+        ["RESCALE, RESCALE, SUB, RESCALE, CLAMP"],
+    ),
+    "a sum of scales by channel": (lambda b, x: total(b, x, per_channel=True), []),
+    "a sum of one term": (
+        lambda b, x: rescaled(b, b.op("ADD", *2 * [term(b, x)]), per_channel=False),
+        [],
+    ),
+    "a sum of few": (lambda b, x: total(b, b.op("SLICE", x, *few(b))), []),
     "int16": (lambda b, x: rescaled(b, convolved(b, x), dtype=DType.INT16), ["CONV2D"]),
 }  # fmt: skip
 

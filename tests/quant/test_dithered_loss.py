@@ -46,8 +46,8 @@ def problem() -> Problem:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param((8, 8), id="w8a8", marks=pytest.mark.slow),
-        pytest.param((4, 8), id="w4a8", marks=pytest.mark.slow),
+        pytest.param((8, 8), id="w8a8"),
+        pytest.param((4, 8), id="w4a8"),
         pytest.param((4, 4), id="w4a4"),
     ],
 )
@@ -57,9 +57,8 @@ def trained(problem: Problem, request: pytest.FixtureRequest) -> Any:
     return quality.train(problem.programs, params, problem.split, TRAINING_STEPS)
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=() if k == "weights" else pytest.mark.slow) for k in KINDS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_surrogates_are_gradients_of_the_dithered_loss(problem: Problem, trained: Any, kind: str):
     model, programs, split = problem.model, problem.programs, problem.split
     count = quality.IMAGES

@@ -16,6 +16,14 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "native/requantize.py",
+        "native/test_addition.py",
+        {
+            "SmallScale.of": [change("46", "62"), change("31", "32"), change("one", "two", 2)],
+            "SmallScale.scaled": [left("+", 1), change("31", "30"), right("+", 2)],
+        },
+    ),
+    *mutants(
         "native/results.py",
         "native/test_kernels.py",
         {
@@ -90,8 +98,32 @@ MUTANTS = [
         {
             "fusions": [left("or"), right("and", 0)],
             "_is_convolution": [condition("False")],
-            "_is_rescale": [left("and"), right("and")],
-            "_epilogue": [condition("False", 0), change("==", "!=")],
+        },
+    ),
+    *mutants(
+        "lowering/fused_rescale.py",
+        "lowering/test_fused.py",
+        {
+            "is_rescale": [right("or"), change("DType.INT8", "DType.INT16")],
+            "rounds_twice": [change("==", "!=")],
+            "epilogue": [condition("False")],
+        },
+    ),
+    *mutants(
+        "lowering/fused_sums.py",
+        "lowering/test_fused.py",
+        {
+            "additions": [condition("True", 0), left("or", 1), left("and", 0)],
+            "_is_of_equal_shapes": [change(">=", "<=")],
+            "_is_term": [left("and"), right("and")],
+        },
+    ),
+    *mutants(
+        "native/addition.py",
+        "native/test_addition.py",
+        {
+            "_Item.write": [left("+", 0), left("+", 1), right("+", 2), change("'SUB'", "'ADD'")],
+            "_Item._loaded": [left("-")],
         },
     ),
 ]

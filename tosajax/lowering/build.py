@@ -19,6 +19,7 @@ from tosajax.graph import Graph, Node, Tensor, declared_variables
 from tosajax.graph.edit import unused
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
 from tosajax.lowering.fused import Fusion, fused_step, fusions, native_set
+from tosajax.lowering.fused_sums import Addition
 from tosajax.lowering.operators import custom_step, operator_step
 from tosajax.lowering.run import (
     Amend,
@@ -191,7 +192,7 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
             steps.append(_fenced(step, node, node, graph.tensors, readers))
         else:
             step = fused_step(fusion, graph.tensors, isa)
-            steps.append(_fenced(step, node, fusion.convolution, graph.tensors, readers))
+            steps.append(_fenced(step, node, fusion.named, graph.tensors, readers))
 
     def run_graph(
         params: Params,
@@ -212,10 +213,12 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
     return run_graph
 
 
-def _fusions(nodes: Sequence[Node], graph: Graph, alone: Mapping[str, str]) -> dict[str, Fusion]:
+def _fusions(
+    nodes: Sequence[Node], graph: Graph, alone: Mapping[str, str]
+) -> dict[str, Fusion | Addition]:
     """What native kernels compute, by the name of the last output."""
     readers = {name: node for node in nodes for name in node.inputs if name in alone}
-    return {f.last.outputs[0]: f for f in fusions(nodes, graph.tensors, readers)}
+    return {f.nodes[-1].outputs[0]: f for f in fusions(nodes, graph.tensors, readers)}
 
 
 def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:

@@ -1,21 +1,24 @@
-"""Nodes that one native kernel computes: a convolution, a RESCALE of its sums, and a CLAMP."""
+"""Nodes that one native kernel computes: a convolution, a RESCALE of its sums, and a CLAMP.
+
+Sums of two tensors are in `fused_sums.py`, their common ends in `fused_rescale.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from tosajax import spec
 from tosajax.dtypes import DType
-from tosajax.graph import Node, Tensor, arguments
+from tosajax.graph import Node, Tensor
+from tosajax.lowering.fused_rescale import epilogue, inputs_of, is_rescale, reader_of
+from tosajax.lowering.fused_sums import Addition, addition_step, additions
 from tosajax.lowering.run import Run, Step, store
 from tosajax.ops import _window
 from tosajax.ops.routes.operands import known_weights
 from tosajax.ops.routes.route import Route
-from tosajax.spec import Kind, RoundingMode
 
 
 class Fusion(NamedTuple):
@@ -36,13 +39,14 @@ class Fusion(NamedTuple):
         return tuple(node for node in self if node is not None)
 
     @property
-    def last(self) -> Node:
-        return self.nodes[-1]
+    def named(self) -> Node:
+        """The node that the step is named after."""
+        return self.convolution
 
 
 def fusions(
     nodes: Sequence[Node], tensors: Mapping[str, Tensor], readers: Mapping[str, Node]
-) -> list[Fusion]:
+) -> list[Fusion | Addition]:
     """The fusions of a graph.
 
     Args:
@@ -50,15 +54,15 @@ def fusions(
       tensors: by name.
       readers: the one node that reads a tensor that no other does and that is not an output.
     """
-    found = []
+    found: list[Fusion | Addition] = [*additions(nodes, tensors, readers)]
     for node in nodes:
         if node.op not in _SIZE or not _is_convolution(node, tensors):
             continue
         fusion = Fusion(node)
-        reader = readers.get(node.outputs[0])
-        if reader is not None and _is_rescale(reader, tensors):
+        reader = reader_of(node, readers)
+        if is_rescale(reader, tensors):
             fusion = Fusion(node, reader)
-            reader = readers.get(reader.outputs[0])
+            reader = reader_of(reader, readers)
             if reader is not None and reader.op == "CLAMP":
                 fusion = fusion._replace(clamp=reader)
         found.append(fusion)
@@ -69,26 +73,17 @@ def fusions(
 _SIZE = {"CONV2D": slice(1, 3), "DEPTHWISE_CONV2D": slice(0, 2)}
 
 
-def _inputs(node: Node) -> dict[str, str]:
-    return arguments(spec.OPERATORS[node.op], node.inputs, Kind.INPUT)
-
-
 def _is_convolution(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    names = _inputs(node)
+    names = inputs_of(node)
     if tensors[names["input"]].dtype is not DType.INT8:
         return False
     return _weights(node, tensors) is not None
 
 
 def _weights(node: Node, tensors: Mapping[str, Tensor]) -> np.ndarray | None:
-    names = _inputs(node)
+    names = inputs_of(node)
     weight, zero_point = (tensors[names[n]].values for n in ("weight", "weight_zp"))
     return None if weight is None or zero_point is None else known_weights(weight, zero_point)
-
-
-def _is_rescale(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether it scales sums to int8; RESCALE of int32 is of signed integers alone."""
-    return node.op == "RESCALE" and tensors[node.outputs[0]].dtype is DType.INT8
 
 
 def native_set(native: bool | None) -> Any:
@@ -98,7 +93,7 @@ def native_set(native: bool | None) -> Any:
     return chosen(native)
 
 
-def fused_step(fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any) -> Step:
+def fused_step(fusion: Fusion | Addition, tensors: Mapping[str, Tensor], isa: Any) -> Step:
     """The step of a fusion, which stores its last result.
 
     Args:
@@ -106,10 +101,16 @@ def fused_step(fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any) -> Step:
       tensors: by name.
       isa: from `native_set`.
     """
+    if isinstance(fusion, Addition):
+        return addition_step(fusion, tensors, isa)
+    return _convolution_step(fusion, tensors, isa)
+
+
+def _convolution_step(fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any) -> Step:
     from tosajax.native import call
 
     node = fusion.convolution
-    names, attributes = _inputs(node), node.attributes
+    names, attributes = inputs_of(node), node.attributes
     weight = _weights(node, tensors)
     assert weight is not None
     size = weight.shape[_SIZE[node.op]]
@@ -122,27 +123,13 @@ def fused_step(fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any) -> Step:
             tensor = tensors[name]
             return run.values[name] if tensor.values is None else tensor.values
 
-        epilogue = None if fusion.rescale is None else _epilogue(fusion, read)
+        end = None if fusion.rescale is None else epilogue(fusion.rescale, fusion.clamp, read)
 
         def sums(x: jax.Array) -> jax.Array:
             operands = call.Operands(x, weight, read(names["bias"]), read(names["input_zp"]))
-            return call.run(kernel(isa, operands, window, epilogue))
+            return call.run(kernel(isa, operands, window, end))
 
         route = Route(f"native {isa.name}".replace("-", " "), done, sums)
-        store(run, fusion.last, route(run.values[names["input"]]))
+        store(run, fusion.nodes[-1], route(run.values[names["input"]]))
 
     return step
-
-
-def _epilogue(fusion: Fusion, read: Callable[[str], Any]) -> Any:
-    """RESCALE and CLAMP for the kernel."""
-    from tosajax.native.call import Epilogue
-
-    assert fusion.rescale is not None
-    names, attributes = _inputs(fusion.rescale), fusion.rescale.attributes
-    bounds = (-128, 127)
-    if fusion.clamp is not None:
-        bounds = tuple(int(fusion.clamp.attributes[name]) for name in ("min_val", "max_val"))
-    double = attributes["rounding_mode"] == RoundingMode.DOUBLE_ROUND
-    operands = (read(names[name]) for name in ("multiplier", "shift", "output_zp"))
-    return Epilogue(*operands, *bounds, double=double)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tosajax.native import compiler, convolution, depthwise
+from tosajax.native import addition, compiler, convolution, depthwise
 from tosajax.native.code import Module
 from tosajax.native.isa import InstructionSet
 from tosajax.native.product import STEP
@@ -21,13 +21,14 @@ from tosajax.ops._window import Window
 
 # Multiply-accumulates of an item: enough to pay for its copy and for taking it.
 _ITEM_MACS = 2**19
+_ITEM_SUMS = 2**15  # elements of an addition, likewise
 _MOST_THREADS = 64
 _MOST_VECTORS, _MOST_PIXELS = 4, 14  # of a tile
 _SLACK = 64  # bytes behind a copy, which its last steps read
 _LINE = 64  # bytes
 
 Array = jax.Array | np.ndarray
-Kind = convolution.Kind | depthwise.Kind
+Kind = convolution.Kind | depthwise.Kind | addition.Kind
 
 
 class Operands(NamedTuple):
@@ -66,6 +67,22 @@ class Epilogue(NamedTuple):
     double: bool
 
 
+class Scaling(NamedTuple):
+    """RESCALE of int8 to int32; all but `double` may be traced.
+
+    Args:
+      zero_point: of the input, [1].
+      multiplier: int32 or int16, [1].
+      shift: int8, [1].
+      double: whether it rounds twice.
+    """
+
+    zero_point: Any
+    multiplier: Any
+    shift: Any
+    double: bool
+
+
 class Prepared(NamedTuple):
     """A kernel, and what it is called with.
 
@@ -74,7 +91,9 @@ class Prepared(NamedTuple):
       module_of: makes its module.
       plan: (shape of the input) -> the plan, and the bytes of the workspace.
       out: (shape of the input) -> the shape of the output without its first dimension.
-      operands: the input, and what is not the input's: weights, channels, limits.
+      operands: the inputs, and what is not theirs: weights, channels, limits.
+      dtype: of the output.
+      inputs: how many operands have examples.
     """
 
     kind: Kind
@@ -82,11 +101,8 @@ class Prepared(NamedTuple):
     plan: Callable[[Sequence[int]], tuple[Sequence[int], int]]
     out: Callable[[Sequence[int]], tuple[int, ...]]
     operands: tuple[Array, ...]
-
-    @property
-    def dtype(self) -> Any:
-        """Of the output."""
-        return jnp.int32 if self.kind.end.double is None else jnp.int8
+    dtype: Any
+    inputs: int = 1
 
 
 def convolve(
@@ -113,8 +129,11 @@ def convolve(
     def plan(of: Sequence[int]) -> tuple[Sequence[int], int]:
         return _convolution_plan(kind, window, shape, of)
 
+    def out(of: Sequence[int]) -> tuple[int, ...]:
+        return *window.out(of), oc
+
     operands = o.x, packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
-    return Prepared(kind, convolution.module_of, plan, lambda of: (*window.out(of), oc), operands)
+    return Prepared(kind, convolution.module_of, plan, out, operands, end.dtype)
 
 
 def convolve_depthwise(
@@ -143,7 +162,46 @@ def convolve_depthwise(
         return *window.out(of), inputs * multiplier
 
     operands = o.x, packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
-    return Prepared(kind, depthwise.module_of, plan, out, operands)
+    return Prepared(kind, depthwise.module_of, plan, out, operands, end.dtype)
+
+
+def add(
+    isa: InstructionSet,
+    op: str,
+    inputs: tuple[Array, Array],
+    scales: tuple[Scaling, Scaling],
+    epilogue: Epilogue,
+) -> Prepared:
+    """The sum, or with "SUB" the difference, of scaled inputs, scaled.
+
+    Args:
+      isa: of this processor.
+      op: "ADD" or "SUB".
+      inputs: int8, of one shape, with as many elements as there are lanes or more.
+      scales: of each input.
+      epilogue: of the sums, by one scale.
+
+    Returns:
+      What `run` computes: int8 of that shape.
+    """
+    kind = addition.Kind(isa, op, (scales[0].double, scales[1].double, epilogue.double))
+    numbers = [
+        *(value for scale in scales for value in (scale.multiplier, scale.shift)),
+        *(epilogue.multiplier, epilogue.shift),
+        *(scale.zero_point for scale in scales),
+        *(epilogue.zero_point, epilogue.least, epilogue.largest),
+    ]
+    xp = _module_of(*numbers)
+    column = xp.stack([xp.asarray(n).astype(np.int32).reshape(1) for n in numbers])
+
+    def plan(of: Sequence[int]) -> tuple[Sequence[int], int]:
+        elements = math.prod(of)
+        count = min(elements // isa.lanes * isa.lanes, _ITEM_SUMS)
+        items = -(-elements // count)
+        return [items, min(items, _threads()), count, elements], kind.scale.size
+
+    operands = *inputs, xp.tile(column, (1, isa.lanes))
+    return Prepared(kind, addition.module_of, plan, lambda of: tuple(of[1:]), operands, np.int8, 2)
 
 
 def _together(isa: InstructionSet, channels: int, width: int) -> int:
@@ -397,8 +455,8 @@ def _lines(size: int) -> int:
 
 
 def run(prepared: Prepared) -> jax.Array:
-    """The result of a kernel. `vmap` joins examples of the input in one call."""
-    kind = prepared.kind
+    """The result of a kernel. `vmap` joins examples of the inputs in one call."""
+    kind, inputs = prepared.kind, prepared.inputs
     compiler.register(kind.name, lambda: prepared.module_of(kind), kind.isa)
 
     @jax.custom_batching.custom_vmap
@@ -413,14 +471,15 @@ def run(prepared: Prepared) -> jax.Array:
         return jax.ffi.ffi_call(kind.name, results)(x, *operands, words)[0]
 
     @call.def_vmap
-    def _(count: int, batched: Sequence[bool], x: jax.Array, *operands: jax.Array):
-        if any(batched[1:]):
-            every = [
-                a if has else jnp.broadcast_to(a, (count, *a.shape))
-                for a, has in zip((x, *operands), batched, strict=True)
-            ]
+    def _(count: int, batched: Sequence[bool], *operands: jax.Array):
+        every = [
+            a if has else jnp.broadcast_to(a, (count, *a.shape))
+            for a, has in zip(operands, batched, strict=True)
+        ]
+        if any(batched[inputs:]):
             return lax.map(lambda each: call(*each), every), True
-        result = call(x.reshape(-1, *x.shape[2:]), *operands)
-        return result.reshape(*x.shape[:2], *result.shape[1:]), True
+        joined = [x.reshape(-1, *x.shape[2:]) for x in every[:inputs]]
+        result = call(*joined, *operands[inputs:])
+        return result.reshape(count, -1, *result.shape[1:]), True
 
     return call(*map(jnp.asarray, prepared.operands))

@@ -91,3 +91,60 @@ def _halves(sums: Value, wide: str) -> Iterator[Value]:
     both = sums.bits_as(wide)
     yield (both << 32) >> 32
     yield both >> 32
+
+
+class SmallScale(NamedTuple):
+    """A scale of values of few bits, so that words of 32 bits hold all products.
+
+    The multiplier is cut where the shift or 16 bits end; what the upper part gives is not shifted
+    by as much. A shift beyond 46 gives 0, as 46 does.
+
+    Args:
+      high: the upper part of the multiplier.
+      low: the lower one.
+      cut: the bits of the lower part.
+      half: of the first shift; 0 if another follows.
+      rest: the second shift.
+      rest_half: half a unit of it, and 0 if it is 0.
+      away: what rounding twice adds to positive values, None if it does not.
+    """
+
+    high: Value
+    low: Value
+    cut: Value
+    half: Value
+    rest: Value
+    rest_half: Value
+    away: Value | None
+
+    @classmethod
+    def of(cls, code: Code, multiplier: Value, shift: Value, *, double: bool) -> SmallScale:
+        """From i64, which the vectors of `scaled` hold in all lanes."""
+        one, least = code.value(1), shift.least(46)
+        cut = least.least(_CUT)
+        rest = least - cut
+        two = rest > 0
+        return cls(
+            multiplier >> cut,
+            multiplier & ((one << cut) - 1),
+            cut,
+            two.choose(0, one << (cut - 1)),
+            rest,
+            two.choose((one << rest) >> 1, 0),
+            (shift > 31).choose(1 << (30 - _CUT), 0) if double else None,
+        )
+
+    def spread(self, lanes: int) -> SmallScale:
+        """With all in vectors of 32 bits."""
+        return self._make(v and v.to("i32").spread(lanes) for v in self)
+
+    def scaled(self, values: Value) -> Value:
+        """A vector of int32 of at most 9 bits, scaled; what has more than 32 bits wraps."""
+        total = values * self.high + ((values * self.low + self.half) >> self.cut) + self.rest_half
+        if self.away is not None:
+            sign = values >> 31
+            total = total + ((self.away ^ sign) - sign)
+        return total >> self.rest
+
+
+_CUT = 16

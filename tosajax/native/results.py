@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tosajax.native import requantize
 from tosajax.native.code import Code, Value, element_of, vector
@@ -33,6 +35,11 @@ class End(NamedTuple):
         """In the name of a kernel."""
         end = {None: "sums", False: "rescaled", True: "rescaled_twice"}[self.double]
         return f"{end}_{self.last}"
+
+    @property
+    def dtype(self) -> Any:
+        """Of the output."""
+        return np.int32 if self.double is None else np.int8
 
     @property
     def scale(self) -> Scale:

@@ -1,0 +1,163 @@
+"""The native kernel of ADD and SUB beside its definition, on every instruction set at hand."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import native_calls
+import numpy as np
+import pytest
+from native_calls import Pool
+
+pytest.importorskip("llvmlite")
+
+from tosajax.native import call, handler, isa
+from tosajax.native.isa import InstructionSet
+
+pytestmark = pytest.mark.usefixtures("quick")
+SETS = [pytest.param(s, id=s.name) for s in isa.usable()]
+BYTES = np.arange(-128, 128, dtype=np.int8)
+EVERY_PAIR = np.repeat(BYTES, 256), np.tile(BYTES, 256)
+# Multipliers and shifts: of factors above and below 1, exact halves, and the ends of what is legal.
+SCALES = [(2**30, 30), (2**30 + 1, 29), (2**31 - 1, 33), (2**30, 32), (1, 2), (3, 62), (0, 31)]
+ROUNDS = list(itertools.product([False, True], repeat=3))
+
+
+def scaled(value: Any, multiplier: Any, shift: Any, *, double: bool) -> np.ndarray:
+    """By definition, in Python's integers; what has more than 32 bits wraps."""
+    value, m, s = np.asarray(value).astype(object), int(multiplier[0]), int(shift[0])
+    half = (1 << (s - 1)) + (np.where(value >= 0, 1, -1) * (1 << 30) if double and s > 31 else 0)
+    total = (value * m + half) >> s
+    return (total + 2**31) % 2**32 - 2**31
+
+
+def added(
+    op: str, inputs: tuple[Any, Any], scales: tuple[call.Scaling, ...], e: call.Epilogue
+) -> np.ndarray:
+    left, right = (
+        scaled(x.astype(int) - int(s.zero_point[0]), s.multiplier, s.shift, double=s.double)
+        for x, s in zip(inputs, scales, strict=True)
+    )
+    total = left - right if op == "SUB" else left + right
+    total = (total + 2**31) % 2**32 - 2**31
+    result = scaled(total, e.multiplier, e.shift, double=e.double) + int(e.zero_point)
+    return np.clip(result, int(e.least), int(e.largest)).astype(np.int8)
+
+
+def drawn(
+    seed: int, rounds: tuple[bool, ...] = (False, True, False)
+) -> tuple[tuple[call.Scaling, call.Scaling], call.Epilogue]:
+    rng = np.random.default_rng(seed)
+
+    def scale() -> tuple[np.ndarray, np.ndarray]:
+        m, s = SCALES[rng.integers(len(SCALES))] if seed % 2 else (rng.integers(2**30, 2**31), 31)
+        return np.array([m], np.int32), np.array([s + rng.integers(2) * (s < 62)], np.int8)
+
+    one, other = (
+        call.Scaling(rng.integers(-128, 128, 1).astype(np.int8), *scale(), double)
+        for double in rounds[:2]
+    )
+    low, high = sorted(rng.integers(-128, 128, 2).tolist())
+    zero_point = np.int8(rng.integers(-128, 128))
+    return (one, other), call.Epilogue(*scale(), zero_point, low, high, rounds[2])
+
+
+def images(seed: int, *shape: int) -> tuple[np.ndarray, np.ndarray]:
+    one, other = np.random.default_rng(seed).integers(-128, 128, (2, *shape)).astype(np.int8)
+    return one, other
+
+
+@pytest.mark.parametrize("op", ["ADD", "SUB"])
+@pytest.mark.parametrize("rounds", ROUNDS, ids=lambda r: "".join(str(1 + x) for x in r))
+@pytest.mark.parametrize("s", SETS)
+def test_every_pair_of_bytes(s: InstructionSet, rounds: tuple[bool, ...], op: str):
+    for seed in range(6):
+        scales, e = drawn(seed, rounds)
+        fn = jax.jit(lambda *xs, scales=scales, e=e: call.run(call.add(s, op, xs, scales, e)))
+        np.testing.assert_array_equal(fn(*EVERY_PAIR), added(op, EVERY_PAIR, scales, e))
+
+
+@pytest.mark.parametrize("ends", [(2**30, 30), (2**30, 54)], ids=["low", "high"])
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("s", SETS)
+def test_scales_of_all_sizes(s: InstructionSet, double: bool, ends: tuple[int, int]):
+    """Of the left operand; the result shows the lowest or the highest bits of its sums."""
+    pairs = list(itertools.product([0, 1, 3, 2**16, 2**30, 2**30 + 1, 2**31 - 1], range(2, 63)))
+    multiplier, shift = (np.asarray(column)[:, None] for column in zip(*pairs, strict=True))
+    zero, one = np.zeros((1, 256), np.int8), (np.array([2**30]), np.array([30]))
+    e = call.Epilogue(np.array(ends[:1]), np.array(ends[1:]), 0, -128, 127, False)
+
+    def each(m: jax.Array, n: jax.Array) -> jax.Array:
+        scales = (
+            call.Scaling(np.array([-128]), m, n, double),
+            call.Scaling(zero[0, :1], *one, False),
+        )
+        return call.run(call.add(s, "ADD", (BYTES[None], zero), scales, e))
+
+    found = jax.jit(jax.vmap(each))(multiplier.astype(np.int32), shift.astype(np.int32))
+    for (m, n), bits in zip(pairs, found, strict=True):
+        left = scaled(BYTES.astype(int) + 128, [m], [n], double=double)
+        wanted = scaled(left, *e[:2], double=False)
+        np.testing.assert_array_equal(bits[0], np.clip(wanted, -128, 127).astype(np.int8))
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("shape", [(1, 16), (1, 17), (3, 5, 7), (2, 31), (1, 260, 257)])
+@pytest.mark.parametrize("s", SETS)
+def test_nothing_is_touched_but_the_buffers(s: InstructionSet, shape: tuple[int, ...], at_end):
+    inputs, (scales, e) = images(1, *shape), drawn(2)
+    found = native_calls.call(call.add(s, "ADD", inputs, scales, e), at_end=at_end)
+    np.testing.assert_array_equal(found, added("ADD", inputs, scales, e))
+
+
+@pytest.mark.parametrize("when", ["now", "late", "never"])
+@pytest.mark.parametrize("size", [0, 2, 7])
+def test_threads(size: int, when: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(call, "_threads", lambda: 4)
+    inputs, (scales, e) = images(3, 2, 300, 301), drawn(4)
+    kernel = call.add(isa.usable()[0], "ADD", inputs, scales, e)
+    assert kernel.plan(inputs[0].shape)[0][handler.THREADS] == 4
+    found = native_calls.call(kernel, pool=Pool(size, when))
+    np.testing.assert_array_equal(found, added("ADD", inputs, scales, e))
+
+
+@pytest.mark.parametrize("shared", [(), (0,), (1,)])
+def test_examples_are_joined(shared: tuple[int, ...]):
+    """Those of both operands, or of one where the other is the same for all."""
+    left, right = images(5, 6, 1, 9, 7)
+    scales, e = drawn(6)
+    axes = tuple(None if i in shared else 0 for i in range(2))
+    given = [x[0] if i in shared else x for i, x in enumerate((left, right))]
+
+    def one(*xs: jax.Array) -> jax.Array:
+        return call.run(call.add(isa.usable()[0], "SUB", (xs[0], xs[1]), scales, e))
+
+    fn = jax.jit(jax.vmap(one, axes))
+    assert str(jax.make_jaxpr(fn)(*given)).count("ffi_call[") == 1
+    wide = [np.broadcast_to(x, left.shape) if i in shared else x for i, x in enumerate(given)]
+    found = fn(*map(jnp.asarray, given))
+    np.testing.assert_array_equal(found, added("SUB", (wide[0], wide[1]), scales, e))
+
+
+def test_scales_may_be_traced():
+    """And each may differ between examples."""
+    inputs = images(7, 3, 1, 40)
+    every = [drawn(seed, (True, False, True)) for seed in range(3)]
+
+    def numbers(scales: Any, e: Any) -> list[Any]:
+        parts = *(tuple(s)[:-1] for s in scales), tuple(e)[:-1]
+        return [np.asarray(v, np.int32) for part in parts for v in part]
+
+    def one(left: jax.Array, right: jax.Array, *n: jax.Array) -> jax.Array:
+        scales = call.Scaling(n[0], n[1], n[2], True), call.Scaling(n[3], n[4], n[5], False)
+        e = call.Epilogue(n[6], n[7], n[8], n[9], n[10], True)
+        return call.run(call.add(isa.usable()[0], "ADD", (left, right), scales, e))
+
+    stacked = [np.stack(column) for column in zip(*(numbers(*x) for x in every), strict=True)]
+    found = jax.jit(jax.vmap(one))(*map(jnp.asarray, (*inputs, *stacked)))
+    for i, (scales, e) in enumerate(every):
+        wanted = added("ADD", (inputs[0][i], inputs[1][i]), scales, e)
+        np.testing.assert_array_equal(found[i], wanted)

@@ -1,0 +1,110 @@
+"""Nodes that one native kernel computes: ADD or SUB of scaled bytes, scaled to bytes again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeGuard
+
+import jax
+
+from tosajax.dtypes import DType
+from tosajax.graph import Node, Tensor
+from tosajax.lowering.fused_rescale import epilogue, inputs_of, is_rescale, reader_of, rounds_twice
+from tosajax.lowering.run import Run, Step, store
+from tosajax.ops.routes.route import Route
+
+# Elements of an example; fewer are not worth a call.
+_FEWEST = 256
+
+
+class Addition(NamedTuple):
+    """Nodes that follow each other; nothing else reads a tensor between two of them.
+
+    Args:
+      left: RESCALE of int8 to int32.
+      right: another one.
+      addition: ADD or SUB of both.
+      rescale: of the result to int8.
+      clamp: of that, if there is one.
+    """
+
+    left: Node
+    right: Node
+    addition: Node
+    rescale: Node
+    clamp: Node | None = None
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(node for node in self if node is not None)
+
+    @property
+    def named(self) -> Node:
+        """The node that the step is named after."""
+        return self.addition
+
+
+def additions(
+    nodes: Sequence[Node], tensors: Mapping[str, Tensor], readers: Mapping[str, Node]
+) -> list[Addition]:
+    """The additions of a graph; see `fusions`."""
+    makers = {node.outputs[0]: node for node in nodes if node.op == "RESCALE"}
+    found = []
+    for node in nodes:
+        if node.op not in ("ADD", "SUB") or not _is_of_equal_shapes(node, tensors):
+            continue
+        left, right = (makers.get(n) if readers.get(n) is node else None for n in node.inputs)
+        rescale = reader_of(node, readers)
+        if not _is_term(left, tensors) or not _is_term(right, tensors):
+            continue
+        if is_rescale(rescale, tensors) and not rescale.attributes["per_channel"]:
+            clamp = reader_of(rescale, readers)
+            is_clamped = clamp is not None and clamp.op == "CLAMP"
+            found.append(Addition(left, right, node, rescale, clamp if is_clamped else None))
+    return found
+
+
+def _is_of_equal_shapes(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    left, right = (tensors[name].shape for name in node.inputs)
+    if left is None or left != right:
+        return False
+    return math.prod(length for length in left if length > 0) >= _FEWEST
+
+
+def _is_term(node: Node | None, tensors: Mapping[str, Tensor]) -> TypeGuard[Node]:
+    """Whether it scales bytes to int32, which are signed then, all alike."""
+    if node is None:
+        return False
+    of, to = (tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
+    return (of, to) == (DType.INT8, DType.INT32) and not node.attributes["per_channel"]
+
+
+def addition_step(fusion: Addition, tensors: Mapping[str, Tensor], isa: Any) -> Step:
+    """The step of an addition, which stores its last result; see `fused_step`."""
+    from tosajax.native import call
+
+    done = ", ".join(n.op for n in fusion.nodes)
+    terms = fusion.left, fusion.right
+
+    def step(run: Run) -> None:
+        def read(name: str) -> Any:
+            tensor = tensors[name]
+            return run.values[name] if tensor.values is None else tensor.values
+
+        def scaling(node: Node) -> Any:
+            names = inputs_of(node)
+            operands = (read(names[name]) for name in ("input_zp", "multiplier", "shift"))
+            return call.Scaling(*operands, double=rounds_twice(node))
+
+        scales = scaling(fusion.left), scaling(fusion.right)
+        end = epilogue(fusion.rescale, fusion.clamp, read)
+
+        def total(*inputs: jax.Array) -> jax.Array:
+            left, right = inputs
+            return call.run(call.add(isa, fusion.addition.op, (left, right), scales, end))
+
+        route = Route(f"native {isa.name}".replace("-", " "), done, total)
+        store(run, fusion.nodes[-1], route(*(run.values[node.inputs[0]] for node in terms)))
+
+    return step
