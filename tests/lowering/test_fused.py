@@ -66,21 +66,35 @@ def rescaled(
 
 
 def term(b: Builder, x: Tensor, *, double: bool = False, per_channel: bool = False) -> Tensor:
-    """int8 scaled to int32."""
+    """Scaled to int32."""
+    zero_point = 7 if x.dtype is DType.INT8 else 0
     count = 6 if per_channel else 1
     mode = RoundingMode.DOUBLE_ROUND if double else RoundingMode.SINGLE_ROUND
     return b.op(
         "RESCALE", x, b.const(RNG.integers(2**30, 2**31, count), DType.INT32),
-        b.const([12 - double] * count, DType.INT8), b.const([7], DType.INT8),
+        b.const([12 - double] * count, DType.INT8), b.const([zero_point], x.dtype),
         b.const([0], DType.INT32), dtype=DType.INT32, scale32=True, rounding_mode=mode,
         per_channel=per_channel, input_unsigned=False, output_unsigned=False,
     )  # fmt: skip
 
 
+def cast(b: Builder, x: Tensor) -> Tensor:
+    return b.op("CAST", x, dtype=DType.INT32)
+
+
+def mirrored(b: Builder, x: Tensor) -> Tensor:
+    return b.op("REVERSE", x, axis=1)
+
+
 def total(b: Builder, x: Tensor, op: str = "ADD", **left: bool) -> Tensor:
     """Of the image and of its mirror image."""
-    pair = term(b, x, **left), term(b, b.op("REVERSE", x, axis=1), double=True)
-    return rescaled(b, b.op(op, *pair), double=True, per_channel=False)
+    pair = term(b, x, **left), term(b, mirrored(b, x), double=True)
+    return ended(b, b.op(op, *pair))
+
+
+def ended(b: Builder, sums: Tensor) -> Tensor:
+    """Sums scaled to int8, all alike."""
+    return rescaled(b, sums, double=True, per_channel=False)
 
 
 def few(b: Builder) -> list[Tensor]:
@@ -150,7 +164,28 @@ TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
     ),
     "a sum of scales by channel": (lambda b, x: total(b, x, per_channel=True), []),
     "a sum of one term": (
-        lambda b, x: rescaled(b, b.op("ADD", *2 * [term(b, x)]), per_channel=False),
+        lambda b, x: ended(b, b.op("ADD", *2 * [term(b, x)])),
+        [],
+    ),
+    "a sum of casts": (
+        lambda b, x: ended(b, b.op("ADD", cast(b, x), cast(b, mirrored(b, x)))),
+        [],
+    ),
+    "a sum with a cast": (
+        lambda b, x: ended(b, b.op("ADD", cast(b, x), term(b, mirrored(b, x)))),
+        [],
+    ),
+    "a sum with a cast on the right": (
+        lambda b, x: ended(b, b.op("ADD", term(b, x), cast(b, mirrored(b, x)))),
+        [],
+    ),
+    "a sum of int16": (
+        lambda b, x: total(b, b.op("CAST", x, dtype=DType.INT16)),
+        [],
+    ),
+    "a sum as it is": (lambda b, x: b.op("ADD", term(b, x), term(b, mirrored(b, x))), []),
+    "a sum scaled by channel": (
+        lambda b, x: rescaled(b, b.op("ADD", term(b, x), term(b, mirrored(b, x)))),
         [],
     ),
     "a sum of few": (lambda b, x: total(b, b.op("SLICE", x, *few(b))), []),

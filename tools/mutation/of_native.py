@@ -20,7 +20,7 @@ MUTANTS = [
         "native/test_addition.py",
         {
             "SmallScale.of": [change("46", "62"), change("31", "32"), change("one", "two", 2)],
-            "SmallScale.scaled": [left("+", 1), change("31", "30"), right("+", 2)],
+            "SmallScale.scaled": [left("+", 1), left("^"), right("+", 2)],
         },
     ),
     *mutants(
