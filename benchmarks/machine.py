@@ -61,9 +61,12 @@ def cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def has_amx(description: Machine) -> bool:
-    """Whether the processor has AMX for int8, as had the one for the targets."""
-    return "amx_int8" in description["flags"]
+def kind(description: Machine) -> str:
+    """The processor's kind, by its fastest products of int8: "AMX", "VNNI" or "AVX2"."""
+    flags = set(description["flags"])
+    if "amx_int8" in flags:
+        return "AMX"
+    return "VNNI" if flags & {"avx512_vnni", "avx_vnni"} else "AVX2"
 
 
 def version(package: str) -> str | None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tosajax.native.code import Code, Value, vector
 
 _TOP = 1 << 63
+_CUT = 16  # bits of a product's first shift, at most, where two are made
 
 
 class Scale(NamedTuple):
@@ -145,6 +146,3 @@ class SmallScale(NamedTuple):
             sign = values >> 31
             total = total + ((self.away ^ sign) - sign)
         return total >> self.rest
-
-
-_CUT = 16
