@@ -21,7 +21,7 @@ process, with the quartiles in brackets. The outputs were compared before anythi
 integers tosajax, plain, Arm and IREE must agree to the last bit.
 
 - **JAX f32**: the same network in float32, with depthwise convolutions as sums of shifted slices;
-  or, **XLA depthwise**, as XLA's own grouped convolution.
+  or, **XLA depthwise**, as XLA's own grouped convolution. On accelerators also **JAX bf16**.
 - **plain**: each TOSA operator in the simplest JAX, with int32 convolutions.
 - **Arm**: the reference model of tosa-tools, by its Python binding, the whole batch in one call.
 - **IREE**: with its options for speed, on all cores.

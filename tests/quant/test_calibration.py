@@ -14,8 +14,6 @@ import pytest
 from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(0.3, 1, (48, 6, 6, 3)).astype(np.float32)
 

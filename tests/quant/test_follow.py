@@ -17,8 +17,6 @@ from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
 from tosajax.quant.storages import zero_point_integer
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 SHAPE = (1, 4, 4, 3)
 IMAGES = uniform(3, 8, *SHAPE[1:])
 TYPES = {"int8": tq.QSpec("i8", symmetric=False), "int16": tq.QSpec("i16")}

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 from jax import lax
 from paths import ROOT
 from quick_programs import QUICKLY
@@ -35,8 +34,6 @@ from tosajax.quant import (
 sys.path.insert(0, str(ROOT))
 
 from examples import digits
-
-pytestmark = pytest.mark.usefixtures("quick")
 
 # Of weights and activations.
 BITS = [(8, 8), (4, 4), (2, 2)]

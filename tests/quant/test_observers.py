@@ -30,8 +30,6 @@ from tosajax.quant.observers import (
 )
 from tosajax.quant.storages import Grid
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 OBSERVERS = {
     "min_max": min_max(),
     "moving_average": moving_average(),

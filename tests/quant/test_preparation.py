@@ -30,8 +30,6 @@ from tosajax import Builder, DType, Graph, Tensor, UnsupportedError, grad
 from tosajax.quant import QModel, QSpec, calibrate, check_bit_exact, prepare, rule
 from tosajax.spec import NanMode, RoundingMode
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 IMAGE = (1, 4, 4, 2)
 CHANNELS = 3
 

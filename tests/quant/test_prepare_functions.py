@@ -15,8 +15,6 @@ import tosajax
 from tosajax import TosaError, UnsupportedError
 from tosajax import quant as tq
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 PARAMS = {"w": np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5), "b": np.ones(5, np.float32)}
 

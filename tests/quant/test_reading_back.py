@@ -17,8 +17,6 @@ from jax import lax
 
 from tosajax import quant as tq
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 ONE = (1, 6, 6, 3)
 
 

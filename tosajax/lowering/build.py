@@ -19,6 +19,7 @@ from tosajax.graph import Graph, Node, Tensor, declared_variables
 from tosajax.graph.edit import unused
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
 from tosajax.lowering.fused import Fusion, fused_step, fusions, native_set
+from tosajax.lowering.fused_rescale import nodes_of
 from tosajax.lowering.fused_sums import Addition
 from tosajax.lowering.operators import custom_step, operator_step
 from tosajax.lowering.run import (
@@ -182,7 +183,7 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
     found = {} if context.native is False else _fusions(nodes, graph, alone)
     isa = native_set(context.native) if found else None
     found = {} if isa is None else found
-    hidden = {id(node) for fusion in found.values() for node in fusion.nodes[:-1]}
+    hidden = {id(node) for fusion in found.values() for node in nodes_of(fusion)[:-1]}
     nodes = [node for node in nodes if id(node) not in hidden]
     steps = []
     for node in nodes:
@@ -192,7 +193,7 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
             steps.append(_fenced(step, node, node, graph.tensors, readers))
         else:
             step = fused_step(fusion, graph.tensors, isa)
-            steps.append(_fenced(step, node, fusion.named, graph.tensors, readers))
+            steps.append(_fenced(step, node, fusion.main, graph.tensors, readers))
 
     def run_graph(
         params: Params,
@@ -218,7 +219,7 @@ def _fusions(
 ) -> dict[str, Fusion | Addition]:
     """What native kernels compute, by the name of the last output."""
     readers = {name: node for node in nodes for name in node.inputs if name in alone}
-    return {f.nodes[-1].outputs[0]: f for f in fusions(nodes, graph.tensors, readers)}
+    return {nodes_of(f)[-1].outputs[0]: f for f in fusions(nodes, graph.tensors, readers)}
 
 
 def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fused_rescale import epilogue, inputs_of, is_rescale, reader_of
+from tosajax.lowering.fused_rescale import epilogue, inputs_of, is_rescale, nodes_of, reader_of
 from tosajax.lowering.fused_sums import Addition, addition_step, additions
 from tosajax.lowering.run import Run, Step, store
 from tosajax.ops import _window
@@ -25,23 +25,14 @@ class Fusion(NamedTuple):
     """Nodes that follow each other; nothing else reads a tensor between two of them.
 
     Args:
-      convolution: CONV2D or DEPTHWISE_CONV2D of int8 by constant weights.
+      main: CONV2D or DEPTHWISE_CONV2D of int8 by constant weights; the step has its name.
       rescale: of its sums to int8, if there is one.
       clamp: of the results, if there is one.
     """
 
-    convolution: Node
+    main: Node
     rescale: Node | None = None
     clamp: Node | None = None
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        return tuple(node for node in self if node is not None)
-
-    @property
-    def named(self) -> Node:
-        """The node that the step is named after."""
-        return self.convolution
 
 
 def fusions(
@@ -109,14 +100,14 @@ def fused_step(fusion: Fusion | Addition, tensors: Mapping[str, Tensor], isa: An
 def _convolution_step(fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any) -> Step:
     from tosajax.native import call
 
-    node = fusion.convolution
+    node = fusion.main
     names, attributes = inputs_of(node), node.attributes
     weight = _weights(node, tensors)
     assert weight is not None
     size = weight.shape[_SIZE[node.op]]
     window = _window.window(size, *(attributes[n] for n in ("stride", "dilation", "pad")))
     kernel = call.convolve if node.op == "CONV2D" else call.convolve_depthwise
-    done = ", ".join(n.op for n in fusion.nodes)
+    done = ", ".join(n.op for n in nodes_of(fusion))
 
     def step(run: Run) -> None:
         def read(name: str) -> Any:
@@ -130,6 +121,6 @@ def _convolution_step(fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any) -
             return call.run(kernel(isa, operands, window, end))
 
         route = Route(f"native {isa.name}".replace("-", " "), done, sums)
-        store(run, fusion.nodes[-1], route(run.values[names["input"]]))
+        store(run, nodes_of(fusion)[-1], route(run.values[names["input"]]))
 
     return step

@@ -1,14 +1,19 @@
-"""RESCALE and CLAMP as native kernels end with them."""
+"""What fusions have in common: the RESCALE and the CLAMP that they end with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor, arguments
 from tosajax.spec import Kind, RoundingMode
+
+
+def nodes_of(fusion: Sequence[Node | None]) -> list[Node]:
+    """The nodes of a fusion that there are, the last one last."""
+    return [node for node in fusion if node is not None]
 
 
 def inputs_of(node: Node) -> dict[str, str]:

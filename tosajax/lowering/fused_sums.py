@@ -10,7 +10,14 @@ import jax
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fused_rescale import epilogue, inputs_of, is_rescale, reader_of, rounds_twice
+from tosajax.lowering.fused_rescale import (
+    epilogue,
+    inputs_of,
+    is_rescale,
+    nodes_of,
+    reader_of,
+    rounds_twice,
+)
 from tosajax.lowering.run import Run, Step, store
 from tosajax.ops.routes.route import Route
 
@@ -24,25 +31,16 @@ class Addition(NamedTuple):
     Args:
       left: RESCALE of int8 to int32.
       right: another one.
-      addition: ADD or SUB of both.
+      main: ADD or SUB of both; the step has its name.
       rescale: of the result to int8.
       clamp: of that, if there is one.
     """
 
     left: Node
     right: Node
-    addition: Node
+    main: Node
     rescale: Node
     clamp: Node | None = None
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        return tuple(node for node in self if node is not None)
-
-    @property
-    def named(self) -> Node:
-        """The node that the step is named after."""
-        return self.addition
 
 
 def additions(
@@ -84,7 +82,7 @@ def addition_step(fusion: Addition, tensors: Mapping[str, Tensor], isa: Any) -> 
     """The step of an addition, which stores its last result; see `fused_step`."""
     from tosajax.native import call
 
-    done = ", ".join(n.op for n in fusion.nodes)
+    done = ", ".join(n.op for n in nodes_of(fusion))
     terms = fusion.left, fusion.right
 
     def step(run: Run) -> None:
@@ -102,9 +100,9 @@ def addition_step(fusion: Addition, tensors: Mapping[str, Tensor], isa: Any) -> 
 
         def total(*inputs: jax.Array) -> jax.Array:
             left, right = inputs
-            return call.run(call.add(isa, fusion.addition.op, (left, right), scales, end))
+            return call.run(call.add(isa, fusion.main.op, (left, right), scales, end))
 
         route = Route(f"native {isa.name}".replace("-", " "), done, total)
-        store(run, fusion.nodes[-1], route(*(run.values[node.inputs[0]] for node in terms)))
+        store(run, nodes_of(fusion)[-1], route(*(run.values[node.inputs[0]] for node in terms)))
 
     return step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -472,13 +473,13 @@ def run(prepared: Prepared) -> jax.Array:
 
     @call.def_vmap
     def _(count: int, batched: Sequence[bool], *operands: jax.Array):
-        every = [
+        stacked = (
             a if has else jnp.broadcast_to(a, (count, *a.shape))
             for a, has in zip(operands, batched, strict=True)
-        ]
+        )
         if any(batched[inputs:]):
-            return lax.map(lambda each: call(*each), every), True
-        joined = [x.reshape(-1, *x.shape[2:]) for x in every[:inputs]]
+            return lax.map(lambda each: call(*each), tuple(stacked)), True
+        joined = [x.reshape(-1, *x.shape[2:]) for x in itertools.islice(stacked, inputs)]
         result = call(*joined, *operands[inputs:])
         return result.reshape(count, -1, *result.shape[1:]), True
 

@@ -42,8 +42,6 @@ from tosajax.quant import (
     with_rules,
 )
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 AGAINST = ("frozen", "reference_model") if reference_model.is_installed() else ("frozen",)
 TURNS, INPUTS, UNITS = 16, 3, 4
 XS, H0 = drawn(0, 6, TURNS, INPUTS, low=-2), drawn(1, 6, 1, UNITS)

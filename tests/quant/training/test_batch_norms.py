@@ -13,8 +13,6 @@ import pytest
 
 from tosajax import quant as tq
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.fixture(scope="module")
 def normed(model: tq.QModel) -> tq.QModel:

@@ -13,8 +13,6 @@ import pytest
 
 from tosajax import quant as tq
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 def equal(a: Any, b: Any) -> None:
     jax.tree.map(np.testing.assert_array_equal, a, b)

@@ -12,8 +12,6 @@ import pytest
 
 from tosajax import quant as tq
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 STEP, KEY = jnp.int32(0), jax.random.key(0)
 
 

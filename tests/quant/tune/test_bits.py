@@ -13,8 +13,6 @@ import pytest
 from tosajax import Builder, DType
 from tosajax import quant as tq
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 IMAGES = np.random.default_rng(0).normal(0.2, 1, (32, 1, 1, 6)).astype(np.float32)
 
 

@@ -12,8 +12,6 @@ from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
 from tosajax.quant.tune.scalings import find_scalings
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TOKENS, WIDTH, HEADS = 5, 8, 2
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(0, 1, (24, TOKENS, WIDTH)).astype(np.float32)

@@ -13,8 +13,6 @@ from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
 from tosajax.quant.tune.gptq import round_in_order
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 RNG = np.random.default_rng(0)
 
 

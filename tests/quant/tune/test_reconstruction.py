@@ -14,8 +14,6 @@ from tosajax import quant as tq
 from tosajax.quant.parts import cuts, part
 from tosajax.quant.recipes import Params, corrected
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 RNG = np.random.default_rng(0)
 # Of few patterns, as real images are: of white noise, nearest rounding is best.
 PATTERNS = RNG.normal(0, 1, (3, 5, 5, 3))
