@@ -14,7 +14,7 @@ from native_calls import Pool
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, handler, isa
+from tosajax.native import call, handler, isa, plan
 from tosajax.native.isa import InstructionSet
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -116,10 +116,10 @@ def test_nothing_is_touched_but_the_buffers(s: InstructionSet, shape: tuple[int,
 @pytest.mark.parametrize("when", ["now", "late", "never"])
 @pytest.mark.parametrize("size", [0, 2, 7])
 def test_threads(size: int, when: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(call, "_threads", lambda: 4)
+    monkeypatch.setattr(plan, "threads", lambda: 4)
     inputs, (scales, e) = images(3, 2, 300, 301), drawn(4)
     kernel = call.add(isa.usable()[0], "ADD", inputs, scales, e)
-    assert kernel.plan(inputs[0].shape)[0][handler.THREADS] == 4
+    assert kernel.plan(inputs[0].shape).fields[handler.THREADS] == 4
     found = native_calls.call(kernel, pool=Pool(size, when))
     np.testing.assert_array_equal(found, added("ADD", inputs, scales, e))
 

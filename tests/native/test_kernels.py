@@ -17,8 +17,9 @@ from tosajax.ops._window import Window
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, handler, isa
+from tosajax.native import call, handler, isa, plan
 from tosajax.native.isa import InstructionSet
+from tosajax.native.requantize import UPPER
 
 pytestmark = pytest.mark.usefixtures("quick")
 SETS = [pytest.param(s, id=s.name) for s in isa.usable()]
@@ -57,6 +58,8 @@ CASES = {
     "a product": Case((1, 1, 1, 7), 3),
     "a long product": Case((1, 3, 1, 1000), 17),
     "pixels in one row": Case((3, 5, 7, 24), 33),
+    "many pixels, in place": Case((2, 40, 40, 36), 33),
+    "many pixels, copied": Case((2, 40, 40, 31), 33),
     "one tap, padded": Case((2, 4, 5, 6), 9, pad=ONE),
     "all lanes": Case((2, 8, 8, 16), 64, (3, 3), pad=ONE),
     "vectors that are left": Case((1, 6, 2, 8), 80, (2, 2)),
@@ -136,13 +139,18 @@ def ran(
     return np.asarray(jax.jit(lambda: call.run(prepared(s, case, o, epilogue)))())
 
 
-def epilogue_of(channels: int, seed: int, *, double: bool, per_channel: bool) -> call.Epilogue:
-    """Scales of all sizes, the largest and the least among them."""
+EDGES = [(2**31 - 1, 62), (2**30, 2), (1, 31), (0, 32), (2**31 - 1, 33), (2**30, 30), (1, 34)]
+
+
+def epilogue_of(
+    channels: int, seed: int, *, double: bool, per_channel: bool, upper: bool = False
+) -> call.Epilogue:
+    """Scales of all sizes, or those of upper words, the largest and the least among them."""
     rng = np.random.default_rng(seed)
     count = channels if per_channel else 1
     multiplier = rng.integers(2**30, 2**31, count)
-    shift = rng.integers(28, 50, count)
-    edges = [(2**31 - 1, 62), (2**30, 2), (1, 31), (0, 32), (2**31 - 1, 33), (2**30, 30)]
+    shift = rng.integers(UPPER if upper else 28, 50, count)
+    edges = [edge for edge in EDGES if not upper or edge[1] >= UPPER]
     for at, (m, s) in zip(range(0, count, 3) if per_channel else (), edges, strict=False):
         multiplier[at], shift[at] = m, s
     low, high = sorted(rng.integers(-128, 128, 2).tolist())
@@ -174,15 +182,17 @@ def test_sums(s: InstructionSet, name: str):
         np.testing.assert_array_equal(ran(s, case, o), o.sums(case))
 
 
+@pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("name", ["some lanes", "depthwise, odd", "all lanes"])
 @pytest.mark.parametrize("s", SETS)
-def test_scaled_sums(s: InstructionSet, name: str, double: bool, per_channel: bool):
+def test_scaled_sums(s: InstructionSet, name: str, double: bool, per_channel: bool, upper: bool):
     case = CASES[name]
     o = drawn(case, 3)
     for seed in range(3):
-        e = epilogue_of(o.bias.size, seed, double=double, per_channel=per_channel)
+        how = {"double": double, "per_channel": per_channel, "upper": upper}
+        e = epilogue_of(o.bias.size, seed, **how)
         found = ran(s, case, o, e)
         assert found.dtype == np.int8
         np.testing.assert_array_equal(found, scaled(o.sums(case), e))
@@ -198,11 +208,12 @@ SCALES = [(2**30, s) for s in (2, 3, 29, 30, 31, 32, 33, 34, 47, 61, 62)]
 SCALES += [(2**31 - 1, s) for s in (31, 32, 33, 62)] + [(0, 40), (1, 2), (3, 33), (2**30 + 1, 31)]
 
 
+@pytest.mark.parametrize("least", [2, UPPER])
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("s", SETS)
-def test_scales_of_all_sizes(s: InstructionSet, double: bool):
+def test_scales_of_all_sizes(s: InstructionSet, double: bool, least: int):
     """Sums are the biases here, of products that are 0."""
-    pairs = [(v, *scale) for v in VALUES for scale in SCALES]
+    pairs = [(v, *scale) for v in VALUES for scale in SCALES if scale[1] >= least]
     bias, multiplier, shift = (np.asarray(column) for column in zip(*pairs, strict=True))
     case = Case((1, 1, 1, 1), len(pairs))
     one = np.ones((1, 1, 1, 1), np.int8)
@@ -231,13 +242,13 @@ def test_nothing_is_touched_but_the_buffers(s: InstructionSet, name: str, at_end
 @pytest.mark.parametrize("name", ["large", "depthwise, large"])
 def test_threads(name: str, size: int, when: str, monkeypatch):
     """Tasks run beside the call, after it, or not at all."""
-    monkeypatch.setattr(call, "_threads", lambda: 4)
+    monkeypatch.setattr(plan, "threads", lambda: 4)
     case = CASES[name]
     o, pool = drawn(case, 6), Pool(size, when)
     kernel = prepared(isa.usable()[0], case, o)
     found = native_calls.call(kernel, pool=pool)
     np.testing.assert_array_equal(found, o.sums(case))
-    wanted = kernel.plan(case.x)[0][handler.THREADS]
+    wanted = kernel.plan(case.x).fields[handler.THREADS]
     assert wanted > 2
     scheduled = max(0, min(size, wanted) - 1)
     assert pool.destroyed == (1 if size == 0 else scheduled if when == "never" else 0)
@@ -245,13 +256,13 @@ def test_threads(name: str, size: int, when: str, monkeypatch):
 
 @pytest.mark.parametrize("when", ["now", "never"])
 def test_nothing_stays_on_the_heap(when: str, monkeypatch):
-    monkeypatch.setattr(call, "_threads", lambda: 4)
+    monkeypatch.setattr(plan, "threads", lambda: 4)
     case, pool = CASES["large"], Pool(3, when)
     kernel = prepared(isa.usable()[0], case, drawn(case, 6))
-    fields, workspace = kernel.plan(case.x)
-    small = [*fields]
+    planned = kernel.plan(case.x)
+    small = [*planned.fields]
     small[handler.ITEMS] = 3
-    light = kernel._replace(plan=lambda of: (small, workspace))
+    light = kernel._replace(plan=lambda of: planned._replace(fields=small))
     with native_calls.Calls(light, pool=pool) as calls:
         calls.run()
         before = native_calls.bytes_on_heap()
@@ -274,7 +285,7 @@ def test_many_callers():
         np.testing.assert_array_equal(found, dataclasses.replace(o, x=x).sums(case))
 
 
-@pytest.mark.parametrize("name", ["some lanes", "depthwise, odd"])
+@pytest.mark.parametrize("name", ["some lanes", "depthwise, odd", "a product"])
 def test_examples_are_joined(name: str):
     case, s = CASES[name], isa.usable()[0]
     o = drawn(case, 8)

@@ -111,11 +111,11 @@ class Calls:
     def __init__(
         self, prepared: Prepared, *, at_end: bool = True, pool: Pool | None = None
     ) -> None:
-        self.pool, kind = pool or Pool(), prepared.kind
+        self.pool = pool or Pool()
+        x = np.asarray(prepared.operands[0])
+        kind, fields, workspace = prepared.plan(x.shape)
         text = str(prepared.module_of(kind))
         self._engine, address = compiler.loaded(text, kind.name, kind.isa)
-        x = np.asarray(prepared.operands[0])
-        fields, workspace = prepared.plan(x.shape)
         self._operands = [*map(np.asarray, prepared.operands), np.asarray(fields, np.int64)]
         self.shape, self.dtype = (x.shape[0], *prepared.out(x.shape)), np.dtype(prepared.dtype)
         self._given = [Guarded(operand.nbytes, at_end=at_end) for operand in self._operands]

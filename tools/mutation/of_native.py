@@ -10,8 +10,10 @@ MUTANTS = [
         "native/requantize.py",
         "native/test_kernels.py",
         {
-            "write_table": [change("31", "32"), change("4", "8", 0), right("+", 0)],
-            "scaled": [change("32", "31"), condition("False")],
+            "_write_upper": [change("4", "8", 1), change("1", "2", 0), change("1", "0", 1)],
+            "_write_whole": [change("31", "32"), change("8", "4"), right("+", 0)],
+            "_scaled_upper": [change("<", ">"), change("1", "0", 2), change("30", "31")],
+            "_scaled_whole": [change("32", "31"), condition("False")],
             "_halves": [change(">>", "<<", 1)],
         },
     ),
@@ -29,6 +31,7 @@ MUTANTS = [
         {
             "Results.store": [condition("True", 1), condition("False", 1), change("<", "<=")],
             "Results._scaled": [left("+")],
+            "bytes_within": [change("127", "126"), change("128", "127")],
         },
     ),
     *mutants(
@@ -45,7 +48,6 @@ MUTANTS = [
         "native/convolution.py",
         "native/test_kernels.py",
         {
-            "_Item._raised": [condition("False")],
             "_Item.write": [left("or", 0), right("or", 0)],
             "_Item._write_block": [left("-", 0)],
         },
@@ -56,21 +58,23 @@ MUTANTS = [
         {
             "Rows.__init__": [change("%", "//"), left("-")],
             "Rows.input_row": [unsigned("-"), change("<", ">"), left("&"), left("-")],
+            "Rows.copy_row": [left("^", 0), left("^", 1)],
+            "Rows.copy_differences": [left("-")],
         },
     ),
     *mutants(
         "native/depthwise.py",
         "native/test_kernels.py",
         {
-            "_Item._tap": [left("&", 0), unsigned("-"), left("-")],
-            "_Item._interleave": [change("<<", ">>", 1), condition("False", 1)],
+            "_Item._copy_rows": [condition("False"), change("*", "+", 1)],
+            "_Item._word": [change("<<", ">>", 1), left("-", 0)],
             "_Item.write": [change("1", "0")],
         },
     ),
     *mutants(
         "native/product.py",
         "native/test_kernels.py",
-        {"sums": [change("*", "+", 1)]},
+        {"sums": [change("*", "+", 1), condition("True"), change("^", "|")]},
     ),
     *mutants(
         "native/call.py",
@@ -78,8 +82,19 @@ MUTANTS = [
         {
             "_by_channel": [condition("True", 0), condition("False", 0), left("+", 0)],
             "_module_of": [change("jnp", "np")],
-            "_together": [condition("True", 0), condition("True", 1)],
+            "_is_upper": [change(">=", "<="), left("and")],
+        },
+    ),
+    *mutants(
+        "native/plan.py",
+        "native/test_kernels.py",
+        {
+            "together": [condition("True", 0), condition("True", 1)],
             "_is_flat": [left("and"), right("and")],
+            "_pixels": [change("1", "2", 3)],
+            "_share": [change("*", "+", 0)],
+            "of_convolution": [left("and", 0), left("and", 1), right("and", 1)],
+            "of_depthwise": [left("and"), right("and")],
         },
     ),
     *mutants(

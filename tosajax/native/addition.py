@@ -9,6 +9,7 @@ from tosajax.native.code import Code, Module, Value, vector
 from tosajax.native.handler import Buffers
 from tosajax.native.isa import InstructionSet
 from tosajax.native.requantize import Scale, SmallScale
+from tosajax.native.results import bytes_within
 
 OPERANDS = ("left", "right", "scales", "plan")
 FIELDS = (
@@ -32,22 +33,26 @@ class Kind(NamedTuple):
       isa: of the processor.
       op: "ADD" or "SUB".
       doubles: whether the scale of the left, of the right and of the result rounds twice.
+      upper: whether products' upper words give the result; see `requantize`.
     """
 
     isa: InstructionSet
     op: str
     doubles: tuple[bool, bool, bool]
+    upper: bool
 
     @property
     def name(self) -> str:
         """Of the target for XLA."""
         rounds = "".join(str(1 + double) for double in self.doubles)
-        return f"tosajax_{self.op.lower()}_{self.isa.label}_{rounds}"
+        return (
+            f"tosajax_{self.op.lower()}_{self.isa.label}_{rounds}{'_upper' if self.upper else ''}"
+        )
 
     @property
     def scale(self) -> Scale:
         """Of the result."""
-        return Scale(self.isa.lanes, self.doubles[2])
+        return Scale(self.isa.lanes, self.doubles[2], self.upper)
 
 
 def module_of(kind: Kind) -> Module:
@@ -86,9 +91,10 @@ class _Item:
 
     def write(self, index: Value) -> None:
         code, lanes, count = self.code, self.kind.isa.lanes, self.plan["count"]
-        words, bytes_of = vector("i32", lanes), vector("i8", lanes)
+        words = vector("i32", lanes)
         left, right = (self._scale(n) for n in range(2))
-        zero_point, least, largest = (code.load(words, self._row(name)) for name in ROWS[-3:])
+        zero_point, *limits = (code.load(words, self._row(name)) for name in ROWS[-3:])
+        bounds = [limit.to(vector("i8", lanes)) for limit in limits]
         # The last item ends with the elements, and may do some again that another has done.
         first = (index * count).least(self.plan["elements"] - count)
         with code.loop(count, lanes) as at:
@@ -97,8 +103,7 @@ class _Item:
             other = right.scaled(self._loaded("right", element))
             total = one - other if self.kind.op == "SUB" else one + other
             result = requantize.scaled(code, self.kind.scale, self.table, total) + zero_point
-            narrow = result.most(least).least(largest).to(bytes_of)
-            code.store(narrow, code.at(self.out, element))
+            code.store(bytes_within(result, *bounds), code.at(self.out, element))
 
     def _scale(self, number: int) -> SmallScale:
         """Of an operand."""

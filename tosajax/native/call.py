@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,22 +13,15 @@ import numpy as np
 from jax import lax
 
 from tosajax.native import addition, compiler, convolution, depthwise
+from tosajax.native import plan as plans
 from tosajax.native.code import Module
 from tosajax.native.isa import InstructionSet
-from tosajax.native.product import STEP
+from tosajax.native.plan import Plan
+from tosajax.native.requantize import UPPER
 from tosajax.native.results import End
 from tosajax.ops._window import Window
 
-# Multiply-accumulates of an item: enough to pay for its copy and for taking it.
-_ITEM_MACS = 2**19
-_ITEM_SUMS = 2**15  # elements of an addition, likewise
-_MOST_THREADS = 64
-_MOST_VECTORS, _MOST_PIXELS = 4, 14  # of a tile
-_SLACK = 64  # bytes behind a copy, which its last steps read
-_LINE = 64  # bytes
-
 Array = jax.Array | np.ndarray
-Kind = convolution.Kind | depthwise.Kind | addition.Kind
 
 
 class Operands(NamedTuple):
@@ -88,18 +80,16 @@ class Prepared(NamedTuple):
     """A kernel, and what it is called with.
 
     Args:
-      kind: of the kernel.
-      module_of: makes its module.
-      plan: (shape of the input) -> the plan, and the bytes of the workspace.
+      module_of: makes the module of a kind.
+      plan: (shape of the input) -> the plan.
       out: (shape of the input) -> the shape of the output without its first dimension.
       operands: the inputs, and what is not theirs: weights, channels, limits.
       dtype: of the output.
       inputs: how many operands have examples.
     """
 
-    kind: Kind
     module_of: Callable[[Any], Module]
-    plan: Callable[[Sequence[int]], tuple[Sequence[int], int]]
+    plan: Callable[[Sequence[int]], Plan]
     out: Callable[[Sequence[int]], tuple[int, ...]]
     operands: tuple[Array, ...]
     dtype: Any
@@ -123,18 +113,18 @@ def convolve(
     oc, _, kw, ic = shape = o.weight.shape
     vectors = -(-oc // isa.lanes)
     end = _end(isa, oc, epilogue)
-    kind = _tiles(isa, vectors, window.out(o.x.shape), _is_flat(window), end)
-    segment = ic if _is_split(window) else ic * kw
-    packed, weight_sums = _packed(o.weight, kind, vectors, segment)
+    of_tile = plans.vectors_of_tile(isa, vectors, window, o.x.shape)
+    segment = ic if plans.is_split(window) else ic * kw
+    packed, weight_sums = _packed(o.weight, isa, vectors, of_tile, segment)
 
-    def plan(of: Sequence[int]) -> tuple[Sequence[int], int]:
-        return _convolution_plan(kind, window, shape, of)
+    def plan(of: Sequence[int]) -> Plan:
+        return plans.of_convolution(isa, end, window, shape, of_tile, of)
 
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), oc
 
     operands = o.x, packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
-    return Prepared(kind, convolution.module_of, plan, out, operands, end.dtype)
+    return Prepared(convolution.module_of, plan, out, operands, end.dtype)
 
 
 def convolve_depthwise(
@@ -143,11 +133,11 @@ def convolve_depthwise(
     """`convolve` of each channel by itself, to [N, OH, OW, C * M]."""
     kh, kw, inputs, multiplier = o.weight.shape
     # Small pixels lie in a vector together; each of them has the same weights.
-    together = _together(isa, inputs * multiplier, window.out(o.x.shape)[1])
+    together = plans.together(isa, inputs * multiplier, window.out(o.x.shape)[1])
     oc = inputs * multiplier * together
     vectors = -(-oc // isa.lanes)
     end = _end(isa, oc, epilogue)
-    kind = depthwise.Kind(isa, kh, -(-kw // isa.terms), multiplier > 1, end)
+    kind = depthwise.Kind(isa, kh, kw, multiplier > 1, end)
     xp = _module_of(o.weight)
     flat = o.weight.reshape(kh, kw, inputs * multiplier)
     weight_sums = flat.astype(np.int32).sum((0, 1))
@@ -156,14 +146,14 @@ def convolve_depthwise(
     cut = tiled.reshape(kh, kind.groups, isa.terms, vectors, isa.lanes)
     packed = cut.transpose(3, 0, 1, 4, 2).reshape(-1).astype(_term_type(isa))
 
-    def plan(of: Sequence[int]) -> tuple[Sequence[int], int]:
-        return _depthwise_plan(kind, window, multiplier, together, of)
+    def plan(of: Sequence[int]) -> Plan:
+        return plans.of_depthwise(kind, window, multiplier, of)
 
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), inputs * multiplier
 
     operands = o.x, packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
-    return Prepared(kind, depthwise.module_of, plan, out, operands, end.dtype)
+    return Prepared(depthwise.module_of, plan, out, operands, end.dtype)
 
 
 def add(
@@ -185,7 +175,8 @@ def add(
     Returns:
       What `run` computes: int8 of that shape.
     """
-    kind = addition.Kind(isa, op, (scales[0].double, scales[1].double, epilogue.double))
+    doubles = (scales[0].double, scales[1].double, epilogue.double)
+    kind = addition.Kind(isa, op, doubles, _is_upper(epilogue))
     numbers = [
         *(value for scale in scales for value in (scale.multiplier, scale.shift)),
         *(epilogue.multiplier, epilogue.shift),
@@ -195,28 +186,27 @@ def add(
     xp = _module_of(*numbers)
     column = xp.stack([xp.asarray(n).astype(np.int32).reshape(1) for n in numbers])
 
-    def plan(of: Sequence[int]) -> tuple[Sequence[int], int]:
-        elements = math.prod(of)
-        count = min(elements // isa.lanes * isa.lanes, _ITEM_SUMS)
-        items = -(-elements // count)
-        return [items, min(items, _threads()), count, elements], kind.scale.size
+    def plan(of: Sequence[int]) -> Plan:
+        return plans.of_addition(kind, math.prod(of))
 
     operands = *inputs, xp.tile(column, (1, isa.lanes))
-    return Prepared(kind, addition.module_of, plan, lambda of: tuple(of[1:]), operands, np.int8, 2)
-
-
-def _together(isa: InstructionSet, channels: int, width: int) -> int:
-    """How many pixels' channels a vector holds."""
-    count = isa.lanes // channels if isa.lanes % channels == 0 else 1
-    return count if width % count == 0 else 1
+    return Prepared(addition.module_of, plan, lambda of: tuple(of[1:]), operands, np.int8, 2)
 
 
 # Operands.
 
 
 def _end(isa: InstructionSet, channels: int, epilogue: Epilogue | None) -> End:
-    double = None if epilogue is None else epilogue.double
-    return End(isa.lanes, double, channels % isa.lanes or isa.lanes)
+    last = channels % isa.lanes or isa.lanes
+    if epilogue is None:
+        return End(isa.lanes, None, False, last)
+    return End(isa.lanes, epilogue.double, _is_upper(epilogue), last)
+
+
+def _is_upper(epilogue: Epilogue) -> bool:
+    """Whether all shifts are known, and products' upper words are enough for them."""
+    shift = epilogue.shift
+    return not isinstance(shift, jax.Array) and bool(np.all(np.asarray(shift) >= UPPER))
 
 
 def _term_type(isa: InstructionSet) -> type:
@@ -249,207 +239,29 @@ def _by_channel(
     def padded(row: Any) -> Any:
         row = xp.asarray(row).astype(np.int32).reshape(-1)
         row = xp.tile(row, count // row.size)
-        return xp.pad(row, (0, -count % end.lanes), constant_values=2)  # A shift that there is.
+        return xp.pad(row, (0, -count % end.lanes), constant_values=UPPER)  # A shift that there is.
 
     scalars = [xp.asarray(v).astype(np.int32).reshape(()) for v in limits]
     return xp.stack([padded(row) for row in rows]), xp.stack(scalars)
 
 
 def _packed(
-    weight: Array, kind: convolution.Kind, vectors: int, segment: int
+    weight: Array, isa: InstructionSet, vectors: int, of_tile: int, segment: int
 ) -> tuple[Array, Array]:
     """The weights in the order in which kernels read them, and their sums by channel, int32."""
     xp = _module_of(weight)
-    isa, oc = kind.isa, weight.shape[0]
+    oc = weight.shape[0]
     steps = -(-segment // isa.terms)
     flat = weight.reshape(oc, -1, segment)
     sums = flat.astype(np.int32).sum((1, 2))
     widths = [(0, vectors * isa.lanes - oc), (0, 0), (0, steps * isa.terms - segment)]
     flat = xp.pad(flat, widths).astype(_term_type(isa))
     cut = flat.reshape(vectors, isa.lanes, flat.shape[1], steps, isa.terms)
-    whole = vectors - kind.rest
+    whole = vectors // of_tile * of_tile
     # [block, vector, lane, segment, step, term], and the vectors of a step side by side.
-    blocks = [cut[:whole].reshape(-1, kind.vectors, *cut.shape[1:]), cut[None, whole:]]
+    blocks = [cut[:whole].reshape(-1, of_tile, *cut.shape[1:]), cut[None, whole:]]
     parts = [part.transpose(0, 3, 4, 1, 2, 5).reshape(-1) for part in blocks]
     return xp.concatenate(parts), sums
-
-
-# Tiles and plans.
-
-
-def _is_flat(window: Window) -> bool:
-    """Whether all pixels of the output are those of the input in order, as one long row."""
-    ones = {*window.size, *window.stride}
-    return ones == {1} and not any(p for pair in window.pad for p in pair)
-
-
-def _is_split(window: Window) -> bool:
-    """Whether the taps of a row of the window are not contiguous."""
-    return window.dilation[1] > 1 and window.size[1] > 1
-
-
-def _tiles(
-    isa: InstructionSet, vectors: int, out: Sequence[int], flat: bool, end: End
-) -> convolution.Kind:
-    """The tiles that take the least time, by a rough count of cycles for a step.
-
-    A step has a load for each pixel and each vector, and a multiplication for each pair. It takes
-    four cycles at least, as long as a sum waits for the one before.
-    """
-    run = math.prod(out) if flat else out[1]
-    spare = 1 if isa.bytes_of_term == 1 else 2
-    best: tuple[float, int, int] | None = None
-    for v in range(1, min(_MOST_VECTORS, vectors) + 1):
-        for p in range(1, min(_MOST_PIXELS, run) + 1):
-            if p * v + v + spare <= isa.registers:
-                cycles = max(p * v, (p + v) / 2, 4) + 0.5
-                cost = -(-run // p) * -(-vectors // v) * cycles
-                best = min(best or (math.inf, 0, 0), (cost, p, v))
-    assert best is not None
-    _, pixels, most = best
-    return convolution.Kind(isa, pixels, most, vectors % most, end)
-
-
-def _threads() -> int:
-    """Processors that this process may use."""
-    known = getattr(os, "sched_getaffinity", None)
-    return min(_MOST_THREADS, len(known(0)) if known else os.cpu_count() or 1)
-
-
-class _Share(NamedTuple):
-    """How the rows of the output are cut into items."""
-
-    rows: int
-    items_per_image: int
-    items: int
-    threads: int
-
-
-def _share(images: int, height: int, row_macs: int, *, least: int = 1) -> _Share:
-    rows = max(least, -(-_ITEM_MACS // max(1, row_macs)))
-    if images < _threads():  # An image is cut for all threads.
-        rows = min(rows, max(least, -(-height // _threads())))
-    rows = min(height, rows)
-    per_image = -(-height // rows)
-    worth = images * height * row_macs // _ITEM_MACS
-    threads = max(1, min(images * per_image, _threads(), worth))
-    return _Share(rows, per_image, images * per_image, threads)
-
-
-def _fields(names: Sequence[str], share: _Share, **others: int) -> list[int]:
-    found: Mapping[str, int] = {**share._asdict(), **others}
-    return [found[name] for name in names]
-
-
-def _convolution_plan(
-    kind: convolution.Kind, window: Window, weight: Sequence[int], x: Sequence[int]
-) -> tuple[Sequence[int], int]:
-    isa, size = kind.isa, kind.isa.bytes_of_term
-    oc, kh, kw, ic = weight
-    images, height, width, _ = x
-    (top, _), (left, _) = window.pad
-    out_height, out_width = window.out(x)
-    flat = _is_flat(window)
-    if flat:
-        images, height, width = 1, math.prod(x[:3]), 1
-        out_height, out_width = height, 1
-    stride, dilation = window.stride, window.dilation
-    needed = (out_width - 1) * stride[1] + (kw - 1) * dilation[1] + 1
-    left = min(left, needed)
-    copied = max(min(width, needed - left), 0)
-    share = _share(
-        images, out_height, out_width * oc * kh * kw * ic, least=kind.pixels if flat else 1
-    )
-    staged = (share.rows - 1) * stride[0] + (kh - 1) * dilation[0] + 1
-    staged_row = needed * ic * size
-    slot = _lines(staged * staged_row + _SLACK)
-    taps = range(kw) if _is_split(window) else (0,)
-    segment = ic * (kw if len(taps) == 1 else 1)
-    steps = -(-segment // isa.terms)
-    offsets = [
-        ky * dilation[0] * staged_row + kx * dilation[1] * ic * size
-        for ky in range(kh)
-        for kx in taps
-    ]
-    vectors = -(-oc // isa.lanes)
-    table = kind.end.table_size(vectors)
-    fields = _fields(
-        convolution.FIELDS,
-        share,
-        out_height=out_height,
-        out_width=out_width,
-        height=height,
-        row=width * ic,
-        left=left * ic,
-        copied=copied * ic,
-        right=(needed - left - copied) * ic,
-        top=top,
-        stride=stride[0],
-        staged=staged,
-        staged_row=staged_row,
-        slot=slot,
-        runs=1 if flat else share.rows,
-        run_pitch=0 if flat else stride[0] * staged_row,
-        run=share.rows if flat else out_width,
-        pixel_pitch=stride[1] * ic * size,
-        blocks=vectors // kind.vectors,
-        channels=oc,
-        padded_channels=vectors * isa.lanes,
-        block_bytes=len(offsets) * steps * STEP * kind.vectors * isa.lanes,
-        segments=len(offsets),
-        steps=steps,
-        table=table,
-    )
-    return [*fields, *offsets], table + share.threads * slot
-
-
-def _depthwise_plan(
-    kind: depthwise.Kind, window: Window, multiplier: int, together: int, x: Sequence[int]
-) -> tuple[Sequence[int], int]:
-    images, height, width, inputs = x
-    out_height, out_width = window.out(x)
-    channels = inputs * multiplier * together
-    vectors = -(-channels // kind.isa.lanes)
-    padded = vectors * kind.isa.lanes
-    pixel = padded // together * STEP
-    # A step counts as much as two multiply-accumulates of a product, for its part of the copy.
-    row_macs = out_width // together * padded * kind.rows * kind.groups * kind.isa.terms * 2
-    share = _share(images, out_height, row_macs)
-    (top, _), (left, _) = window.pad
-    staged = (share.rows - 1) * window.stride[0] + (kind.rows - 1) * window.dilation[0] + 1
-    staged_row = kind.groups * out_width * pixel
-    slot = _lines(staged * staged_row + _SLACK)
-    table = kind.end.table_size(vectors)
-    fields = _fields(
-        depthwise.FIELDS,
-        share,
-        out_height=out_height,
-        out_width=out_width,
-        run=out_width // together,
-        height=height,
-        width=width,
-        inputs=inputs,
-        multiplier=multiplier,
-        channels=channels,
-        padded_channels=padded,
-        pixel=pixel,
-        top=top,
-        left=left,
-        stride=window.stride[0],
-        stride_x=window.stride[1],
-        dilation=window.dilation[0],
-        dilation_x=window.dilation[1],
-        staged=staged,
-        staged_row=staged_row,
-        slot=slot,
-        vectors=vectors,
-        table=table,
-    )
-    return fields, table + _lines(inputs) + share.threads * slot
-
-
-def _lines(size: int) -> int:
-    return -(-size // _LINE) * _LINE
 
 
 # Calls.
@@ -457,12 +269,12 @@ def _lines(size: int) -> int:
 
 def run(prepared: Prepared) -> jax.Array:
     """The result of a kernel. `vmap` joins examples of the inputs in one call."""
-    kind, inputs = prepared.kind, prepared.inputs
-    compiler.register(kind.name, lambda: prepared.module_of(kind), kind.isa)
+    inputs = prepared.inputs
 
     @jax.custom_batching.custom_vmap
     def call(x: jax.Array, *operands: jax.Array) -> jax.Array:
-        fields, workspace = prepared.plan(x.shape)
+        kind, fields, workspace = prepared.plan(x.shape)
+        compiler.register(kind.name, lambda: prepared.module_of(kind), kind.isa)
         # In words, as arrays of 64 bits need a setting of JAX's.
         words = np.asarray(fields, np.int64).view(np.int32)
         results = (

@@ -129,12 +129,17 @@ class Value:
         mask = f"{vector('i32', count)} zeroinitializer"
         return self.code.result(of, f"shufflevector {of} {one.name}, {of} poison, {mask}")
 
+    def mixed(self, other: Value, places: Sequence[int]) -> Value:
+        """A vector of elements of both, which are numbered as if one followed the other."""
+        mask = ", ".join(f"i32 {place}" for place in places)
+        of = vector(element_of(self.type), len(places))
+        operands = f"{self.type} {self.name}, {other.type} {other.name}"
+        return self.code.result(of, f"shufflevector {operands}, <{len(places)} x i32> <{mask}>")
+
     def part(self, begin: int, length: int) -> Value:
         """Some elements of a vector, as a vector."""
-        of = vector(element_of(self.type), length)
-        mask = ", ".join(f"i32 {begin + i}" for i in range(length))
-        operands = f"{self.type} {self.name}, {self.type} poison, <{length} x i32> <{mask}>"
-        return self.code.result(of, f"shufflevector {operands}")
+        poison = Value(self.code, self.type, "poison")
+        return self.mixed(poison, range(begin, begin + length))
 
 
 class Code:
@@ -182,6 +187,12 @@ class Code:
             return number
         text = f"splat ({element_of(of)} {number})" if of.startswith("<") else str(number)
         return Value(self, of, text)
+
+    def hidden(self, number: int, of: str) -> Value:
+        """A constant that LLVM does not know, and thus leaves in a register."""
+        at = self.room(of)
+        self.do(f"store volatile {of} {self.value(number, of).name}, ptr {at.name}")
+        return self.result(of, f"load volatile {of}, ptr {at.name}")
 
     @property
     def null(self) -> Value:

@@ -23,35 +23,40 @@ class Kind(NamedTuple):
     Args:
       isa: of the processor.
       rows: of the window.
-      groups: of neighbouring taps in a row of the window.
+      taps: in a row of the window.
       repeats: whether channels of the input have several of the output.
       end: of the sums.
     """
 
     isa: InstructionSet
     rows: int
-    groups: int
+    taps: int
     repeats: bool
     end: End
 
     @property
     def name(self) -> str:
         """Of the target for XLA."""
-        numbers = f"{self.rows}_{self.groups}_{int(self.repeats)}"
+        numbers = f"{self.rows}_{self.taps}_{int(self.repeats)}"
         return f"tosajax_depthwise_{self.isa.label}_{numbers}_{self.end.name}"
+
+    @property
+    def groups(self) -> int:
+        """Steps of a row of the window."""
+        return -(-self.taps // self.isa.terms)
 
 
 FIELDS = (
     *COMMON,
+    "line",  # bytes of a row's padded copy
     "run",  # vectors of the same channels in a row: fewer than pixels where one holds several
-    "width",
-    "inputs",  # channels of the input
+    "pieces",  # of a row, each of which is contiguous in its padded copy and among words
+    "piece",  # elements
+    "piece_from",  # elements from a piece to the next
+    "piece_to",  # bytes likewise, among words
     "multiplier",  # channels of the output for each of the input
-    "pixel",  # bytes of a pixel of the copy
-    "left",
-    "stride_x",
+    "tap",  # elements of the padded copy
     "dilation",  # of rows
-    "dilation_x",
     "vectors",
 )
 
@@ -59,16 +64,10 @@ FIELDS = (
 def module_of(kind: Kind) -> Module:
     """The module with the handler of a kind."""
 
-    def prepare(item: Rows) -> None:
-        """A pixel that pads, behind the table."""
-        padding = item.padding.to("i8")
-        with item.code.loop(item.plan["inputs"]) as i:
-            item.code.store(padding, item.behind_table, i)
-
     def write(item: Rows, slot: Value) -> None:
         _Item(item, kind, slot).write()
 
-    return rows.module_of(kind.name, kind.end, FIELDS, write, prepare)
+    return rows.module_of(kind.name, kind.end, FIELDS, write)
 
 
 class _Item:
@@ -77,9 +76,9 @@ class _Item:
     def __init__(self, item: Rows, kind: Kind, slot: Value) -> None:
         self.item, self.kind = item, kind
         self.code, self.plan = item.code, item.plan
-        self.padding = item.behind_table
-        room = (self.plan["inputs"] + 63) // 64 * 64
-        self.copy = item.code.at(self.padding, room, slot * self.plan["slot"])
+        self.line = item.code.at(item.behind_table, slot * self.plan["slot"])
+        self.words = item.code.at(self.line, self.plan["line"])
+        self.group_size = self.plan["staged_row"] // kind.groups
 
     def write(self) -> None:
         self._copy_rows()
@@ -89,46 +88,50 @@ class _Item:
         self._write_vector(whole, is_last=True)
 
     def _copy_rows(self) -> None:
-        """Rows of the input, with the taps of each step side by side."""
+        """Rows of the input, with the taps of each step side by side in words."""
         code, plan, kind = self.code, self.plan, self.kind
-        group_size = plan["out_width"] * plan["pixel"]
+        write = self._write_repeated if kind.repeats else self._write_words
         with code.loop(plan["staged"]) as staged:
-            row, inside = self.item.input_row(staged)
-            source = code.at(self.item.operand("x"), row * plan["width"] * plan["inputs"])
+            self.item.copy_row(staged, self.line, kind.isa.raised)
             for group in range(kind.groups):
-                to = code.at(self.copy, staged * plan["staged_row"], group_size * group)
-                with code.loop(plan["out_width"]) as pixel:
-                    taps = [
-                        self._tap(source, inside, pixel, group * kind.isa.terms + t)
-                        for t in range(kind.isa.terms)
-                    ]
-                    self._interleave(taps, code.at(to, pixel * plan["pixel"]))
+                to = code.at(self.words, staged * plan["staged_row"], self.group_size * group)
+                first = group * kind.isa.terms
+                taps = [
+                    code.at(self.line, plan["tap"] * tap)
+                    for tap in range(first, min(first + kind.isa.terms, kind.taps))
+                ]
+                with code.loop(plan["pieces"]) as piece:
+                    source = piece * plan["piece_from"]
+                    here = [code.at(tap, source) for tap in taps]
+                    write(here, code.at(to, piece * plan["piece_to"]))
 
-    def _tap(self, source: Value, is_row: Value, pixel: Value, tap: int) -> Value:
-        """The address of the pixel of the input that a tap reads, or of one that pads."""
-        plan = self.plan
-        at = pixel * plan["stride_x"] + plan["dilation_x"] * tap - plan["left"]
-        inside = is_row & (at > -1) & (at < plan["width"])
-        return inside.choose(self.code.at(source, at * plan["inputs"]), self.padding)
+    def _write_words(self, taps: list[Value], to: Value) -> None:
+        """Of a piece; the last vector may go beyond it, where the next one or nothing is."""
+        lanes = self.kind.isa.lanes
+        with self.code.loop(self.plan["piece"], lanes) as at:
+            values = [self.code.load(vector("i8", lanes), tap, at) for tap in taps]
+            self.code.store(self._word(values), to, at * 4)
 
-    def _interleave(self, taps: list[Value], to: Value) -> None:
-        code, isa = self.code, self.kind.isa
+    def _write_repeated(self, taps: list[Value], to: Value) -> None:
+        """Of a pixel, with the word of each channel several times."""
+        code, plan = self.code, self.plan
+        with code.loop(plan["piece"]) as channel:
+            word = self._word([code.load("i8", tap, channel) for tap in taps])
+            first = channel * plan["multiplier"] * 4
+            with code.loop(plan["multiplier"] * 4, 4) as copy:
+                code.store(word, to, first, copy)
+
+    def _word(self, taps: list[Value]) -> Value:
+        """The terms of a step side by side, by element."""
+        isa, first = self.kind.isa, taps[0]
         bits = 32 // isa.terms
-        zero_point = code.load("i8", self.padding).to("i32")
-        with code.loop(self.plan["inputs"]) as channel:
-            word = code.value(0, "i32")
-            for t, tap in enumerate(taps):
-                x = code.load("i8", tap, channel)
-                if isa.raised:
-                    x = x ^ isa.raised
-                wide = x.to("i32") - zero_point if isa.terms == 2 else x.to("i32")
-                word = word | ((wide & ((1 << bits) - 1)) << (bits * t))
-            if self.kind.repeats:
-                first = channel * self.plan["multiplier"] * 4
-                with code.loop(self.plan["multiplier"] * 4, 4) as copy:
-                    code.store(word, to, first, copy)
-            else:
-                code.store(word, to, channel * 4)
+        of = "i32" if first.type == "i8" else vector("i32", isa.lanes)
+        zero_point = self.item.padding if of == "i32" else self.item.padding.spread(isa.lanes)
+        word = self.code.value(0, of)
+        for t, tap in enumerate(taps):
+            wide = tap.to(of) - zero_point if isa.terms == 2 else tap.to(of)
+            word = word | ((wide & ((1 << bits) - 1)) << (bits * t))
+        return word
 
     def _write_vector(self, number: Value, *, is_last: bool) -> None:
         """The outputs of a vector of channels."""
@@ -138,14 +141,13 @@ class _Item:
         weights = code.at(item.operand("weights"), number * (len(steps) * size))
         factors = [code.load(lanes, weights, i * size) for i in range(len(steps))]
         bias = code.load(lanes, item.operand("channels"), number * size)
-        group_size = plan["out_width"] * plan["pixel"]
         out_row = item.out_row
         with code.loop(plan["rows"]) as run:
             starts = [
                 code.at(
-                    self.copy,
+                    self.words,
                     (run * plan["stride"] + plan["dilation"] * row) * plan["staged_row"],
-                    group_size * group,
+                    self.group_size * group,
                     number * size,
                 )
                 for row, group in steps

@@ -37,6 +37,7 @@ class Terms(NamedTuple):
       segments: their number.
       offsets: the address of an array of int64: where each segment begins, in bytes.
       steps: of a segment.
+      raised: turns the bits of pixels over that the instruction set wants raised.
     """
 
     first: Value
@@ -44,6 +45,7 @@ class Terms(NamedTuple):
     segments: Value
     offsets: Value
     steps: Value
+    raised: Value | None
 
 
 def sums(
@@ -74,6 +76,7 @@ def sums(
             factors = [code.load(lanes, here, v * size) for v in range(tile.vectors)]
             for p, row in enumerate(held):
                 x = code.load("i32", first, terms.pitch * p, step).spread(isa.lanes)
+                x = x if terms.raised is None else x ^ terms.raised
                 for total, factor in zip(row, factors, strict=True):
                     code.store(isa.step(code, code.load(lanes, total), x, factor), total)
             code.store(code.at(here, tile.vectors * size), at)

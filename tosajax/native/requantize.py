@@ -2,7 +2,8 @@
 
 A vector of 32-bit sums is two of 64 bits, of its even and of its odd elements. The product with the
 multiplier gets half a unit, and 2**63, by which a logical shift becomes an arithmetic one: many
-processors have only the former for 64 bits.
+processors have only the former for 64 bits. Where all shifts are 33 or more, as those of most
+networks are, the upper words of the products decide, with half a unit of what is left of the shift.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ class Scale(NamedTuple):
     Args:
       lanes: channels of a vector.
       double: whether it rounds twice.
+      upper: whether all shifts are `UPPER` or more.
     """
 
     lanes: int
     double: bool
+    upper: bool
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of what is held for a channel."""
+        if self.upper:
+            return "multiplier", "neighbour", "half", "shift"
         wide = ("half", "shift", "away") if self.double else ("half", "shift")
         return ("multiplier", "less", *(f"{name} {part}" for name in wide for part in _PARTS))
 
@@ -44,6 +49,7 @@ class Scale(NamedTuple):
 
 
 _PARTS = ("even", "odd")
+UPPER = 33  # the least shift of which a product's lower word holds nothing
 
 
 def write_table(
@@ -54,22 +60,61 @@ def write_table(
         lane = channel % scale.lanes
         rows = code.at(table, channel // scale.lanes * scale.size)
         factor, amount = (code.load("i32", x, channel * 4) for x in (multiplier, shift))
-        wide = amount.to("i64")
-        one, top = code.value(1), code.value(_TOP)
-        narrow = lane * 4
-        code.store(factor, rows, scale.place("multiplier"), narrow)
-        code.store(top.unsigned_shift(wide).to("i32"), rows, scale.place("less"), narrow)
-        # Even elements, then odd ones; each takes a column of 8 bytes for every other lane.
-        at = (lane // 2) * 8 + (lane % 2) * (4 * scale.lanes)
-        code.store((one << (wide - 1)) + top, rows, scale.place("half even"), at)
-        code.store(wide, rows, scale.place("shift even"), at)
-        if scale.double:
-            away = (wide > 31).choose(1 << 30, 0)
-            code.store(away, rows, scale.place("away even"), at)
+        code.store(factor, rows, scale.place("multiplier"), lane * 4)
+        write = _write_upper if scale.upper else _write_whole
+        write(code, scale, rows, lane, factor, amount)
+
+
+def _write_upper(
+    code: Code, scale: Scale, rows: Value, lane: Value, factor: Value, shift: Value
+) -> None:
+    place = lane * 4
+    # Odd multipliers where the even ones are in the first column.
+    code.store(factor, rows, scale.place("neighbour"), place ^ 4)
+    code.store(code.value(1, "i32") << (shift - UPPER), rows, scale.place("half"), place)
+    code.store(shift - (UPPER - 1), rows, scale.place("shift"), place)
+
+
+def _write_whole(
+    code: Code, scale: Scale, rows: Value, lane: Value, factor: Value, shift: Value
+) -> None:
+    del factor
+    wide, one, top = shift.to("i64"), code.value(1), code.value(_TOP)
+    code.store(top.unsigned_shift(wide).to("i32"), rows, scale.place("less"), lane * 4)
+    # Even elements, then odd ones; each takes a column of 8 bytes for every other lane.
+    at = (lane // 2) * 8 + (lane % 2) * (4 * scale.lanes)
+    code.store((one << (wide - 1)) + top, rows, scale.place("half even"), at)
+    code.store(wide, rows, scale.place("shift even"), at)
+    if scale.double:
+        away = (wide > 31).choose(1 << 30, 0)
+        code.store(away, rows, scale.place("away even"), at)
 
 
 def scaled(code: Code, scale: Scale, rows: Value, sums: Value) -> Value:
     """A vector of int32 sums, scaled; int32, before the output's zero point."""
+    return (_scaled_upper if scale.upper else _scaled_whole)(code, scale, rows, sums)
+
+
+def _scaled_upper(code: Code, scale: Scale, rows: Value, sums: Value) -> Value:
+    wide, narrow = vector("i64", scale.lanes // 2), vector("i32", scale.lanes)
+
+    def column(name: str) -> Value:
+        return code.load(narrow, rows, scale.place(name))
+
+    parts = []
+    for value, name in zip(_halves(sums, wide), ("multiplier", "neighbour"), strict=True):
+        factor, _ = _halves(column(name), wide)
+        product = value * factor
+        if scale.double:
+            product = product + (product < 0).choose(code.value(-(1 << 30), wide), 1 << 30)
+        parts.append(product.bits_as(narrow))
+    # Upper words alone: even ones from the first, odd ones from the second.
+    odd = range(1, scale.lanes, 2)
+    upper = parts[0].mixed(parts[1], [i for lane in odd for i in (lane, scale.lanes + lane)])
+    return (upper + column("half")) >> column("shift")
+
+
+def _scaled_whole(code: Code, scale: Scale, rows: Value, sums: Value) -> Value:
     wide, narrow = vector("i64", scale.lanes // 2), vector("i32", scale.lanes)
     factors = code.load(narrow, rows, scale.place("multiplier"))
     parts = []

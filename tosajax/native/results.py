@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tosajax.native import requantize
-from tosajax.native.code import Code, Value, element_of, vector
+from tosajax.native.code import Code, Value, element_of
 from tosajax.native.requantize import Scale
 
 # The rows of the operand of channels, int32, each of all channels.
@@ -23,18 +23,20 @@ class End(NamedTuple):
     Args:
       lanes: of a vector of sums.
       double: whether they are rounded twice; None for int32 sums.
+      upper: whether they are scaled by their products' upper words; see `requantize`.
       last: channels of the last vector.
     """
 
     lanes: int
     double: bool | None
+    upper: bool
     last: int
 
     @property
     def name(self) -> str:
         """In the name of a kernel."""
         end = {None: "sums", False: "rescaled", True: "rescaled_twice"}[self.double]
-        return f"{end}_{self.last}"
+        return f"{end}{'_upper' if self.upper else ''}_{self.last}"
 
     @property
     def dtype(self) -> Any:
@@ -44,7 +46,7 @@ class End(NamedTuple):
     @property
     def scale(self) -> Scale:
         """The columns of the table of scales."""
-        return Scale(self.lanes, bool(self.double))
+        return Scale(self.lanes, bool(self.double), self.upper)
 
     def table_size(self, vectors: int) -> int:
         """Bytes of the table of scales, a multiple of 64."""
@@ -58,7 +60,7 @@ def write_scales(code: Code, end: End, channels: Value, table: Value, count: Val
         requantize.write_table(code, end.scale, table, multiplier, shift, count)
 
 
-class Results(NamedTuple):
+class Results:
     """Where results go.
 
     Args:
@@ -70,12 +72,17 @@ class Results(NamedTuple):
       channels: of the output.
     """
 
-    code: Code
-    end: End
-    out: Value
-    table: Value
-    limits: Value
-    channels: Value
+    def __init__(
+        self, code: Code, end: End, out: Value, table: Value, limits: Value, channels: Value
+    ) -> None:
+        self.code, self.end = code, end
+        self.out, self.table, self.channels = out, table, channels
+        if end.double is not None:
+            zero_point, *bounds = (
+                code.load("i32", limits, 4 * i) for i in (ZERO_POINT, LEAST, LARGEST)
+            )
+            self.zero_point = zero_point.spread(end.lanes)
+            self.bounds = [bound.to("i8").spread(end.lanes) for bound in bounds]
 
     def store(self, sums: Value, pixel: Value, number: Value, *, is_last: bool) -> None:
         """Ends a vector of sums.
@@ -102,10 +109,13 @@ class Results(NamedTuple):
             begin += length
 
     def _scaled(self, sums: Value, number: Value) -> Value:
-        code, scale = self.code, self.end.scale
-        scaled = requantize.scaled(code, scale, code.at(self.table, number * scale.size), sums)
-        zero_point, least, largest = (
-            code.load("i32", self.limits, 4 * i).spread(scale.lanes)
-            for i in (ZERO_POINT, LEAST, LARGEST)
-        )
-        return (scaled + zero_point).most(least).least(largest).to(vector("i8", scale.lanes))
+        scale = self.end.scale
+        row = self.code.at(self.table, number * scale.size)
+        result = requantize.scaled(self.code, scale, row, sums) + self.zero_point
+        return bytes_within(result, *self.bounds)
+
+
+def bytes_within(values: Value, least: Value, largest: Value) -> Value:
+    """A vector of int32 as bytes between two vectors of bytes."""
+    narrow = values.most(-128).least(127).to(least.type)
+    return narrow.most(least).least(largest)

@@ -1,7 +1,7 @@
 """An item of a convolution: some rows of the output of one image.
 
-Its thread copies the rows of the input that they read into room of its own, in the workspace behind
-the table of scales.
+Its thread may copy the rows of the input that they read into room of its own, in the workspace
+behind the table of scales.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ COMMON = (
     "out_height",
     "out_width",
     "height",
-    "top",  # padding
+    "row",  # of the input: elements
+    "left",  # padding, elements
+    "copied",  # of a row of the input: elements
+    "right",
+    "top",
     "stride",  # of rows
     "staged",  # rows of an item's copy
     "staged_row",  # bytes
@@ -80,13 +84,52 @@ class Rows:
         inside = (row > -1) & (row < self.plan["height"])
         return self.image * self.plan["height"] + row, inside
 
+    def copy_row(self, staged: Value, to: Value, raised: int = 0) -> None:
+        """Copies a row with its padding, as bytes.
+
+        Args:
+          staged: its number in the copy.
+          to: where it begins.
+          raised: what bits of bytes are turned over.
+        """
+        code = self.code
+        source, left, copied, right = self._parts(staged)
+        padding = self.padding.to("i8") ^ raised
+        behind = code.at(to, left)
+        with code.loop(left) as i:
+            code.store(padding, to, i)
+        with code.loop(copied) as i:
+            code.store(code.load("i8", source, i) ^ raised, behind, i)
+        with code.loop(right) as i:
+            code.store(padding, behind, copied, i)
+
+    def copy_differences(self, staged: Value, to: Value) -> None:
+        """Copies a row, less the zero point, as int16; what pads is 0."""
+        code = self.code
+        source, left, copied, right = self._parts(staged)
+        zero, zero_point = code.value(0, "i16"), self.padding.to("i16")
+        behind = code.at(to, left * 2)
+        with code.loop(left) as i:
+            code.store(zero, to, i * 2)
+        with code.loop(copied) as i:
+            code.store(code.load("i8", source, i).to("i16") - zero_point, behind, i * 2)
+        with code.loop(right) as i:
+            code.store(zero, behind, copied * 2, i * 2)
+
+    def _parts(self, staged: Value) -> tuple[Value, Value, Value, Value]:
+        """Of a row of a copy: its source, padding, elements of the source, and padding again."""
+        plan = self.plan
+        row, inside = self.input_row(staged)
+        copied, right = (inside.choose(plan[name], 0) for name in ("copied", "right"))
+        left = inside.choose(plan["left"], plan["left"] + plan["copied"] + plan["right"])
+        return self.code.at(self.operand("x"), row * plan["row"]), left, copied, right
+
 
 def module_of(
     name: str,
     end: End,
     fields: Sequence[str],
     write: Callable[[Rows, Value], None],
-    prepare: Callable[[Rows], None] = lambda rows: None,
 ) -> Module:
     """The module of a kernel whose items are rows.
 
@@ -95,7 +138,6 @@ def module_of(
       end: of the sums.
       fields: of the plan.
       write: writes the work of an item, given the number of the thread.
-      prepare: writes what comes before all items.
     """
     module = Module()
 
@@ -103,7 +145,6 @@ def module_of(
         rows = Rows(code, end, fields, buffers, code.value(0))
         count = rows.plan["padded_channels"]
         write_scales(code, end, rows.operand("channels"), buffers.results[1], count)
-        prepare(rows)
 
     def item(code: Code, buffers: Buffers, slot: Value, index: Value) -> None:
         write(Rows(code, end, fields, buffers, index), slot)

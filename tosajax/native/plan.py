@@ -1,0 +1,293 @@
+"""Plans: which machine code computes a shape, and the sizes that it is called with."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tosajax.native import addition, convolution, depthwise
+from tosajax.native.isa import InstructionSet
+from tosajax.native.product import STEP
+from tosajax.native.results import End
+from tosajax.ops._window import Window
+
+# Multiply-accumulates of an item: enough to pay for its copy and for taking it.
+_ITEM_MACS = 2**19
+_ITEM_SUMS = 2**15  # elements of an addition, likewise
+_MOST_THREADS = 64
+_MOST_VECTORS, _MOST_PIXELS = 4, 14  # of a tile
+_MANY = 64  # images
+_LATENCY = 4  # cycles of a multiplication
+_SLACK = 64  # bytes behind a copy, which its last steps read
+_LINE = 64  # bytes
+
+Kind = convolution.Kind | depthwise.Kind | addition.Kind
+
+
+class Plan(NamedTuple):
+    """A call of a kernel.
+
+    Args:
+      kind: of the machine code.
+      fields: the operand with its sizes, in the order that the kernel has.
+      workspace: bytes.
+    """
+
+    kind: Kind
+    fields: Sequence[int]
+    workspace: int
+
+
+def is_split(window: Window) -> bool:
+    """Whether the taps of a row of the window are not contiguous."""
+    return window.dilation[1] > 1 and window.size[1] > 1
+
+
+def vectors_of_tile(isa: InstructionSet, vectors: int, window: Window, x: Sequence[int]) -> int:
+    """How many vectors of channels a tile has; weights are packed by it.
+
+    It is the same for all numbers of images, as one alone may be joined by others.
+
+    Args:
+      isa: of the processor.
+      vectors: of all channels.
+      window: of the convolution.
+      x: shape of the input.
+    """
+    run = _run(window, x)
+    runs = (run, _MANY * run) if _is_flat(window) else (run,)
+
+    def cost(v: int) -> float:
+        return sum(_cost(vectors, _pixels(isa, v, r), v, r) / r for r in runs)
+
+    return min(range(1, min(_MOST_VECTORS, vectors) + 1), key=cost)
+
+
+def _run(window: Window, x: Sequence[int]) -> int:
+    """The pixels of an output that tiles cover one after the other."""
+    out = window.out(x)
+    return x[0] * out[0] * out[1] if _is_flat(window) else out[1]
+
+
+def _is_flat(window: Window) -> bool:
+    """Whether all pixels of the output are those of the input in order, as one long row."""
+    return not _is_padded(window) and {*window.size, *window.stride} == {1}
+
+
+def _is_padded(window: Window) -> bool:
+    return any(p for pair in window.pad for p in pair)
+
+
+def _pixels(isa: InstructionSet, vectors: int, run: int) -> int:
+    """Pixels of a tile that has some vectors of channels."""
+    spare = 1 if isa.bytes_of_term == 1 else 2
+    most = (isa.registers - spare - vectors) // vectors
+    return min(
+        range(1, min(_MOST_PIXELS, run, most) + 1),
+        key=lambda p: _cost(vectors, p, vectors, run),
+    )
+
+
+def _cost(vectors: int, pixels: int, of_tile: int, run: int) -> float:
+    """The time of a run's tiles, by a rough count of cycles for a step.
+
+    A step has a load for each pixel and each vector, and a multiplication for each pair. It takes
+    as long at least as a sum waits for the one before.
+    """
+    cycles = max(pixels * of_tile, (pixels + of_tile) / 2, _LATENCY) + 0.5
+    return -(-run // pixels) * -(-vectors // of_tile) * cycles
+
+
+def threads() -> int:
+    """Processors that this process may use."""
+    known = getattr(os, "sched_getaffinity", None)
+    return min(_MOST_THREADS, len(known(0)) if known else os.cpu_count() or 1)
+
+
+class _Share(NamedTuple):
+    """How the rows of the output are cut into items."""
+
+    rows: int
+    items_per_image: int
+    items: int
+    threads: int
+
+
+def _share(images: int, height: int, row_macs: int, *, unit: int = 1) -> _Share:
+    """Cuts images into items of some units of rows."""
+    rows = -(-_ITEM_MACS // max(1, row_macs))
+    if images < threads():  # An image is cut for all threads.
+        rows = min(rows, -(-height // threads()))
+    rows = min(height, -(-rows // unit) * unit)
+    per_image = -(-height // rows)
+    worth = images * height * row_macs // _ITEM_MACS
+    used = max(1, min(images * per_image, threads(), worth))
+    return _Share(rows, per_image, images * per_image, used)
+
+
+def _fields(names: Sequence[str], share: _Share, **others: int) -> list[int]:
+    found: Mapping[str, int] = {**share._asdict(), **others}
+    return [found[name] for name in names]
+
+
+def of_convolution(
+    isa: InstructionSet,
+    end: End,
+    window: Window,
+    weight: Sequence[int],
+    of_tile: int,
+    x: Sequence[int],
+) -> Plan:
+    """The plan of a convolution.
+
+    Args:
+      isa: of the processor.
+      end: of the sums.
+      window: of the convolution.
+      weight: its shape, [OC, KH, KW, IC].
+      of_tile: from `vectors_of_tile`.
+      x: shape of the input.
+    """
+    size = isa.bytes_of_term
+    oc, kh, kw, ic = weight
+    images, height, width, _ = x
+    (top, _), (left, _) = window.pad
+    out_height, out_width = window.out(x)
+    stride, dilation = window.stride, window.dilation
+    flat = _is_flat(window)
+    pixels = _pixels(isa, of_tile, _run(window, x))
+    if flat:
+        images, height, width = 1, math.prod(x[:3]), 1
+        out_height, out_width = height, 1
+    row_macs = out_width * oc * kh * kw * ic
+    share = _share(images, out_height, row_macs, unit=pixels if flat else 1)
+    # Of a flat one, the copy has all pixels of an item in a row.
+    needed = share.rows if flat else (out_width - 1) * stride[1] + (kw - 1) * dilation[1] + 1
+    left = min(left, needed)
+    copied = needed if flat else max(min(width, needed - left), 0)
+    staged = 1 if flat else (share.rows - 1) * stride[0] + (kh - 1) * dilation[0] + 1
+    taps = range(kw) if is_split(window) else (0,)
+    segment = ic * (kw if len(taps) == 1 else 1)
+    in_place = not _is_padded(window) and size == 1 and segment % isa.terms == 0
+    row = width * ic if in_place else needed * ic * size
+    slot = 0 if in_place else _lines(staged * row + _SLACK)
+    steps = -(-segment // isa.terms)
+    offsets = [
+        ky * dilation[0] * row + kx * dilation[1] * ic * size for ky in range(kh) for kx in taps
+    ]
+    vectors = -(-oc // isa.lanes)
+    kind = convolution.Kind(isa, pixels, of_tile, vectors % of_tile, in_place, end)
+    table = end.table_size(vectors)
+    fields = _fields(
+        convolution.FIELDS,
+        share,
+        out_height=out_height,
+        out_width=out_width,
+        height=height,
+        row=width * ic,
+        left=left * ic,
+        copied=copied * ic,
+        right=(needed - left - copied) * ic,
+        top=top,
+        stride=stride[0],
+        staged=staged,
+        staged_row=row,
+        slot=slot,
+        runs=1 if flat else share.rows,
+        run_pitch=0 if flat else stride[0] * row,
+        run=share.rows if flat else out_width,
+        pixel_pitch=stride[1] * ic * size,
+        blocks=vectors // of_tile,
+        channels=oc,
+        padded_channels=vectors * isa.lanes,
+        block_bytes=len(offsets) * steps * STEP * of_tile * isa.lanes,
+        segments=len(offsets),
+        steps=steps,
+        table=table,
+    )
+    return Plan(kind, [*fields, *offsets], table + share.threads * slot)
+
+
+def of_depthwise(kind: depthwise.Kind, window: Window, multiplier: int, x: Sequence[int]) -> Plan:
+    """The plan of a depthwise convolution.
+
+    Args:
+      kind: of the machine code.
+      window: of the convolution.
+      multiplier: channels of the output for each of the input.
+      x: shape of the input.
+    """
+    isa = kind.isa
+    images, height, width, inputs = x
+    out_height, out_width = window.out(x)
+    (top, _), (left, _) = window.pad
+    (stride, stride_x), (dilation, dilation_x) = window.stride, window.dilation
+    joined = together(isa, inputs * multiplier, out_width)
+    channels = inputs * multiplier * joined
+    vectors = -(-channels // isa.lanes)
+    padded = vectors * isa.lanes
+    pixel = padded // joined * STEP
+    # A step counts as much as two multiply-accumulates of a product, for its part of the copy.
+    row_macs = out_width // joined * padded * kind.rows * kind.groups * isa.terms * 2
+    share = _share(images, out_height, row_macs)
+    staged = (share.rows - 1) * stride + (kind.rows - 1) * dilation + 1
+    staged_row = kind.groups * out_width * pixel
+    needed = (out_width - 1) * stride_x + (kind.taps - 1) * dilation_x + 1
+    left = min(left, needed)
+    copied = max(min(width, needed - left), 0)
+    line = _lines(needed * inputs + _SLACK)
+    slot = line + _lines(staged * staged_row + _SLACK)
+    # All pixels are one piece where they are side by side in both copies.
+    is_whole = stride_x == 1 and pixel == inputs * STEP
+    table = kind.end.table_size(vectors)
+    fields = _fields(
+        depthwise.FIELDS,
+        share,
+        out_height=out_height,
+        out_width=out_width,
+        height=height,
+        row=width * inputs,
+        left=left * inputs,
+        copied=copied * inputs,
+        right=(needed - left - copied) * inputs,
+        top=top,
+        stride=stride,
+        staged=staged,
+        staged_row=staged_row,
+        slot=slot,
+        line=line,
+        run=out_width // joined,
+        pieces=1 if is_whole else out_width,
+        piece=out_width * inputs if is_whole else inputs,
+        piece_from=stride_x * inputs,
+        piece_to=pixel,
+        multiplier=multiplier,
+        tap=dilation_x * inputs,
+        channels=channels,
+        padded_channels=padded,
+        dilation=dilation,
+        vectors=vectors,
+        table=table,
+    )
+    return Plan(kind, fields, table + share.threads * slot)
+
+
+def together(isa: InstructionSet, channels: int, width: int) -> int:
+    """How many pixels of a depthwise convolution a vector holds: several if they are small."""
+    count = isa.lanes // channels if isa.lanes % channels == 0 else 1
+    return count if width % count == 0 else 1
+
+
+def of_addition(kind: addition.Kind, elements: int) -> Plan:
+    """The plan of an addition of so many elements."""
+    lanes = kind.isa.lanes
+    count = min(elements // lanes * lanes, _ITEM_SUMS)
+    items = -(-elements // count)
+    fields = [items, min(items, threads()), count, elements]
+    return Plan(kind, fields, kind.scale.size)
+
+
+def _lines(size: int) -> int:
+    return -(-size // _LINE) * _LINE
