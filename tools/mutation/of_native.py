@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutation.changes import change, condition, left, right, unsigned
+from mutation.changes import change, condition, left, result, right, unsigned
 from mutation.listing import mutants
 
 MUTANTS = [
@@ -12,7 +12,7 @@ MUTANTS = [
         {
             "_write_upper": [change("4", "8", 1), change("1", "2", 0), change("1", "0", 1)],
             "_write_whole": [change("31", "32"), change("8", "4"), right("+", 0)],
-            "_scaled_upper": [change("<", ">"), change("1", "0", 2), change("30", "31")],
+            "_scaled_upper": [change("<", ">"), change("1", "0", 2), change("30", "31", 0)],
             "_scaled_whole": [change("32", "31"), condition("False")],
             "_halves": [change(">>", "<<", 1)],
         },
@@ -91,9 +91,8 @@ MUTANTS = [
         {
             "together": [condition("True", 0), condition("True", 1)],
             "_is_flat": [left("and"), right("and")],
-            "_pixels": [change("1", "2", 3)],
-            "_share": [change("*", "+", 0)],
-            "of_convolution": [left("and", 0), left("and", 1), right("and", 1)],
+            "_is_padded": [result("False")],
+            "of_convolution": [left("and", 0), left("and", 1)],
             "of_depthwise": [left("and"), right("and")],
         },
     ),
