@@ -43,6 +43,49 @@ def convolved(b: Builder, x: Tensor, *, op: str = "CONV2D", weight_zp: int = 0) 
     )  # fmt: skip
 
 
+def convolved_3d(b: Builder, x: Tensor, weight_zp: int = 0) -> Tensor:
+    """Of the image as four planes."""
+    planes = b.op("RESHAPE", x, b.const_shape([1, 4, 8, 2, 6]))
+    weight = RNG.integers(-100, 100, (9, 3, 2, 2, 6)).astype(np.int8)
+    bias = RNG.integers(-(2**14), 2**14, 9).astype(np.int32)
+    return b.op(
+        "CONV3D", planes, b.const(weight, DType.INT8), b.const(bias, DType.INT32),
+        b.const([5], DType.INT8), b.const([weight_zp], DType.INT8), pad=(1, 1, 0, 1, 1, 0),
+        stride=(1, 2, 1), dilation=(1, 2, 1), acc_type=DType.INT32,
+    )  # fmt: skip
+
+
+def transposed(
+    b: Builder,
+    x: Tensor,
+    *,
+    out_pad: tuple[int, ...] = (0, 0, 0, 0),
+    stride: tuple[int, int] = (2, 2),
+    size: tuple[int, int] = (3, 3),
+) -> Tensor:
+    weight = RNG.integers(-100, 100, (10, *size, 6)).astype(np.int8)
+    bias = RNG.integers(-(2**14), 2**14, 10).astype(np.int32)
+    return b.op(
+        "TRANSPOSE_CONV2D", x, b.const(weight, DType.INT8), b.const(bias, DType.INT32),
+        b.const([5], DType.INT8), b.const([0], DType.INT8), out_pad=out_pad, stride=stride,
+        acc_type=DType.INT32,
+    )  # fmt: skip
+
+
+def multiplied(
+    b: Builder, x: Tensor, *, count: int | None = None, zero_point: int = 0, left: bool = False
+) -> Tensor:
+    """Rows of the image by constant matrices, or by its own columns."""
+    rows = b.op("RESHAPE", x, b.const_shape([count or 1, 64 // (count or 1), 6]))
+    zps = b.const([5], DType.INT8), b.const([zero_point], DType.INT8)
+    if left:
+        matrix = b.const(RNG.integers(-100, 100, (1, 7, 64)), DType.INT8)
+        return b.op("MATMUL", matrix, rows, *zps)
+    if count is None:
+        return b.op("MATMUL", rows, b.op("TRANSPOSE", rows, perms=(0, 2, 1)), *zps)
+    return b.op("MATMUL", rows, b.const(RNG.integers(-100, 100, (count, 6, 9)), DType.INT8), *zps)
+
+
 def rescaled(
     b: Builder,
     x: Tensor,
@@ -190,6 +233,49 @@ TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
     ),
     "a sum of few": (lambda b, x: total(b, b.op("SLICE", x, *few(b))), []),
     "int16": (lambda b, x: rescaled(b, convolved(b, x), dtype=DType.INT16), ["CONV2D"]),
+    "planes": (convolved_3d, ["CONV3D"]),
+    "planes, scaled": (
+        lambda b, x: clamped(b, rescaled(b, convolved_3d(b, x, 3))),
+        ["CONV3D, RESCALE, CLAMP"],
+    ),
+    "transposed": (transposed, ["TRANSPOSE_CONV2D"]),
+    "transposed, scaled": (
+        lambda b, x: clamped(b, rescaled(b, transposed(b, x, stride=(1, 3)))),
+        ["TRANSPOSE_CONV2D, RESCALE, CLAMP"],
+    ),
+    "transposed by one scale, cropped": (
+        lambda b, x: rescaled(b, transposed(b, x, out_pad=(-1, -2, 0, -1)), per_channel=False),
+        ["TRANSPOSE_CONV2D, RESCALE"],
+    ),
+    "transposed, padded": (
+        lambda b, x: rescaled(b, transposed(b, x, out_pad=(3, 1, 4, 5), size=(2, 5))),
+        ["TRANSPOSE_CONV2D, RESCALE"],
+    ),
+    "transposed, with gaps": (
+        lambda b, x: rescaled(b, transposed(b, x, stride=(3, 4), size=(2, 1))),
+        ["TRANSPOSE_CONV2D, RESCALE"],
+    ),
+    "products": (multiplied, ["MATMUL"]),
+    "products, scaled": (
+        lambda b, x: clamped(b, rescaled(b, multiplied(b, x, zero_point=-9), per_channel=False)),
+        ["MATMUL, RESCALE, CLAMP"],
+    ),
+    "products by a constant": (
+        lambda b, x: rescaled(b, multiplied(b, x, count=1)),
+        ["MATMUL, RESCALE"],
+    ),
+    "products by a constant less a zero point": (
+        lambda b, x: rescaled(b, multiplied(b, x, count=1, zero_point=90)),
+        ["MATMUL, RESCALE"],
+    ),
+    "products by constants": (
+        lambda b, x: rescaled(b, multiplied(b, x, count=4)),
+        ["MATMUL, RESCALE"],
+    ),
+    "products of a constant": (
+        lambda b, x: rescaled(b, multiplied(b, x, left=True)),
+        ["MATMUL, RESCALE"],
+    ),
 }  # fmt: skip
 
 

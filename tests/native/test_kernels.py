@@ -65,6 +65,7 @@ CASES = {
     "vectors that are left": Case((1, 6, 2, 8), 80, (2, 2)),
     "some lanes": Case((3, 7, 9, 5), 37, (3, 3), (2, 1), ((1, 1), (0, 2))),
     "three channels": Case((2, 9, 11, 3), 16, (5, 3), (2, 2), ((2, 2), (1, 1))),
+    "a row of a tile and a part": Case((1, 3, 23, 8), 16, (3, 3), pad=ONE),
     "dilated": Case((2, 9, 8, 6), 10, (3, 2), pad=((2, 2), (0, 3)), dilation=(2, 3)),
     "more padding than image": Case((1, 2, 2, 4), 8, (5, 6), pad=((2, 3), (4, 4))),
     "stride beyond the window": Case((1, 7, 10, 4), 20, (1, 1), (3, 3)),
@@ -208,12 +209,13 @@ SCALES = [(2**30, s) for s in (2, 3, 29, 30, 31, 32, 33, 34, 47, 61, 62)]
 SCALES += [(2**31 - 1, s) for s in (31, 32, 33, 62)] + [(0, 40), (1, 2), (3, 33), (2**30 + 1, 31)]
 
 
-@pytest.mark.parametrize("least", [2, UPPER])
+@pytest.mark.parametrize("shifts", [(2, 62), (UPPER, 62), (2, UPPER - 1)])
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("s", SETS)
-def test_scales_of_all_sizes(s: InstructionSet, double: bool, least: int):
+def test_scales_of_all_sizes(s: InstructionSet, double: bool, shifts: tuple[int, int]):
     """Sums are the biases here, of products that are 0."""
-    pairs = [(v, *scale) for v in VALUES for scale in SCALES if scale[1] >= least]
+    least, most = shifts
+    pairs = [(v, *scale) for v in VALUES for scale in SCALES if least <= scale[1] <= most]
     bias, multiplier, shift = (np.asarray(column) for column in zip(*pairs, strict=True))
     case = Case((1, 1, 1, 1), len(pairs))
     one = np.ones((1, 1, 1, 1), np.int8)

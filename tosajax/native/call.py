@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tosajax.native import addition, compiler, convolution, depthwise
+from tosajax.native import addition, compiler, convolution, depthwise, matmul
 from tosajax.native import plan as plans
 from tosajax.native.code import Module
 from tosajax.native.isa import InstructionSet
@@ -156,6 +156,37 @@ def convolve_depthwise(
     return Prepared(depthwise.module_of, plan, out, operands, end.dtype)
 
 
+def multiply(
+    isa: InstructionSet,
+    inputs: tuple[Array, Array],
+    zero_points: tuple[Array, Array],
+    epilogue: Epilogue | None = None,
+) -> Prepared:
+    """Products of matrices, (a - a_zp) @ (b - b_zp).
+
+    Args:
+      isa: of this processor.
+      inputs: a and b, int8, [N, H, C] and [N, C, W].
+      zero_points: of a and b, int8, [1].
+      epilogue: of the sums, if they are scaled.
+
+    Returns:
+      What `run` computes: [N, H, W], int8, or int32 sums without an epilogue.
+    """
+    width = inputs[1].shape[2]
+    end = _end(isa, width, epilogue)
+
+    def plan(of: Sequence[int]) -> Plan:
+        return plans.of_matmul(isa, end, width, of)
+
+    def out(of: Sequence[int]) -> tuple[int, ...]:
+        return of[1], width
+
+    limits = _limits(zero_points[0], epilogue, zero_points[1])
+    operands = *inputs, _channels(end, width, np.zeros(1, np.int32), epilogue), limits
+    return Prepared(matmul.module_of, plan, out, operands, end.dtype, 2)
+
+
 def add(
     isa: InstructionSet,
     op: str,
@@ -227,22 +258,32 @@ def _by_channel(
     epilogue: Epilogue | None,
 ) -> tuple[Array, Array]:
     """The operands of channels and of limits."""
-    xp = _module_of(o.bias, o.x_zp, weight_sums, *(epilogue or ()))
+    xp = _module_of(o.bias, o.x_zp, weight_sums)
     bias, x_zp = (xp.asarray(v).reshape(-1).astype(np.int32) for v in (o.bias, o.x_zp))
     if isa.bytes_of_term == 1:  # Bytes are raised, and keep their zero point.
         bias = bias - (x_zp + np.int32(isa.raised)) * xp.asarray(weight_sums)
-    rows, limits = [bias], [x_zp]
-    if epilogue is not None:
-        rows += [epilogue.multiplier, epilogue.shift]
-        limits += [epilogue.zero_point, epilogue.least, epilogue.largest]
+    return _channels(end, count, bias, epilogue), _limits(x_zp, epilogue)
+
+
+def _channels(end: End, count: int, bias: Array, epilogue: Epilogue | None) -> Array:
+    """The rows of so many channels; see `results`."""
+    rows = [bias] if epilogue is None else [bias, epilogue.multiplier, epilogue.shift]
+    xp = _module_of(*rows)
 
     def padded(row: Any) -> Any:
         row = xp.asarray(row).astype(np.int32).reshape(-1)
         row = xp.tile(row, count // row.size)
         return xp.pad(row, (0, -count % end.lanes), constant_values=UPPER)  # A shift that there is.
 
-    scalars = [xp.asarray(v).astype(np.int32).reshape(()) for v in limits]
-    return xp.stack([padded(row) for row in rows]), xp.stack(scalars)
+    return xp.stack([padded(row) for row in rows])
+
+
+def _limits(zero_point: Array, epilogue: Epilogue | None, *others: Array) -> Array:
+    """The scalars; see `results`. The zero point is that of the input."""
+    end = (0, 0, 0) if epilogue is None else epilogue[2:5]
+    values = zero_point, *end, *others
+    xp = _module_of(*values)
+    return xp.stack([xp.asarray(v).astype(np.int32).reshape(()) for v in values])
 
 
 def _packed(

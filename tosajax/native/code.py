@@ -20,6 +20,15 @@ def element_of(of: str) -> str:
     return found[2] if found else of
 
 
+def pieces(count: int) -> Iterator[tuple[int, int]]:
+    """Powers of two that some elements are made of: the begin and the length of each."""
+    begin = 0
+    while begin < count:
+        length = 1 << ((count - begin).bit_length() - 1)
+        yield begin, length
+        begin += length
+
+
 def count_of(of: str) -> int:
     """The elements of a vector; 1 of another type."""
     found = _VECTOR.fullmatch(of)
@@ -138,8 +147,19 @@ class Value:
 
     def part(self, begin: int, length: int) -> Value:
         """Some elements of a vector, as a vector."""
-        poison = Value(self.code, self.type, "poison")
-        return self.mixed(poison, range(begin, begin + length))
+        return self.mixed(self._poison, range(begin, begin + length))
+
+    def with_part(self, part: Value, begin: int) -> Value:
+        """The vector with some elements in the place of its own."""
+        count, length = count_of(self.type), count_of(part.type)
+        # As many elements as the vector has, those behind the part unused.
+        wide = part.mixed(part._poison, [min(i, length) for i in range(count)])
+        inside = range(begin, begin + length)
+        return self.mixed(wide, [count + i - begin if i in inside else i for i in range(count)])
+
+    @property
+    def _poison(self) -> Value:
+        return Value(self.code, self.type, "poison")
 
 
 class Code:
@@ -219,6 +239,14 @@ class Code:
     def load(self, of: str, pointer: Value, *offsets: Value | int) -> Value:
         at = self.at(pointer, *offsets)
         return self.result(of, f"load {of}, ptr {at.name}, align {_alignment(of)}")
+
+    def load_first(self, count: int, of: str, pointer: Value) -> Value:
+        """A vector whose first elements alone are in memory; the others are 0."""
+        whole = self.value(0, of)
+        for begin, length in pieces(count):
+            part = self.load(vector(element_of(of), length), pointer, begin)
+            whole = part if length == count_of(of) else whole.with_part(part, begin)
+        return whole
 
     def store(self, value: Value, pointer: Value, *offsets: Value | int) -> None:
         at = self.at(pointer, *offsets)

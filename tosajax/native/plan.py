@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tosajax.native import addition, convolution, depthwise
+from tosajax.native import addition, convolution, depthwise, matmul
 from tosajax.native.isa import InstructionSet
 from tosajax.native.product import STEP
 from tosajax.native.results import End
@@ -20,10 +20,11 @@ _MOST_THREADS = 64
 _MOST_VECTORS, _MOST_PIXELS = 4, 14  # of a tile
 _MANY = 64  # images
 _LATENCY = 4  # cycles of a multiplication
+_COPY = 2**16  # bytes of rows of a product
 _SLACK = 64  # bytes behind a copy, which its last steps read
 _LINE = 64  # bytes
 
-Kind = convolution.Kind | depthwise.Kind | addition.Kind
+Kind = convolution.Kind | depthwise.Kind | matmul.Kind | addition.Kind
 
 
 class Plan(NamedTuple):
@@ -278,6 +279,67 @@ def together(isa: InstructionSet, channels: int, width: int) -> int:
     """How many pixels of a depthwise convolution a vector holds: several if they are small."""
     count = isa.lanes // channels if isa.lanes % channels == 0 else 1
     return count if width % count == 0 else 1
+
+
+def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Plan:
+    """The plan of a product.
+
+    Args:
+      isa: of the processor.
+      end: of the sums.
+      width: columns of the result.
+      a: shape of the left matrices, [N, H, C].
+    """
+    count, height, depth = a
+    vectors = -(-width // isa.lanes)
+    of_tile = min(
+        range(1, min(_MOST_VECTORS, vectors) + 1),
+        key=lambda v: _cost(vectors, _pixels(isa, v, height), v, height),
+    )
+    rows = _pixels(isa, of_tile, height)
+    kind = matmul.Kind(isa, rows, of_tile, vectors % of_tile, depth % isa.terms, end)
+    blocks = -(-vectors // of_tile)
+    padded = of_tile * isa.lanes
+    of_part = _rows_of_part(kind, count * blocks, height, depth)
+    parts = -(-height // of_part)
+    items = count * blocks * parts
+    worth = count * height * width * depth // _ITEM_MACS
+    steps = -(-depth // isa.terms)
+    panel, bias, corrections = _lines(steps * STEP * padded), 4 * padded, _lines(4 * of_part)
+    row_pitch = depth if kind.in_place else steps * isa.terms * isa.bytes_of_term
+    copy = 0 if kind.in_place else _lines(of_part * row_pitch)
+    slot = _lines(panel + bias + corrections + copy)
+    used = max(1, min(items, threads(), worth))
+    table = end.table_size(vectors)
+    sizes = {
+        "items": items,
+        "threads": used,
+        "blocks": blocks,
+        "parts": parts,
+        "rows": of_part,
+        "height": height,
+        "depth": depth,
+        "width": width,
+        "steps": depth // isa.terms,
+        "row_pitch": row_pitch,
+        "panel": panel,
+        "bias": bias,
+        "corrections": corrections,
+        "slot": slot,
+        "padded_width": vectors * isa.lanes,
+        "table": table,
+        "first_segment": 0,
+    }
+    return Plan(kind, [sizes[name] for name in matmul.FIELDS], table + used * slot)
+
+
+def _rows_of_part(kind: matmul.Kind, blocks: int, height: int, depth: int) -> int:
+    """The rows that share a packed block of columns: all, but for copies and idle threads."""
+    least = -(-threads() // blocks)
+    if not kind.in_place:
+        least = max(least, height * depth * kind.isa.bytes_of_term // _COPY)
+    rows = -(-height // max(1, least))
+    return min(height, -(-rows // kind.rows) * kind.rows)
 
 
 def of_addition(kind: addition.Kind, elements: int) -> Plan:

@@ -49,7 +49,13 @@ class Terms(NamedTuple):
 
 
 def sums(
-    code: Code, isa: InstructionSet, tile: Tile, terms: Terms, weights: Value, bias: Value
+    code: Code,
+    isa: InstructionSet,
+    tile: Tile,
+    terms: Terms,
+    weights: Value,
+    bias: Value,
+    corrections: Value | None = None,
 ) -> list[list[Value]]:
     """The sums of a tile, by pixel and vector: int32.
 
@@ -60,13 +66,18 @@ def sums(
       terms: of the pixels.
       weights: the address of those of these channels.
       bias: the address of int32 for these channels.
+      corrections: the address of int32 for these pixels.
     """
     lanes, size = vector("i32", isa.lanes), 4 * isa.lanes
     held = [[code.room(lanes) for _ in range(tile.vectors)] for _ in range(tile.pixels)]
     for v in range(tile.vectors):
         start = code.load(lanes, bias, v * size)
-        for row in held:
-            code.store(start, row[v])
+        for p, row in enumerate(held):
+            if corrections is None:
+                code.store(start, row[v])
+            else:
+                own = code.load("i32", corrections, 4 * p).spread(isa.lanes)
+                code.store(start + own, row[v])
     at = code.room("ptr")
     code.store(weights, at)
     with code.loop(terms.segments) as segment:

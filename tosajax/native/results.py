@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tosajax.native import requantize
-from tosajax.native.code import Code, Value, element_of
+from tosajax.native.code import Code, Value, element_of, pieces
 from tosajax.native.requantize import Scale
 
 # The rows of the operand of channels, int32, each of all channels.
@@ -101,12 +101,8 @@ class Results:
         if not is_last or self.end.last == lanes:
             code.store(results, address)
             return
-        # The channels that are there, in pieces of powers of two.
-        begin = 0
-        while begin < self.end.last:
-            length = 1 << ((self.end.last - begin).bit_length() - 1)
+        for begin, length in pieces(self.end.last):
             code.store(results.part(begin, length), address, begin * size)
-            begin += length
 
     def _scaled(self, sums: Value, number: Value) -> Value:
         scale = self.end.scale

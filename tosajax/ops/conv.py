@@ -185,7 +185,7 @@ def transpose_conv2d(
         total = choose.of_floats(c)(c)
         total = skip_padding(total, input, weight, window, _arrange_reversed, spread=stride)
         return _add_bias(total, bias)
-    spread, reach = _phases(weight, weight_zp, stride)
+    spread, reach = phases(weight, weight_zp, stride)
     around = [n for size in reach for n in (size - 1, size - 1)]
     window = _window.window(reach, (1, 1), (1, 1), around)
     total = choose.convolve_integers(Convolution(input, spread, input_zp, weight_zp, window))
@@ -244,7 +244,7 @@ def _depthwise(c: Convolution) -> jax.Array:
     return lax.optimization_barrier(total).reshape(*total.shape[:3], -1)
 
 
-def _phases(
+def phases(
     weight: jax.Array | np.ndarray, weight_zp: jax.Array | np.ndarray, stride: Sequence[int]
 ) -> tuple[jax.Array | np.ndarray, tuple[int, ...]]:
     """The kernels that make each of stride_y * stride_x interleaved parts of the output.

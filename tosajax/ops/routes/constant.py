@@ -45,7 +45,7 @@ def convolve(c: Convolution, kernel: Kernel) -> jax.Array:
         raise ValueError("the weights of the convolution are not constants that int8 holds")
     x, weight, window = c.x, c.known, c.window
     if x.ndim == 5:
-        x, weight, window = _depth_to_channels(x, weight, c.x_zp, window)
+        x, weight, window = depth_to_channels(x, weight, c.x_zp, window)
     if not _pads_natively(x, len(weight), window, kernel):
         x = pad_spatial(x, window.pad, jnp.asarray(c.x_zp).reshape(()))
         window = window._replace(pad=((0, 0), (0, 0)))
@@ -82,7 +82,7 @@ def border_of(weight: np.ndarray, lengths: Sequence[int], window: Window) -> np.
     return sums.astype(np.int32)[None]
 
 
-def _depth_to_channels(
+def depth_to_channels(
     x: jax.Array, weight: np.ndarray, x_zp: jax.Array | np.ndarray, window: Window
 ) -> tuple[jax.Array, np.ndarray, Window]:
     """A convolution over depth, height and width as one over height and width."""
@@ -92,8 +92,8 @@ def _depth_to_channels(
     starts = range(0, window.size[0] * window.dilation[0], window.dilation[0])
     slices = [lax.slice_in_dim(x, at, at + last, stride, axis=1) for at in starts]
     x = jnp.concatenate(slices, axis=-1)
-    weight = np.moveaxis(weight, 1, -2)
-    flat = weight.reshape(*weight.shape[:-2], -1)
+    moved = weight.transpose(0, 2, 3, 1, 4)
+    flat = moved.reshape(*moved.shape[:-2], -1)
     plane = Window(window.size[1:], window.stride[1:], window.dilation[1:], window.pad[1:])
     return x.reshape(-1, *x.shape[2:]), flat, plane
 

@@ -1,0 +1,170 @@
+"""Native products of matrices beside their definition, on every instruction set here."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import native_calls
+import numpy as np
+import pytest
+from native_calls import Pool
+
+pytest.importorskip("llvmlite")
+
+from tosajax.native import call, handler, isa, plan
+from tosajax.native.isa import InstructionSet
+from tosajax.native.requantize import UPPER
+
+pytestmark = pytest.mark.usefixtures("quick")
+SETS = [pytest.param(s, id=s.name) for s in isa.usable()]
+EXTREMES = np.array([-128, -128, -127, -1, 0, 1, 126, 127, 127], np.int8)
+# [N, H, C, W].
+CASES = {
+    "one product": (1, 1, 1, 1),
+    "a row": (2, 1, 37, 19),
+    "a column": (2, 9, 12, 1),
+    "whole vectors": (3, 16, 64, 64),
+    "vectors that are left": (1, 7, 8, 80),
+    "some lanes": (2, 5, 131, 29),
+    "terms that are left": (3, 14, 6, 33),
+    "two terms": (1, 3, 2, 16),
+    "one term that is left": (1, 15, 65, 130),
+    "large": (2, 130, 260, 200),
+    "many rows": (1, 700, 129, 10),
+}
+ZERO_POINTS = [(0, 0), (-128, 0), (0, 127), (3, -128), (127, 5)]
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def drawn(sizes: tuple[int, ...], seed: int, *, extreme: bool = False) -> Pair:
+    rng = np.random.default_rng(seed)
+    count, height, depth, width = sizes
+
+    def int8(*shape: int) -> np.ndarray:
+        return rng.choice(EXTREMES, shape) if extreme else rng.integers(-128, 128, shape, np.int8)
+
+    return int8(count, height, depth), int8(count, depth, width)
+
+
+def bytes_of(*values: int) -> Pair:
+    one, other = (np.array([value], np.int8) for value in values)
+    return one, other
+
+
+def product(inputs: Pair, zero_points: Pair) -> np.ndarray:
+    a, b = (x.astype(np.int64) - int(z[0]) for x, z in zip(inputs, zero_points, strict=True))
+    return a @ b
+
+
+def epilogue_of(width: int, seed: int, *, double: bool, upper: bool) -> call.Epilogue:
+    """Of one scale, or one for each column."""
+    rng = np.random.default_rng(seed)
+    count = width if seed % 2 else 1
+    shift = rng.integers(UPPER if upper else 28, 46, count)
+    shift[0] = UPPER if upper else 30
+    multiplier = rng.integers(2**30, 2**31, count)
+    low, high = sorted(rng.integers(-128, 128, 2).tolist())
+    zero_point = np.int8(rng.integers(-128, 128))
+    return call.Epilogue(
+        multiplier.astype(np.int32), shift.astype(np.int8), zero_point, low, high, double
+    )
+
+
+def scaled(sums: np.ndarray, e: call.Epilogue) -> np.ndarray:
+    """By definition, in Python's integers; what has more than 32 bits wraps."""
+    value, multiplier, shift = (np.asarray(v).astype(object) for v in (sums, *e[:2]))
+    half = np.asarray([1 << (int(s) - 1) for s in shift.ravel()], object)
+    total = value * multiplier + half
+    if e.double:
+        away = np.where(value >= 0, 1, -1) * np.where(shift > 31, 2**30, 0)
+        total = total + away.astype(object)
+    total = (total >> shift) + int(e.zero_point)
+    total = (total + 2**31) % 2**32 - 2**31
+    return np.clip(total, int(e.least), int(e.largest)).astype(np.int8)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("s", SETS)
+def test_sums(s: InstructionSet, name: str):
+    for seed, (zero_points, extreme) in enumerate(itertools.product(ZERO_POINTS, [False, True])):
+        inputs, zps = drawn(CASES[name], seed, extreme=extreme), bytes_of(*zero_points)
+        found = jax.jit(lambda *xs, z=zps: call.run(call.multiply(s, xs, z)))(*inputs)
+        np.testing.assert_array_equal(found, product(inputs, zps))
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("name", ["some lanes", "whole vectors"])
+@pytest.mark.parametrize("s", SETS)
+def test_scaled_sums(s: InstructionSet, name: str, double: bool, upper: bool):
+    inputs, zps = drawn(CASES[name], 3), bytes_of(-7, 9)
+    for seed in range(4):
+        e = epilogue_of(CASES[name][-1], seed, double=double, upper=upper)
+        found = jax.jit(lambda *xs, e=e: call.run(call.multiply(s, xs, zps, e)))(*inputs)
+        assert found.dtype == np.int8
+        np.testing.assert_array_equal(found, scaled(product(inputs, zps), e))
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("s", SETS)
+def test_nothing_is_touched_but_the_buffers(s: InstructionSet, name: str, at_end: bool):
+    inputs, zps = drawn(CASES[name], 4), bytes_of(5, -3)
+    wanted = product(inputs, zps)
+    found = native_calls.call(call.multiply(s, inputs, zps), at_end=at_end)
+    np.testing.assert_array_equal(found, wanted)
+    e = epilogue_of(CASES[name][-1], 5, double=False, upper=True)
+    found = native_calls.call(call.multiply(s, inputs, zps, e), at_end=at_end)
+    np.testing.assert_array_equal(found, scaled(wanted, e))
+
+
+@pytest.mark.parametrize("when", ["now", "late", "never"])
+@pytest.mark.parametrize("size", [0, 2, 7])
+@pytest.mark.parametrize("name", ["large", "many rows"])
+def test_threads(name: str, size: int, when: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(plan, "threads", lambda: 4)
+    monkeypatch.setattr(plan, "_ITEM_MACS", 2**16)
+    inputs, zps = drawn(CASES[name], 6), bytes_of(5, -3)
+    kernel = call.multiply(isa.usable()[0], inputs, zps)
+    assert kernel.plan(inputs[0].shape).fields[handler.THREADS] == 4
+    found = native_calls.call(kernel, pool=Pool(size, when))
+    np.testing.assert_array_equal(found, product(inputs, zps))
+
+
+@pytest.mark.parametrize("shared", [(), (0,), (1,)])
+def test_examples_are_joined(shared: tuple[int, ...]):
+    """Those of both operands, or of one where the other is the same for all."""
+    a, b = drawn((6, 9, 7, 5), 7)
+    given = [x[:1] if i in shared else x[:, None] for i, x in enumerate((a, b))]
+    axes = tuple(None if i in shared else 0 for i in range(2))
+    zps = bytes_of(5, -3)
+
+    def one(*xs: jax.Array) -> jax.Array:
+        return call.run(call.multiply(isa.usable()[0], (xs[0], xs[1]), zps))
+
+    fn = jax.jit(jax.vmap(one, axes))
+    assert str(jax.make_jaxpr(fn)(*given)).count("ffi_call[") == 1
+    a, b = (x[:1] if i in shared else x for i, x in enumerate((a, b)))
+    found = fn(*map(jnp.asarray, given))
+    np.testing.assert_array_equal(found[:, 0], product((a, b), zps))
+
+
+def test_zero_points_and_scales_may_be_traced():
+    """And each may differ between examples."""
+    s, (a, b) = isa.usable()[0], drawn((3, 9, 13, 21), 8)
+    zero_points = [bytes_of(i - 5, 7 * i) for i in range(3)]
+    ends = [epilogue_of(21, 2 * i + 1, double=True, upper=False) for i in range(3)]
+
+    def one(a: jax.Array, b: jax.Array, zps: Pair, *e: jax.Array) -> jax.Array:
+        return call.run(call.multiply(s, (a, b), zps, call.Epilogue(*e, double=True)))
+
+    columns = [
+        jnp.stack(list(map(jnp.asarray, c))) for c in zip(*(e[:-1] for e in ends), strict=True)
+    ]
+    zps = tuple(np.stack(c) for c in zip(*zero_points, strict=True))
+    found = jax.jit(jax.vmap(one))(a[:, None], b[:, None], zps, *columns)
+    for i, (z, e) in enumerate(zip(zero_points, ends, strict=True)):
+        wanted = scaled(product((a[i : i + 1], b[i : i + 1]), z), e)
+        np.testing.assert_array_equal(found[i], wanted)

@@ -1,0 +1,79 @@
+"""Convolutions of other forms, as convolutions over height and width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax.native.call import Epilogue, Operands, convolve, run
+from tosajax.native.isa import InstructionSet
+from tosajax.ops._window import Window
+from tosajax.ops.conv import phases
+from tosajax.ops.routes.constant import depth_to_channels
+
+
+def convolve_3d(
+    isa: InstructionSet, o: Operands, window: Window, epilogue: Epilogue | None = None
+) -> jax.Array:
+    """`convolve` over depth too: x is [N, D, H, W, IC], weight [OC, KD, KH, KW, IC] and known."""
+    shape = o.x.shape
+    known = np.asarray(o.weight)
+    x, weight, plane = depth_to_channels(jnp.asarray(o.x), known, o.x_zp, window)
+    flat = run(convolve(isa, o._replace(x=x, weight=weight), plane, epilogue))
+    return flat.reshape(shape[0], *window.out(shape), -1)
+
+
+def convolve_transposed(
+    isa: InstructionSet,
+    o: Operands,
+    stride: Sequence[int],
+    out_pad: Sequence[int],
+    epilogue: Epilogue | None = None,
+) -> jax.Array:
+    """Spreads each element over the output by the weights, [OC, KH, KW, IC].
+
+    Each phase of the output, as many as the stride has steps, is a convolution of its own; they
+    are computed as channels, and then put side by side.
+
+    Args:
+      isa: of this processor.
+      o: the operands.
+      stride: y, x; elements of the output.
+      out_pad: top, bottom, left, right; elements, negative ones crop.
+      epilogue: of the sums, if they are scaled.
+    """
+    oc, *kernel, _ = o.weight.shape
+    weight, reach = phases(o.weight, np.zeros(1, np.int8), stride)
+    pads, crops = [], []
+    for low, high, size, step, taps in zip(
+        out_pad[0::2], out_pad[1::2], kernel, stride, reach, strict=True
+    ):
+        # A kernel that is not a multiple of the stride has no last tap in its last phases.
+        ends = low, high - (taps * step - size)
+        # What the output is padded with are sums of no element: those of windows further out.
+        further = [max(0, -(-end // step)) for end in ends]
+        pads.append((taps - 1 + further[0], taps - 1 + further[1]))
+        crops.append([more * step - end for more, end in zip(further, ends, strict=True)])
+    window = Window(reach, (1, 1), (1, 1), tuple(pads))
+    count = stride[0] * stride[1]
+    operands = o._replace(weight=weight, bias=_repeated(o.bias, count))
+    if epilogue is not None:
+        multiplier, shift = (_repeated(v, count) for v in epilogue[:2])
+        epilogue = epilogue._replace(multiplier=multiplier, shift=shift)
+    parts = run(convolve(isa, operands, window, epilogue))
+    n, height, width, _ = parts.shape
+    split = parts.reshape(n, height, width, *stride, oc).transpose(0, 1, 3, 2, 4, 5)
+    whole = split.reshape(n, height * stride[0], width * stride[1], oc)
+    (top, bottom), (left, right) = crops
+    return whole[:, top : whole.shape[1] - bottom, left : whole.shape[2] - right]
+
+
+def _repeated(values: jax.Array | np.ndarray, count: int) -> jax.Array | np.ndarray:
+    """Of all channels, for each phase; one value as it is."""
+    if values.size == 1:
+        return values
+    parts = [values] * count
+    return np.concatenate(parts) if isinstance(values, np.ndarray) else jnp.concatenate(parts)
