@@ -287,6 +287,20 @@ def test_together(name: str):
     check(graph)
 
 
+def test_a_large_depthwise_window_is_not_for_it():
+    """Its kernel would take minutes to compile."""
+
+    def write(b: Builder, x: Tensor) -> Tensor:
+        weight = RNG.integers(-100, 100, (300, 1, 6, 1)).astype(np.int8)
+        return b.op(
+            "DEPTHWISE_CONV2D", x, b.const(weight, DType.INT8), b.const([0], DType.INT32),
+            b.const([5], DType.INT8), b.const([0], DType.INT8), pad=(150, 149, 0, 0),
+            stride=(1, 1), dilation=(1, 1), acc_type=DType.INT32,
+        )  # fmt: skip
+
+    assert whys(graph_of(write)) == []
+
+
 def test_sums_that_are_read_twice_stay():
     def write(b: Builder, x: Tensor) -> list[Tensor]:
         sums = convolved(b, x)

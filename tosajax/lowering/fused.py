@@ -5,6 +5,7 @@ Sums of two tensors are in `fused_sums.py`, their common ends in `fused_rescale.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -61,6 +62,8 @@ def fusions(
     return found
 
 
+# Of a depthwise window: its kernel has code for each of them.
+_MOST_TAPS = 128
 # The axes of weights that a window has.
 _SIZE = {
     "CONV2D": slice(1, 3),
@@ -75,7 +78,10 @@ def _is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
         return tensors[node.inputs[0]].dtype is DType.INT8
     if node.op not in _SIZE or tensors[node.inputs[0]].dtype is not DType.INT8:
         return False
-    return _weights(node, tensors) is not None
+    weight = _weights(node, tensors)
+    if weight is None:
+        return False
+    return node.op != "DEPTHWISE_CONV2D" or math.prod(weight.shape[:2]) <= _MOST_TAPS
 
 
 def _weights(node: Node, tensors: Mapping[str, Tensor]) -> np.ndarray | None:
