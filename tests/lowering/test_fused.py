@@ -332,15 +332,27 @@ def test_one_after_the_other():
     check(graph)
 
 
-def test_weights_that_are_inputs_are_not_for_it():
+@pytest.mark.parametrize("op", ["CONV2D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D"])
+@pytest.mark.parametrize("zero_point", [0, 2])
+def test_weights_may_be_inputs(op: str, zero_point: int):
+    """If they have no zero point: less one, they might not fit in int8."""
     b = Builder()
-    x, weight = b.input("x", DType.INT8, IMAGE.shape), b.input("w", DType.INT8, (4, 3, 3, 6))
-    zero = b.const([0], DType.INT8)
-    sums = b.op(
-        "CONV2D", x, weight, b.const([0], DType.INT32), zero, zero, pad=(1, 1, 1, 1),
-        stride=(1, 1), dilation=(1, 1), acc_type=DType.INT32,
-    )  # fmt: skip
-    assert whys(b.graph([sums])) == []
+    shape = (3, 2, 6, 2) if op == "DEPTHWISE_CONV2D" else (4, 3, 2, 6)
+    x, weight = b.input("x", DType.INT8, IMAGE.shape), b.input("w", DType.INT8, shape)
+    zero_points = b.const([3], DType.INT8), b.const([zero_point], DType.INT8)
+    attributes: dict[str, Any] = {"pad": (1, 1, 1, 0), "dilation": (1, 1)}
+    if op == "TRANSPOSE_CONV2D":
+        attributes = {"out_pad": (0, 0, 0, 0)}
+    graph = b.graph([
+        b.op(
+            op, x, weight, b.const([5], DType.INT32), *zero_points, stride=(1, 1),
+            acc_type=DType.INT32, **attributes,
+        )
+    ])  # fmt: skip
+    assert whys(graph) == ([] if zero_point else [op])
+    weights = RNG.integers(-128, 128, shape).astype(np.int8)
+    found, wanted = (tosajax.compile(graph, native=n)(IMAGE, weights)[0] for n in (True, False))
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_int16_is_not_for_it():

@@ -119,7 +119,7 @@ def test_names_of_any_form(name):
     b = Builder()
     x = b.input("x", DType.INT8, (2, 8, 8))
     zero = b.const([0], DType.INT8)
-    run = tosajax.compile(b.graph([b.op("MATMUL", x, x, zero, zero, name=name)]))
+    run = tosajax.compile(b.graph([b.op("MATMUL", x, x, zero, zero, name=name)]), native=False)
     (node,) = (n for n in run.cost().nodes if n.macs)
     assert (node.route, node.reason) == ("dot", "int8")
 

@@ -180,7 +180,7 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
         for name in node.inputs
         if readers[name] == 1 and name not in graph.outputs
     }
-    found = {} if context.native is False else _fusions(nodes, graph, alone)
+    found = {} if context.native is False else _fusions(nodes, graph, alone, context.traced)
     isa = native_set(context.native) if found else None
     found = {} if isa is None else found
     hidden = {id(node) for fusion in found.values() for node in nodes_of(fusion)[:-1]}
@@ -192,7 +192,7 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
             step = _step(node, graph, prefix, blocks, context, alone)
             steps.append(_fenced(step, node, node, graph.tensors, readers))
         else:
-            step = fused_step(fusion, graph.tensors, isa)
+            step = fused_step(fusion, graph.tensors, isa, context.traced)
             steps.append(_fenced(step, node, fusion.main, graph.tensors, readers))
 
     def run_graph(
@@ -215,11 +215,13 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
 
 
 def _fusions(
-    nodes: Sequence[Node], graph: Graph, alone: Mapping[str, str]
+    nodes: Sequence[Node], graph: Graph, alone: Mapping[str, str], traced: Traced
 ) -> dict[str, Fusion | Addition]:
     """What native kernels compute, by the name of the last output."""
-    readers = {name: node for node in nodes for name in node.inputs if name in alone}
-    return {nodes_of(f)[-1].outputs[0]: f for f in fusions(nodes, graph.tensors, readers)}
+    # Kernels take the bounds of CLAMP as operands, and no other attribute.
+    fit = [node for node in nodes if node.op == "CLAMP" or not traced.keys() & {*node.outputs}]
+    readers = {name: node for node in fit for name in node.inputs if name in alone}
+    return {nodes_of(f)[-1].outputs[0]: f for f in fusions(fit, graph.tensors, readers)}
 
 
 def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:

@@ -15,11 +15,11 @@ import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fused_rescale import epilogue, inputs_of, is_rescale, nodes_of, reader_of
-from tosajax.lowering.fused_sums import Addition, addition_step, additions
-from tosajax.lowering.run import Run, Step, store
+from tosajax.lowering.fused_rescale import Reader, inputs_of, is_rescale, nodes_of, reader_of
+from tosajax.lowering.fused_sums import Addition, addition_kernel, additions
+from tosajax.lowering.run import Run, Step, Traced, store
 from tosajax.ops import _window
-from tosajax.ops.routes.operands import known_weights
+from tosajax.ops.routes.operands import INT8_CHUNK, known_weights
 from tosajax.ops.routes.route import Route
 
 
@@ -27,7 +27,7 @@ class Fusion(NamedTuple):
     """Nodes that follow each other; nothing else reads a tensor between two of them.
 
     Args:
-      main: a convolution of int8 by constant weights, or MATMUL of int8; the step has its name.
+      main: a convolution or MATMUL of int8; the step has its name.
       rescale: of its sums to int8, if there is one.
       clamp: of the results, if there is one.
     """
@@ -78,16 +78,20 @@ def _is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
         return tensors[node.inputs[0]].dtype is DType.INT8
     if node.op not in _SIZE or tensors[node.inputs[0]].dtype is not DType.INT8:
         return False
-    weight = _weights(node, tensors)
-    if weight is None:
+    weight = tensors[inputs_of(node)["weight"]]
+    if not weight.shape or not _fits(node, tensors):
         return False
     return node.op != "DEPTHWISE_CONV2D" or math.prod(weight.shape[:2]) <= _MOST_TAPS
 
 
-def _weights(node: Node, tensors: Mapping[str, Tensor]) -> np.ndarray | None:
-    names = inputs_of(node)
-    weight, zero_point = (tensors[names[n]].values for n in ("weight", "weight_zp"))
-    return None if weight is None or zero_point is None else known_weights(weight, zero_point)
+def _fits(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether int8 holds weights less their zero point, and int32 their sums of products."""
+    weight, zero_point = (tensors[inputs_of(node)[name]] for name in ("weight", "weight_zp"))
+    if zero_point.values is None:
+        return False
+    if weight.values is not None:
+        return known_weights(weight.values, zero_point.values) is not None
+    return not zero_point.values.any() and math.prod((weight.shape or ())[1:]) <= INT8_CHUNK
 
 
 def native_set(native: bool | None) -> Any:
@@ -97,73 +101,84 @@ def native_set(native: bool | None) -> Any:
     return chosen(native)
 
 
-def fused_step(fusion: Fusion | Addition, tensors: Mapping[str, Tensor], isa: Any) -> Step:
+def fused_step(
+    fusion: Fusion | Addition, tensors: Mapping[str, Tensor], isa: Any, traced: Traced
+) -> Step:
     """The step of a fusion, which stores its last result.
 
     Args:
       fusion: of the nodes.
       tensors: by name.
       isa: from `native_set`.
+      traced: attributes that come with the parameters, here those of CLAMP.
     """
     if isinstance(fusion, Addition):
-        return addition_step(fusion, tensors, isa)
-    product = _matmul if fusion.main.op == "MATMUL" else _convolution
-    kernel = product(fusion.main, tensors, isa)
+        kernel = addition_kernel(fusion, isa)
+    else:
+        kernel = _product_kernel(fusion, tensors, isa)
     done = ", ".join(n.op for n in nodes_of(fusion))
+    route = Route(f"native {isa.name}".replace("-", " "), done, kernel)
 
     def step(run: Run) -> None:
-        def read(name: str) -> Any:
-            tensor = tensors[name]
-            return run.values[name] if tensor.values is None else tensor.values
-
-        end = None if fusion.rescale is None else epilogue(fusion.rescale, fusion.clamp, read)
-        operands = {key: read(name) for key, name in inputs_of(fusion.main).items()}
-        route = Route(f"native {isa.name}".replace("-", " "), done, lambda: kernel(operands, end))
-        store(run, nodes_of(fusion)[-1], route())
+        store(run, nodes_of(fusion)[-1], route(Reader(run, tensors, traced)))
 
     return step
 
 
-# Computes a product: (its operands by argument, the epilogue or None) -> the result.
-_Kernel = Callable[[Mapping[str, Any], Any], jax.Array]
+# Computes products: (reader, the epilogue or None) -> the result.
+_Kernel = Callable[[Reader, Any], jax.Array]
+
+
+def _product_kernel(
+    fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any
+) -> Callable[[Reader], jax.Array]:
+    kernel = (_matmul if fusion.main.op == "MATMUL" else _convolution)(fusion.main, tensors, isa)
+
+    def product(reader: Reader) -> jax.Array:
+        end = None if fusion.rescale is None else reader.epilogue(fusion.rescale, fusion.clamp)
+        return kernel(reader, end)
+
+    return product
 
 
 def _convolution(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:
     from tosajax.native import call, forms
 
-    weight = _weights(node, tensors)
-    assert weight is not None
-    size, attributes = weight.shape[_SIZE[node.op]], node.attributes
+    size = (tensors[inputs_of(node)["weight"]].shape or ())[_SIZE[node.op]]
+    attributes = node.attributes
 
-    def operands(values: Mapping[str, Any]) -> call.Operands:
-        x = jnp.asarray(values["input"])
-        return call.Operands(x, weight, values["bias"], values["input_zp"])
+    def operands(reader: Reader) -> call.Operands:
+        names = "input", "weight", "bias", "input_zp", "weight_zp"
+        x, weight, bias, x_zp, weight_zp = reader.operands(node, *names)
+        if isinstance(weight, np.ndarray):
+            weight = (weight.astype(np.int16) - weight_zp).astype(np.int8)
+        return call.Operands(jnp.asarray(x), weight, bias, x_zp)
 
     if node.op == "TRANSPOSE_CONV2D":
         how = attributes["stride"], attributes["out_pad"]
-        return lambda values, end: forms.convolve_transposed(isa, operands(values), *how, end)
+        return lambda reader, end: forms.convolve_transposed(isa, operands(reader), *how, end)
     window = _window.window(size, *(attributes[n] for n in ("stride", "dilation", "pad")))
     if node.op == "CONV3D":
-        return lambda values, end: forms.convolve_3d(isa, operands(values), window, end)
+        return lambda reader, end: forms.convolve_3d(isa, operands(reader), window, end)
     kernel = call.convolve if node.op == "CONV2D" else call.convolve_depthwise
-    return lambda values, end: call.run(kernel(isa, operands(values), window, end))
+    return lambda reader, end: call.run(kernel(isa, operands(reader), window, end))
 
 
 def _matmul(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:
     from tosajax.native import call
 
-    def products(values: Mapping[str, Any], end: Any) -> jax.Array:
-        inputs = values["a"], values["b"]
-        return call.run(call.multiply(isa, inputs, (values["a_zp"], values["b_zp"]), end))
+    def products(reader: Reader, end: Any) -> jax.Array:
+        a, b, *zero_points = reader.operands(node, "a", "b", "a_zp", "b_zp")
+        return call.run(call.multiply(isa, (a, b), zero_points, end))
 
     weight = _columns(node, tensors)
     if weight is None:
         return products
 
-    def by_weights(values: Mapping[str, Any], end: Any) -> jax.Array:
+    def by_weights(reader: Reader, end: Any) -> jax.Array:
         """A row is a pixel."""
-        x = jnp.asarray(values["a"])[:, :, None]
-        o = call.Operands(x, weight, np.zeros(1, np.int32), values["a_zp"])
+        a, a_zp = reader.operands(node, "a", "a_zp")
+        o = call.Operands(jnp.asarray(a)[:, :, None], weight, np.zeros(1, np.int32), a_zp)
         ones = _window.window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
         return call.run(call.convolve(isa, o, ones, end))[:, :, 0]
 

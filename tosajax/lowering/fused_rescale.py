@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeGuard
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeGuard
 
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor, arguments
+from tosajax.lowering.run import Run, Traced
 from tosajax.spec import Kind, RoundingMode
 
 
@@ -38,19 +39,44 @@ def rounds_twice(rescale: Node) -> bool:
     return rescale.attributes["rounding_mode"] == RoundingMode.DOUBLE_ROUND
 
 
-def epilogue(rescale: Node, clamp: Node | None, read: Callable[[str], Any]) -> Any:
-    """RESCALE and CLAMP for a kernel.
+class Reader(NamedTuple):
+    """Reads the operands of a fusion while its program is traced.
 
     Args:
-      rescale: of the sums.
-      clamp: of the results, if there is one.
-      read: the value of a tensor.
+      run: of the graph.
+      tensors: by name.
+      traced: attributes by output of their node; see `lowering.build.build`.
     """
-    from tosajax.native.call import Epilogue
 
-    bounds = (-128, 127)
-    if clamp is not None:
-        bounds = tuple(int(clamp.attributes[name]) for name in ("min_val", "max_val"))
-    names = inputs_of(rescale)
-    operands = (read(names[name]) for name in ("multiplier", "shift", "output_zp"))
-    return Epilogue(*operands, *bounds, double=rounds_twice(rescale))
+    run: Run
+    tensors: Mapping[str, Tensor]
+    traced: Traced
+
+    def value(self, name: str) -> Any:
+        """Of a tensor; a NumPy array if it is constant."""
+        known = self.tensors[name].values
+        return self.run.values[name] if known is None else known
+
+    def operands(self, node: Node, *arguments: str) -> list[Any]:
+        """Of some arguments; others may be results within the fusion, which there are not."""
+        names = inputs_of(node)
+        return [self.value(names[argument]) for argument in arguments]
+
+    def attribute(self, node: Node, name: str) -> Any:
+        key = self.traced.get(node.outputs[0], {}).get(name)
+        return node.attributes[name] if key is None else self.run.params[key]
+
+    def epilogue(self, rescale: Node, clamp: Node | None) -> Any:
+        """RESCALE and CLAMP for a kernel.
+
+        Args:
+          rescale: of the sums.
+          clamp: of the results, if there is one.
+        """
+        from tosajax.native.call import Epilogue
+
+        bounds = (-128, 127)
+        if clamp is not None:
+            bounds = tuple(self.attribute(clamp, name) for name in ("min_val", "max_val"))
+        scale = self.operands(rescale, "multiplier", "shift", "output_zp")
+        return Epilogue(*scale, *bounds, double=rounds_twice(rescale))

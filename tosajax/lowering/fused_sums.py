@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 import jax
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fused_rescale import (
-    epilogue,
-    inputs_of,
-    is_rescale,
-    nodes_of,
-    reader_of,
-    rounds_twice,
-)
-from tosajax.lowering.run import Run, Step, store
-from tosajax.ops.routes.route import Route
+from tosajax.lowering.fused_rescale import Reader, is_rescale, reader_of, rounds_twice
 
 # Elements of an example; fewer are not worth a call.
 _FEWEST = 256
@@ -78,31 +69,19 @@ def _is_term(node: Node | None, tensors: Mapping[str, Tensor]) -> TypeGuard[Node
     return (of, to) == (DType.INT8, DType.INT32) and not node.attributes["per_channel"]
 
 
-def addition_step(fusion: Addition, tensors: Mapping[str, Tensor], isa: Any) -> Step:
-    """The step of an addition, which stores its last result; see `fused_step`."""
+def addition_kernel(fusion: Addition, isa: Any) -> Callable[[Reader], jax.Array]:
+    """Computes an addition; see `fused_step`."""
     from tosajax.native import call
 
-    done = ", ".join(n.op for n in nodes_of(fusion))
-    terms = fusion.left, fusion.right
-
-    def step(run: Run) -> None:
-        def read(name: str) -> Any:
-            tensor = tensors[name]
-            return run.values[name] if tensor.values is None else tensor.values
-
+    def total(reader: Reader) -> jax.Array:
         def scaling(node: Node) -> Any:
-            names = inputs_of(node)
-            operands = (read(names[name]) for name in ("input_zp", "multiplier", "shift"))
-            return call.Scaling(*operands, double=rounds_twice(node))
+            scale = reader.operands(node, "input_zp", "multiplier", "shift")
+            return call.Scaling(*scale, double=rounds_twice(node))
 
+        terms = fusion.left, fusion.right
+        left, right = (reader.value(node.inputs[0]) for node in terms)
         scales = scaling(fusion.left), scaling(fusion.right)
-        end = epilogue(fusion.rescale, fusion.clamp, read)
+        end = reader.epilogue(fusion.rescale, fusion.clamp)
+        return call.run(call.add(isa, fusion.main.op, (left, right), scales, end))
 
-        def total(*inputs: jax.Array) -> jax.Array:
-            left, right = inputs
-            return call.run(call.add(isa, fusion.main.op, (left, right), scales, end))
-
-        route = Route(f"native {isa.name}".replace("-", " "), done, total)
-        store(run, nodes_of(fusion)[-1], route(*(run.values[node.inputs[0]] for node in terms)))
-
-    return step
+    return total

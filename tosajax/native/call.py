@@ -159,7 +159,7 @@ def convolve_depthwise(
 def multiply(
     isa: InstructionSet,
     inputs: tuple[Array, Array],
-    zero_points: tuple[Array, Array],
+    zero_points: Sequence[Array],
     epilogue: Epilogue | None = None,
 ) -> Prepared:
     """Products of matrices, (a - a_zp) @ (b - b_zp).

@@ -74,9 +74,11 @@ class _Item:
         self.item, self.kind = item, kind
         code, plan = item.code, item.plan
         self.code, self.plan = code, plan
-        raised = kind.isa.raised * 0x01010101
-        # LLVM would spread what it computes of a known number.
-        self.raised = code.hidden(raised, vector("i32", kind.isa.lanes)) if raised else None
+        self.raised = None
+        if kind.in_place and kind.isa.raised:
+            # LLVM would spread what it computes of a known number.
+            raised = kind.isa.raised * 0x01010101
+            self.raised = code.hidden(raised, vector("i32", kind.isa.lanes))
         if kind.in_place:
             row, _ = item.input_row(code.value(0))
             self.rows = code.at(item.operand("x"), row * plan["row"])
@@ -98,9 +100,13 @@ class _Item:
 
     def _copy_rows(self) -> None:
         plan, item = self.plan, self.item
-        copy = item.copy_row if self.kind.isa.bytes_of_term == 1 else item.copy_differences
+        isa = self.kind.isa
         with self.code.loop(plan["staged"]) as staged:
-            copy(staged, self.code.at(self.rows, staged * plan["staged_row"]))
+            to = self.code.at(self.rows, staged * plan["staged_row"])
+            if isa.bytes_of_term == 1:
+                item.copy_row(staged, to, isa.raised)
+            else:
+                item.copy_differences(staged, to)
 
     def _write_block(self, block: Value, before: Value, vectors: int, *, is_last: bool) -> None:
         """The tiles of some vectors of channels, of which there are some before."""

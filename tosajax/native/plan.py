@@ -116,6 +116,11 @@ class _Share(NamedTuple):
     threads: int
 
 
+def _used(items: int, macs: int) -> int:
+    """How many threads share items."""
+    return max(1, min(items, threads(), macs // _ITEM_MACS))
+
+
 def _share(images: int, height: int, row_macs: int, *, unit: int = 1) -> _Share:
     """Cuts images into items of some units of rows."""
     rows = -(-_ITEM_MACS // max(1, row_macs))
@@ -123,8 +128,7 @@ def _share(images: int, height: int, row_macs: int, *, unit: int = 1) -> _Share:
         rows = min(rows, -(-height // threads()))
     rows = min(height, -(-rows // unit) * unit)
     per_image = -(-height // rows)
-    worth = images * height * row_macs // _ITEM_MACS
-    used = max(1, min(images * per_image, threads(), worth))
+    used = _used(images * per_image, images * height * row_macs)
     return _Share(rows, per_image, images * per_image, used)
 
 
@@ -303,13 +307,12 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
     of_part = _rows_of_part(kind, count * blocks, height, depth)
     parts = -(-height // of_part)
     items = count * blocks * parts
-    worth = count * height * width * depth // _ITEM_MACS
     steps = -(-depth // isa.terms)
     panel, bias, corrections = _lines(steps * STEP * padded), 4 * padded, _lines(4 * of_part)
     row_pitch = depth if kind.in_place else steps * isa.terms * isa.bytes_of_term
     copy = 0 if kind.in_place else _lines(of_part * row_pitch)
     slot = _lines(panel + bias + corrections + copy)
-    used = max(1, min(items, threads(), worth))
+    used = _used(items, count * height * width * depth)
     table = end.table_size(vectors)
     sizes = {
         "items": items,

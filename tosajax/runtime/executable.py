@@ -17,7 +17,6 @@ from tosajax.arguments.types import check_type, count, shown
 from tosajax.graph import Graph
 from tosajax.lowering.run import CustomOps, Params
 from tosajax.lowering.variables import State, Variable, initial_state
-from tosajax.native import can_compile, wanted
 from tosajax.passes.binding import bind_formed
 from tosajax.report import Report
 from tosajax.runtime import saved
@@ -35,7 +34,7 @@ from tosajax.runtime.batching import (
 from tosajax.runtime.compiled import compiler_options, persistent_cache, trace
 from tosajax.runtime.cost import Cost, Explanation, cost
 from tosajax.runtime.inputs import accept, check_known, zeros
-from tosajax.runtime.program import Program, program_of
+from tosajax.runtime.program import Program, native_on, program_of
 from tosajax.spec.target import Target, target_of
 from tosajax.validation import check_form, validate_formed
 
@@ -88,11 +87,7 @@ class Executable:
         self._cache_dir = cache_dir
         # XLA cannot keep a program that calls oneDNN in a folder.
         self._platform = platform_of(self._batch, onednn=onednn and cache_dir is None)
-        native = wanted(native)
-        if native and not can_compile():
-            raise ImportError('native kernels need llvmlite: pip install "tosajax[native]"')
-        here = self._platform.name == "cpu" and can_compile()
-        self._native = native if here else False
+        self._native = native_on(self._platform, native)
         self._programs: dict[Shapes, Program] = {}
         self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
         self._variables: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from tosajax import ops
 from tosajax.graph import Graph, Tensor
 from tosajax.lowering.build import build
 from tosajax.lowering.run import CustomOps, GraphFunction, Params, Traced
+from tosajax.native import can_compile, wanted
 from tosajax.ops.routes.platform import ANY, Platform
 from tosajax.passes.folding import fold
 
@@ -63,3 +64,19 @@ def program_of(
     )
     ends = graph.input_tensors, graph.output_tensors
     return Program(function, params, *ends, reports)
+
+
+def native_on(platform: Platform, native: bool | None = None) -> bool | None:
+    """Whether programs for a platform have native kernels; None where the processor decides.
+
+    Args:
+      platform: the only one that they are for.
+      native: what the user asked for; the environment may decide instead.
+
+    Raises:
+      ImportError: the user asked for them, and llvmlite is not installed.
+    """
+    native = wanted(native)
+    if native and not can_compile():
+        raise ImportError('native kernels need llvmlite: pip install "tosajax[native]"')
+    return native if platform.name == "cpu" and can_compile() else False

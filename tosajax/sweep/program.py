@@ -22,7 +22,7 @@ from tosajax.lowering.run import Traced
 from tosajax.quant import QParams, dequantize, quantize
 from tosajax.runtime.batching import batched, carries_batch, platform_of, share, with_batch
 from tosajax.runtime.inputs import accept
-from tosajax.runtime.program import program_of
+from tosajax.runtime.program import native_on, program_of
 from tosajax.spec import RoundingMode
 from tosajax.spec.target import Target
 from tosajax.sweep.subject import Arrays
@@ -50,9 +50,11 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
     # Examples share constants that are inputs; how many fit in the cache depends on tensors alone.
     calls = share(one, examples, in_loop=True)
     calls = calls._replace(carries=(*calls.carries, *(False for _ in names)))
+    platform = platform_of(calls)
     program = program_of(
         _with_inputs(one, names, {name: fixed[name] for name in constants if name in fixed}),
-        platform=platform_of(calls),
+        platform=platform,
+        native=native_on(platform),
         traced=traced,
         kernels=_KERNELS if any("rounding_mode" in t for t in traced.values()) else ops,
     )
