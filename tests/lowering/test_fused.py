@@ -332,39 +332,45 @@ def test_one_after_the_other():
     check(graph)
 
 
-@pytest.mark.parametrize("op", ["CONV2D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D"])
+PLANE = {"stride": (1, 1), "pad": (1, 1, 1, 0), "dilation": (1, 1)}
+SPACE = {"stride": (2, 1, 1), "pad": (1, 0, 1, 1, 1, 0), "dilation": (1, 1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "attributes"),
+    [
+        ("CONV2D", (4, 3, 2, 6), PLANE),
+        ("CONV3D", (4, 3, 3, 2, 6), SPACE),
+        ("DEPTHWISE_CONV2D", (3, 2, 6, 2), PLANE),
+        ("TRANSPOSE_CONV2D", (4, 3, 2, 6), {"stride": (2, 1), "out_pad": (0, -1, 1, 0)}),
+    ],
+)
 @pytest.mark.parametrize("zero_point", [0, 2])
-def test_weights_may_be_inputs(op: str, zero_point: int):
+def test_weights_may_be_inputs(op: str, shape: tuple, attributes: dict, zero_point: int):
     """If they have no zero point: less one, they might not fit in int8."""
     b = Builder()
-    shape = (3, 2, 6, 2) if op == "DEPTHWISE_CONV2D" else (4, 3, 2, 6)
-    x, weight = b.input("x", DType.INT8, IMAGE.shape), b.input("w", DType.INT8, shape)
+    image = np.stack([IMAGE, IMAGE[:, ::-1]], axis=1) if op == "CONV3D" else IMAGE
+    x, weight = b.input("x", DType.INT8, image.shape), b.input("w", DType.INT8, shape)
     zero_points = b.const([3], DType.INT8), b.const([zero_point], DType.INT8)
-    attributes: dict[str, Any] = {"pad": (1, 1, 1, 0), "dilation": (1, 1)}
-    if op == "TRANSPOSE_CONV2D":
-        attributes = {"out_pad": (0, 0, 0, 0)}
+    bias = b.const([5], DType.INT32)
     graph = b.graph([
-        b.op(
-            op, x, weight, b.const([5], DType.INT32), *zero_points, stride=(1, 1),
-            acc_type=DType.INT32, **attributes,
-        )
+        b.op(op, x, weight, bias, *zero_points, acc_type=DType.INT32, **attributes)
     ])  # fmt: skip
     assert whys(graph) == ([] if zero_point else [op])
     weights = RNG.integers(-128, 128, shape).astype(np.int8)
-    found, wanted = (tosajax.compile(graph, native=n)(IMAGE, weights)[0] for n in (True, False))
+    found, wanted = (tosajax.compile(graph, native=n)(image, weights)[0] for n in (True, False))
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_int16_is_not_for_it():
+@pytest.mark.parametrize("count", [131071, 131072])
+def test_sums_that_int32_may_not_hold(count: int):
+    """128 * 128 * 131072 is 2**31."""
     b = Builder()
-    x = b.input("x", DType.INT16, IMAGE.shape)
-    zero, weight = b.const([0], DType.INT16), np.ones((4, 3, 3, 6), np.int8)
-    sums = b.op(
-        "CONV2D", x, b.const(weight, DType.INT8), b.const([0], DType.INT48), zero,
-        b.const([0], DType.INT8), pad=(1, 1, 1, 1), stride=(1, 1), dilation=(1, 1),
-        acc_type=DType.INT48,
-    )  # fmt: skip
-    assert whys(b.graph([sums])) == []
+    x, weight = (b.input(name, DType.INT8, (1, 1, 1, count)) for name in "xw")
+    zero = b.const([0], DType.INT8)
+    sums = b.op("CONV2D", x, weight, b.const([0], DType.INT32), zero, zero,
+        acc_type=DType.INT32, pad=(0, 0, 0, 0), stride=(1, 1), dilation=(1, 1))  # fmt: skip
+    assert whys(b.graph([sums])) == (["CONV2D"] if count == 131071 else [])
 
 
 SIMPLE = graph_of(lambda b, x: rescaled(b, convolved(b, x)))

@@ -29,7 +29,7 @@ MUTANTS = [
         "native/results.py",
         "native/test_kernels.py",
         {
-            "Results.store": [condition("True", 1), condition("False", 1), change("<", "<=")],
+            "Results.store": [condition("True", 1), condition("False", 1)],
             "Results._scaled": [left("+")],
             "bytes_within": [change("127", "126"), change("128", "127")],
         },
@@ -74,7 +74,7 @@ MUTANTS = [
     *mutants(
         "native/product.py",
         "native/test_kernels.py",
-        {"sums": [change("*", "+", 1), condition("True"), change("^", "|")]},
+        {"sums": [change("*", "+", 1), condition("True", 1), change("^", "|")]},
     ),
     *mutants(
         "native/call.py",
@@ -97,6 +97,36 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "native/matmul.py",
+        "native/test_matmul.py",
+        {
+            "Kind.in_place": [left("and"), right("and")],
+            "_Item.__init__": [change("-", "+"), change("//", "%", 1)],
+            "_Item.write": [condition("False", 0), condition("False", 1), left("or")],
+            "_Item._copy_rows": [change("0", "1", 1)],
+            "_Item._correct_rows": [change("^", "|"), left("+", 1), left("+", 2)],
+            "_Item._write_block": [left("and", 0), left("-", 1), left("+", 0)],
+            "_Item._pack": [condition("False", 1), left("+", 1)],
+            "_Item._word": [change("|", "&"), condition("False")],
+        },
+    ),
+    *mutants(
+        "native/plan.py",
+        "native/test_matmul.py",
+        {
+            "of_matmul": [condition("True", 0), unsigned("-", 0)],
+            "_rows_of_part": [condition("False"), left("*", 2)],
+        },
+    ),
+    *mutants(
+        "native/forms.py",
+        "lowering/test_fused.py",
+        {
+            "convolve_transposed": [change("0", "1", 3), right("-", 0), condition("False")],
+            "_repeated": [condition("False", 0)],
+        },
+    ),
+    *mutants(
         "native/compiler.py",
         "native/test_compiler.py",
         {"_object": [condition("True")], "_place": [change("text", "0")]},
@@ -110,8 +140,11 @@ MUTANTS = [
         "lowering/fused.py",
         "lowering/test_fused.py",
         {
-            "fusions": [left("or"), right("and", 0)],
-            "_is_convolution": [condition("False")],
+            "fusions": [right("and", 0)],
+            "_is_product": [left("or", 1), change("<=", ">")],
+            "_fits": [condition("False", 0), left("and"), right("and")],
+            "_convolution": [condition("False", 0)],
+            "_columns": [right("or", 1), left("or", 1)],
         },
     ),
     *mutants(
@@ -120,7 +153,9 @@ MUTANTS = [
         {
             "is_rescale": [right("or"), change("DType.INT8", "DType.INT16")],
             "rounds_twice": [change("==", "!=")],
-            "epilogue": [condition("False")],
+            "Reader.value": [condition("False")],
+            "Reader.attribute": [condition("True")],
+            "Reader.epilogue": [condition("False")],
         },
     ),
     *mutants(

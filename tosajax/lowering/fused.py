@@ -19,6 +19,7 @@ from tosajax.lowering.fused_rescale import Reader, inputs_of, is_rescale, nodes_
 from tosajax.lowering.fused_sums import Addition, addition_kernel, additions
 from tosajax.lowering.run import Run, Step, Traced, store
 from tosajax.ops import _window
+from tosajax.ops.routes.int16_dot import dot_int16
 from tosajax.ops.routes.operands import INT8_CHUNK, known_weights
 from tosajax.ops.routes.route import Route
 
@@ -27,8 +28,8 @@ class Fusion(NamedTuple):
     """Nodes that follow each other; nothing else reads a tensor between two of them.
 
     Args:
-      main: a convolution or MATMUL of int8; the step has its name.
-      rescale: of its sums to int8, if there is one.
+      main: a convolution or MATMUL of int8 or int16; the step has its name.
+      rescale: of its sums of int8 to int8, if there is one.
       clamp: of the results, if there is one.
     """
 
@@ -64,6 +65,8 @@ def fusions(
 
 # Of a depthwise window: its kernel has code for each of them.
 _MOST_TAPS = 128
+# Of a sum in int32: products of int8, or of int8 and the bytes of int16, one of which has no sign.
+_MOST_TERMS = {DType.INT8: INT8_CHUNK, DType.INT16: INT8_CHUNK // 2}
 # The axes of weights that a window has.
 _SIZE = {
     "CONV2D": slice(1, 3),
@@ -74,10 +77,12 @@ _SIZE = {
 
 
 def _is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    if node.op == "MATMUL":
-        return tensors[node.inputs[0]].dtype is DType.INT8
-    if node.op not in _SIZE or tensors[node.inputs[0]].dtype is not DType.INT8:
+    if node.op != "MATMUL" and node.op not in _SIZE:
         return False
+    if tensors[node.inputs[0]].dtype not in _MOST_TERMS:
+        return False
+    if node.op == "MATMUL":
+        return True
     weight = tensors[inputs_of(node)["weight"]]
     if not weight.shape or not _fits(node, tensors):
         return False
@@ -86,12 +91,13 @@ def _is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
 def _fits(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether int8 holds weights less their zero point, and int32 their sums of products."""
-    weight, zero_point = (tensors[inputs_of(node)[name]] for name in ("weight", "weight_zp"))
-    if zero_point.values is None:
+    names = inputs_of(node)
+    x, weight, zero_point = (tensors[names[name]] for name in ("input", "weight", "weight_zp"))
+    if zero_point.values is None or math.prod((weight.shape or ())[1:]) > _MOST_TERMS[x.dtype]:
         return False
     if weight.values is not None:
         return known_weights(weight.values, zero_point.values) is not None
-    return not zero_point.values.any() and math.prod((weight.shape or ())[1:]) <= INT8_CHUNK
+    return not zero_point.values.any()
 
 
 def native_set(native: bool | None) -> Any:
@@ -144,33 +150,53 @@ def _product_kernel(
 def _convolution(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:
     from tosajax.native import call, forms
 
-    size = (tensors[inputs_of(node)["weight"]].shape or ())[_SIZE[node.op]]
-    attributes = node.attributes
+    sums = _form(node, tensors, isa)
+    is_int16 = tensors[node.inputs[0]].dtype is DType.INT16
 
-    def operands(reader: Reader) -> call.Operands:
+    def products(reader: Reader, end: Any) -> jax.Array:
         names = "input", "weight", "bias", "input_zp", "weight_zp"
         x, weight, bias, x_zp, weight_zp = reader.operands(node, *names)
         if isinstance(weight, np.ndarray):
             weight = (weight.astype(np.int16) - weight_zp).astype(np.int8)
-        return call.Operands(jnp.asarray(x), weight, bias, x_zp)
+        operands = call.Operands(jnp.asarray(x), weight, bias, x_zp)
+        return forms.convolve_int16(sums, operands) if is_int16 else sums(operands, end)
 
+    return products
+
+
+def _form(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> Callable[..., jax.Array]:
+    """The convolution of int8 that a node does: (operands, the epilogue or None) -> the result."""
+    from tosajax.native import call, forms
+
+    size = (tensors[inputs_of(node)["weight"]].shape or ())[_SIZE[node.op]]
+    attributes = node.attributes
     if node.op == "TRANSPOSE_CONV2D":
         how = attributes["stride"], attributes["out_pad"]
-        return lambda reader, end: forms.convolve_transposed(isa, operands(reader), *how, end)
+        return lambda o, end=None: forms.convolve_transposed(isa, o, *how, end)
     window = _window.window(size, *(attributes[n] for n in ("stride", "dilation", "pad")))
     if node.op == "CONV3D":
-        return lambda reader, end: forms.convolve_3d(isa, operands(reader), window, end)
+        return lambda o, end=None: forms.convolve_3d(isa, o, window, end)
     kernel = call.convolve if node.op == "CONV2D" else call.convolve_depthwise
-    return lambda reader, end: call.run(kernel(isa, operands(reader), window, end))
+    return lambda o, end=None: call.run(kernel(isa, o, window, end))
 
 
 def _matmul(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:
     from tosajax.native import call
 
-    def products(reader: Reader, end: Any) -> jax.Array:
-        a, b, *zero_points = reader.operands(node, "a", "b", "a_zp", "b_zp")
-        return call.run(call.multiply(isa, (a, b), zero_points, end))
+    def multiplied(inputs: Sequence[Any], zero_points: Sequence[Any], end: Any) -> jax.Array:
+        return call.run(call.multiply(isa, inputs, zero_points, end))
 
+    def products(reader: Reader, end: Any) -> jax.Array:
+        *inputs, a_zp, b_zp = reader.operands(node, "a", "b", "a_zp", "b_zp")
+        return multiplied(inputs, (a_zp, b_zp), end)
+
+    def of_bytes(reader: Reader, _: Any) -> jax.Array:
+        a, b = (jnp.asarray(x) for x in reader.operands(node, "a", "b"))
+        zero = np.zeros(1, np.int8)
+        return dot_int16(a, b, lambda x, y: multiplied((x, y), (zero, zero), None))
+
+    if tensors[node.inputs[0]].dtype is DType.INT16:
+        return of_bytes
     weight = _columns(node, tensors)
     if weight is None:
         return products

@@ -158,7 +158,7 @@ def convolve_depthwise(
 
 def multiply(
     isa: InstructionSet,
-    inputs: tuple[Array, Array],
+    inputs: Sequence[Array],
     zero_points: Sequence[Array],
     epilogue: Epilogue | None = None,
 ) -> Prepared:

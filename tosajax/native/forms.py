@@ -1,27 +1,27 @@
-"""Convolutions of other forms, as convolutions over height and width."""
+"""Convolutions of other forms, as convolutions of int8 over height and width."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax.fixedpoint import _x64
 from tosajax.native.call import Epilogue, Operands, convolve, run
 from tosajax.native.isa import InstructionSet
 from tosajax.ops._window import Window
-from tosajax.ops.conv import phases
+from tosajax.ops.conv import add_bias, phases
 from tosajax.ops.routes.constant import depth_to_channels
 
 
 def convolve_3d(
     isa: InstructionSet, o: Operands, window: Window, epilogue: Epilogue | None = None
 ) -> jax.Array:
-    """`convolve` over depth too: x is [N, D, H, W, IC], weight [OC, KD, KH, KW, IC] and known."""
+    """`convolve` over depth too: x is [N, D, H, W, IC], weight [OC, KD, KH, KW, IC]."""
     shape = o.x.shape
-    known = np.asarray(o.weight)
-    x, weight, plane = depth_to_channels(jnp.asarray(o.x), known, o.x_zp, window)
+    x, weight, plane = depth_to_channels(jnp.asarray(o.x), o.weight, o.x_zp, window)
     flat = run(convolve(isa, o._replace(x=x, weight=weight), plane, epilogue))
     return flat.reshape(shape[0], *window.out(shape), -1)
 
@@ -69,6 +69,28 @@ def convolve_transposed(
     whole = split.reshape(n, height * stride[0], width * stride[1], oc)
     (top, bottom), (left, right) = crops
     return whole[:, top : whole.shape[1] - bottom, left : whole.shape[2] - right]
+
+
+def convolve_int16(sums: Callable[[Operands], jax.Array], o: Operands) -> jax.Array:
+    """A convolution of int16, of its bytes: x = 256 * high + low.
+
+    Args:
+      sums: the convolution of int8, to int32.
+      o: the operands; x is int16 and has no zero point, bias is int48 in int64.
+
+    Returns:
+      int48 in int64.
+    """
+    high = (o.x >> np.int16(8)).astype(np.int8)
+    low = ((o.x & np.int16(0xFF)) - np.int16(128)).astype(np.int8)
+    nothing = np.zeros(1, np.int32)
+    of_high, of_low = (
+        sums(o._replace(x=x, x_zp=np.full(1, zero, np.int8), bias=nothing))
+        for x, zero in ((high, 0), (low, -128))
+    )
+    with _x64.scope():
+        total = _x64.widen(of_high) * np.int64(256) + _x64.widen(of_low)
+    return add_bias(total, o.bias)
 
 
 def _repeated(values: jax.Array | np.ndarray, count: int) -> jax.Array | np.ndarray:

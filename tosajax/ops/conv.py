@@ -133,14 +133,14 @@ def depthwise_conv2d(
         total = skip_padding(
             _depthwise(c), input, weight, window, _arrange_depthwise, groups=groups
         )
-        return _add_bias(total, bias)
+        return add_bias(total, bias)
     # The zero point of the small tensor is subtracted, that of the large one is folded.
     wide = weight.astype(jnp.int32) - weight_zp.astype(jnp.int32).reshape(1, 1, 1, 1)
     total = _depthwise(Convolution(input, wide, input_zp, np.zeros(1, np.int32), window))
     if input.dtype == np.int8:
         sums = jnp.sum(wide, axis=(0, 1), dtype=jnp.int32).reshape(1, 1, 1, -1)
         total = total - input_zp.astype(jnp.int32).reshape(1, 1, 1, 1) * sums
-    return _add_bias(total, bias)
+    return add_bias(total, bias)
 
 
 @recorded
@@ -184,7 +184,7 @@ def transpose_conv2d(
         c = Convolution(input, reversed_weight, input_zp, weight_zp, window, tuple(stride))
         total = choose.of_floats(c)(c)
         total = skip_padding(total, input, weight, window, _arrange_reversed, spread=stride)
-        return _add_bias(total, bias)
+        return add_bias(total, bias)
     spread, reach = phases(weight, weight_zp, stride)
     around = [n for size in reach for n in (size - 1, size - 1)]
     window = _window.window(reach, (1, 1), (1, 1), around)
@@ -200,7 +200,7 @@ def transpose_conv2d(
             for (low, high), taps, step, size in zip(pads, reach, stride, kernel, strict=True)
         ]
         total = lax.pad(total, total.dtype.type(0), [(0, 0, 0), *crop, (0, 0, 0)])
-    return _add_bias(total, bias)
+    return add_bias(total, bias)
 
 
 def _convolve(
@@ -217,7 +217,7 @@ def _convolve(
         total = skip_padding(total, x, weight, window, _arrange)
     else:
         total = choose.convolve_integers(c)
-    return _add_bias(total, bias)
+    return add_bias(total, bias)
 
 
 def _arrange(kernels: jax.Array) -> jax.Array:
@@ -267,7 +267,8 @@ def phases(
     return ordered.reshape(stride[0] * stride[1] * oc, *reach, ic), reach
 
 
-def _add_bias(total: jax.Array, bias: jax.Array) -> jax.Array:
+def add_bias(total: jax.Array, bias: jax.Array | np.ndarray) -> jax.Array:
+    """A bias, [OC] or [1], to sums of its type or of float32, [..., OC]."""
     shape = (1,) * (total.ndim - 1) + (-1,)
     if _is_float(total):
         return (total + bias.astype(jnp.float32).reshape(shape)).astype(bias.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -83,9 +83,12 @@ def border_of(weight: np.ndarray, lengths: Sequence[int], window: Window) -> np.
 
 
 def depth_to_channels(
-    x: jax.Array, weight: np.ndarray, x_zp: jax.Array | np.ndarray, window: Window
-) -> tuple[jax.Array, np.ndarray, Window]:
-    """A convolution over depth, height and width as one over height and width."""
+    x: jax.Array, weight: jax.Array | np.ndarray, x_zp: jax.Array | np.ndarray, window: Window
+) -> tuple[jax.Array, Any, Window]:
+    """A convolution over depth, height and width as one over height and width.
+
+    Weights that are known stay so.
+    """
     depth = window.out(x.shape)[0]
     x = pad_spatial(x, (window.pad[0], (0, 0), (0, 0)), jnp.asarray(x_zp).reshape(()))
     stride, last = window.stride[0], (depth - 1) * window.stride[0] + 1
