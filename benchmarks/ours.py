@@ -29,9 +29,6 @@ SETTINGS = {
     "tosajax": Setting(),
     "tosajax, all cores": Setting(lambda: {"devices": jax.devices()}, least_batch=32),
     "tosajax, no native": Setting(lambda: {"native": False}, least_batch=32),
-    "tosajax, no native, no oneDNN": Setting(
-        lambda: {"native": False, "onednn": False}, least_batch=32
-    ),
 }
 FIRST = next(iter(SETTINGS))
 

@@ -79,11 +79,11 @@ def test_our_integer_convolutions_by_each_route(name, route):
 
 
 def routes_in_turns() -> list[tuple[str, str]]:
-    """Third-party networks, each with oneDNN and two of the other routes."""
+    """Third-party networks, each with native kernels and two of the other routes."""
     names = [n for n in THEIRS if convolves_integers(THEIRS[n])]
-    pairs = list(itertools.combinations([r for r in forced.ROUTES if r != "onednn"], 2))
+    pairs = list(itertools.combinations([r for r in forced.ROUTES if r != "native"], 2))
     turns = [(name, pairs[turn_of(name) % len(pairs)]) for name in names]
-    return [(name, route) for name, pair in turns for route in ("onednn", *pair)]
+    return [(name, route) for name, pair in turns for route in ("native", *pair)]
 
 
 def turn_of(name: str) -> int:

@@ -60,7 +60,6 @@ CASES = {
         lambda: tosajax.compile(GRAPH, cache_dir=1),
         "cache_dir is 1 .int., expected the",
     ),
-    "onednn=2": (lambda: tosajax.compile(GRAPH, onednn=2), "onednn is 2 .int., expected True or"),
     "validate with 1": (lambda: tosajax.validate(GRAPH, 1), rf"target is 1 .int., {TARGET}"),
     "parse 1": (lambda: Target.parse(1), "a target is 1 .int., expected a text such as"),
     "profiles of text": (lambda: Target("PRO-FP"), "profiles is 'PRO-FP' .* Target.parse reads"),
@@ -115,23 +114,3 @@ def test_a_target_is_a_text_everywhere():
     }.items():
         with pytest.raises(ValueError, match=message):
             tosajax.validate(GRAPH, text)
-
-
-@pytest.mark.parametrize(("value", "wanted"), [(None, True), ("1", True), ("0", False)])
-def test_onednn_by_the_environment(value, wanted, monkeypatch):
-    """Read when a program is made, and only then."""
-    monkeypatch.setattr("tosajax.ops.routes.onednn.usable", lambda: True)
-    monkeypatch.setattr("jax.default_backend", lambda: "cpu")
-    if value is None:
-        monkeypatch.delenv("TOSAJAX_ONEDNN", raising=False)
-    else:
-        monkeypatch.setenv("TOSAJAX_ONEDNN", value)
-    assert tosajax.compile(GRAPH)._platform.onednn is wanted
-    assert not tosajax.compile(GRAPH, onednn=False)._platform.onednn
-
-
-@pytest.mark.parametrize("value", ["", "off", "2"])
-def test_an_environment_that_says_neither(value, monkeypatch):
-    monkeypatch.setenv("TOSAJAX_ONEDNN", value)
-    with pytest.raises(ValueError, match=f"variable TOSAJAX_ONEDNN is '{value}', expected 0 or 1"):
-        tosajax.compile(GRAPH)

@@ -73,3 +73,25 @@ def test_another_text_has_another_file(folder, compilations):
 
 def test_code_of_a_module_is_the_same_in_each_process():
     assert str(convolution.module_of(KIND)) == TEXT
+
+
+def test_what_the_system_withholds_is_not_used(monkeypatch):
+    """As AVX-512 or SVE, which LLVM takes processors of some names to have."""
+    monkeypatch.setattr(compiler, "features", lambda: {"avx2": True, "avx512f": False})
+    s = next(s for s in isa.SETS if s.features == ("avx2",))
+    _, features = compiler._target(s)
+    assert features == "-avx512f,+avx2"
+    assert compiler._target(S) == ("", "")
+
+
+@pytest.mark.parametrize("has", [True, False])
+@pytest.mark.parametrize("machine", ["aarch64", "arm64"])
+def test_the_system_is_asked_what_llvm_does_not_look_for(machine, has, monkeypatch):
+    monkeypatch.setattr(isa.platform, "machine", lambda: machine)
+    monkeypatch.setattr(isa.llvm, "get_host_cpu_features", lambda: {"neon": True})
+    monkeypatch.setattr(isa, "_has_dot_product", lambda: has)
+    isa.usable.cache_clear()
+    try:
+        assert [s.name for s in isa.usable()] == ["dotprod"] * has + ["portable"]
+    finally:
+        isa.usable.cache_clear()

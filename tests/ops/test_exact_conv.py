@@ -8,7 +8,6 @@ import re
 import jax
 import numpy as np
 import pytest
-from oracle import forced
 from oracle.device import on_cpu
 from oracle.matmul_oracle import draw
 
@@ -19,7 +18,6 @@ from tosajax.ops.routes import (
     constant,
     convolution,
     definition,
-    onednn_convolution,
     patches,
 )
 from tosajax.ops.routes.operands import Convolution
@@ -55,11 +53,6 @@ CASES = [
 ROUTES = [
     pytest.param(patches.run, id="patches"),
     pytest.param(convolution.run, id="convolution"),
-    pytest.param(
-        onednn_convolution.run,
-        id="onednn convolution",
-        marks=pytest.mark.skipif(not forced.is_here("onednn"), reason="no VNNI, or another jaxlib"),
-    ),
 ]
 POINTS = [-128, -1, 0, 127]
 NO_PADDING = ((0, 0), (0, 0))

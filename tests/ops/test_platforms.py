@@ -10,14 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle import matmul_oracle as oracle
-from oracle.device import to_device
+from oracle.device import on_cpu, to_device
 
 from tosajax.dtypes import DType
 from tosajax.ops import conv
+from tosajax.ops._window import Window
 from tosajax.ops.indices import argmax
 from tosajax.ops.products import matmul
+from tosajax.ops.routes import choose, definition
 from tosajax.ops.routes.dot import dot
-from tosajax.ops.routes.platform import Platform, tracing_for
+from tosajax.ops.routes.operands import Convolution
+from tosajax.ops.routes.platform import ANY, Platform, current, tracing_for
 
 # Where float32 still holds every sum, where it no longer would, and parts of unequal length.
 LENGTHS = (1, 9, 1023, 1024, 1025, 3000)
@@ -108,3 +111,38 @@ def test_skipped_padding_is_traced_for_each_platform():
                 jax.make_jaxpr(lambda *xs, call=call: call(*xs))(x, weight, zero, zero, zero)
             )
         assert text.count("conv_general_dilated[") == count
+
+
+def test_the_platform_of_a_trace_ends_with_it():
+    assert current() == ANY
+    seen = []
+
+    def fail():
+        with tracing_for(Platform("cuda")):
+            seen.append(current())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert seen == [Platform("cuda")]
+    assert current() == ANY
+
+
+@pytest.mark.parametrize(("name", "count"), [("cpu", 1), ("cuda", 0), (None, 1)])
+def test_a_known_platform_has_its_route_alone(name, count):
+    rng = np.random.default_rng(41)
+    x = oracle.draw(rng, DType.INT8, (2, 8, 8, 32))
+    weight = oracle.draw(rng, DType.INT8, (32, 3, 3, 32))
+    zero = np.zeros(1, np.int8)
+    window = Window((3, 3), (1, 1), (1, 1), ((1, 1), (1, 1)))
+
+    def call(x):
+        with tracing_for(Platform(name)):
+            return choose.convolve_integers(Convolution(x, weight, zero, zero, window))
+
+    text = str(jax.make_jaxpr(call)(x))
+    assert text.count("conv_general_dilated[") == count
+    assert ("dot_general[" in text) == (name != "cpu")
+    operands = on_cpu(x), on_cpu(weight), on_cpu(zero), on_cpu(zero)
+    want = definition.convolution(Convolution(*operands, window))
+    np.testing.assert_array_equal(np.asarray(call(x)), np.asarray(want))

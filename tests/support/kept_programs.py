@@ -35,8 +35,8 @@ def keep_programs(folder: Path) -> None:
         backend: Any, module: Any, devices: Any, options: Any, callbacks: Sequence[Any]
     ) -> Any:
         text = module.operation.get_asm(enable_debug_info=True)
-        # A file cannot hold calls of Python or of oneDNN's kernels.
-        if backend.platform != "cpu" or callbacks or "callback" in text or "onednn" in text:
+        # A file cannot hold calls of Python.
+        if backend.platform != "cpu" or callbacks or "callback" in text:
             return _compile(backend, module, devices, options, callbacks)
         key = hashlib.sha256(text.encode())
         key.update(options.SerializeAsString())

@@ -1,12 +1,10 @@
-"""Mutants of integer arithmetic, of routes to oneDNN, and of whole files."""
+"""Mutants of integer arithmetic, and of whole files."""
 
 from __future__ import annotations
 
 from mutation.changes import (
-    assign,
     change,
     condition,
-    exchange,
     left,
     result,
     right,
@@ -119,36 +117,9 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "ops/routes/onednn.py",
-        "ops/test_onednn.py",
-        {
-            "_MAX_SUM": [change("24", "25")],
-            "_MAX_TERMS": [change("14", "13")],
-            "usable": [right("and", 0), left("and", 1)],
-            "pays": [result("True")],
-            "dot": [assign("at_once", "length")],
-            "parts_of": [
-                change("128", "64"),
-                change(
-                    "np.abs(b.astype(np.int32)).sum(axis=axis).max",
-                    "b.astype(np.int32).sum(axis=axis).max",
-                ),
-                change("_MAX_TERMS", "2 * _MAX_TERMS"),
-            ],
-            "convolution": [assign("unsigned", "x")],
-            "convolves": [change("255", "127"), change(".max()", "0"), change(".min()", "0")],
-            "pads": [right("and"), change("<", "<="), left("and")],
-            "_dot": [unwrap("jnp.moveaxis", 0), unwrap("jnp.moveaxis", 1), condition("True", 2)],
-            "_convolution": [condition("True", 1)],
-            "_convolution_config": [change("shape.dilation", "(1, 1)"), exchange("low", "_", 0)],
-            "_is_fast": [right("and", 0), left("and", 1), left("and", 0)],
-        },
-    ),
-    *mutants(
         "ops/routes/platform.py",
-        "ops/test_platforms.py ops/test_onednn.py",
+        "ops/test_platforms.py",
         {
-            "at_hand": [left("and", 0), right("and", 1)],
             "on_cpu": [
                 change("cpu", "other", 0),
                 result("lax.platform_dependent(*operands, cpu=other, default=cpu)", 1),

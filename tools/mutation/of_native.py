@@ -127,9 +127,23 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "native/forms.py",
+        "lowering/test_fused_int16.py",
+        {"convolve_int16": [change("128", "127", 1), change("256", "255", 0), left("+")]},
+    ),
+    *mutants(
+        "lowering/fused.py",
+        "lowering/test_fused_int16.py",
+        {"_MOST_TERMS": [left("//")], "_convolution": [change("is", "is not")]},
+    ),
+    *mutants(
         "native/compiler.py",
         "native/test_compiler.py",
-        {"_object": [condition("True")], "_place": [change("text", "0")]},
+        {
+            "_object": [condition("True")],
+            "_place": [change("text", "0")],
+            "_target": [condition("False"), unsigned("not", 1)],
+        },
     ),
     *mutants(
         "native/isa.py",
@@ -142,8 +156,9 @@ MUTANTS = [
         {
             "fusions": [right("and", 0)],
             "_is_product": [left("or", 1), change("<=", ">")],
-            "_fits": [condition("False", 0), left("and"), right("and")],
+            "_fits": [left("or", 0), unsigned("not"), change(">", ">=")],
             "_convolution": [condition("False", 0)],
+            "_matmul": [condition("False", 0), condition("True", 1)],
             "_columns": [right("or", 1), left("or", 1)],
         },
     ),

@@ -17,7 +17,7 @@ import llvmlite.binding as llvm
 
 from tosajax.atomic import replacing
 from tosajax.native.code import Module
-from tosajax.native.isa import InstructionSet
+from tosajax.native.isa import InstructionSet, features
 
 _FOLDER = "TOSAJAX_CACHE"
 _LOCK = threading.RLock()
@@ -62,7 +62,7 @@ def _object(text: str, isa: InstructionSet) -> bytes:
 def _place(text: str, isa: InstructionSet) -> Path:
     """The file of a module's machine code, for this processor and this LLVM."""
     folder = os.environ.get(_FOLDER) or Path.home() / ".cache" / "tosajax"
-    about = llvm.llvm_version_info, llvm.get_host_cpu_name(), isa.features, text
+    about = llvm.llvm_version_info, *_target(isa), text
     digest = hashlib.sha256(repr(about).encode()).hexdigest()
     return Path(folder) / "native" / f"{digest}.o"
 
@@ -88,9 +88,18 @@ def _start() -> None:
 def _machine_for(isa: InstructionSet) -> llvm.TargetMachine:
     """A compiler for this processor, with the features that an instruction set has."""
     _start()
-    features = ",".join(f"+{name}" for name in isa.features)
-    # The portable set stands for a processor of which nothing is known.
-    cpu = llvm.get_host_cpu_name() if isa.features else ""
+    cpu, signed = _target(isa)
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=3, jit=True, reloc="static", codemodel="jitdefault"
+        cpu=cpu, features=signed, opt=3, jit=True, reloc="static", codemodel="jitdefault"
     )
+
+
+def _target(isa: InstructionSet) -> tuple[str, str]:
+    """The name of this processor for LLVM, and features."""
+    # The portable set stands for a processor of which nothing is known.
+    if not isa.features:
+        return "", ""
+    # A system may withhold what processors of this name have, such as SVE.
+    withheld = (name for name, has in sorted(features().items()) if not has)
+    signed = [*(f"-{name}" for name in withheld), *(f"+{name}" for name in isa.features)]
+    return llvm.get_host_cpu_name(), ",".join(signed)

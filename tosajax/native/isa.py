@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import platform
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
@@ -101,11 +103,42 @@ SETS = (
 )
 
 
+# Of Linux: what the system lets programs use, and `sdot` among it.
+_AT_HWCAP, _HWCAP_ASIMDDP = 16, 1 << 20
+
+
+def features() -> Mapping[str, bool]:
+    """Of LLVM, and whether this processor has them; others are not known."""
+    found = dict(llvm.get_host_cpu_features())
+    # LLVM, as of 22, never asks for it on Linux and macOS.
+    if _machine() == "aarch64" and "dotprod" not in found:
+        found["dotprod"] = _has_dot_product()
+    return found
+
+
+def _machine() -> str:
+    return {"arm64": "aarch64"}.get(platform.machine(), platform.machine())
+
+
+def _has_dot_product() -> bool:
+    """Whether the system lets programs use `sdot`."""
+    library = ctypes.CDLL(None)
+    if sys.platform == "darwin":
+        value, size, zero = ctypes.c_int(0), ctypes.c_size_t(4), ctypes.c_size_t(0)
+        name = b"hw.optional.arm.FEAT_DotProd"
+        failed = library.sysctlbyname(name, ctypes.byref(value), ctypes.byref(size), None, zero)
+        return not failed and value.value == 1
+    known = getattr(library, "getauxval", None)
+    if known is None:
+        return False
+    known.argtypes, known.restype = [ctypes.c_ulong], ctypes.c_ulong
+    return bool(known(_AT_HWCAP) & _HWCAP_ASIMDDP)
+
+
 @functools.cache
 def usable() -> tuple[InstructionSet, ...]:
     """The instruction sets of this processor, the fastest first."""
-    found = llvm.get_host_cpu_features()
-    machine = {"arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    found, machine = features(), _machine()
     return tuple(
         s for s in SETS if s.machine in (None, machine) and all(found.get(f) for f in s.features)
     )

@@ -71,7 +71,7 @@ def skip_padding(
             return total
         weight = jnp.asarray(weight)
     operands = lax.stop_gradient((total, x, weight))
-    options = (shape, steps, arrange, groups, platforms.Platform(platforms.current().name))
+    options = (shape, steps, arrange, groups, platforms.current())
     return follow(_skipped_if_needed(*operands, *options), total)
 
 

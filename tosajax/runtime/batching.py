@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tosajax.graph import DYNAMIC, Graph, Tensor
 from tosajax.lowering.run import Params
 from tosajax.lowering.variables import State
-from tosajax.ops.routes.platform import Platform, at_hand
+from tosajax.ops.routes.platform import Platform
 from tosajax.passes.binding import bind_formed
 from tosajax.passes.one_example import one_example
 from tosajax.runtime.cost import peak_bytes
@@ -138,16 +138,9 @@ def cached_examples(graph: Graph) -> int:
     return max(1, _CACHE_BYTES // max(1, peak_bytes(graph)))
 
 
-def platform_of(batch: Batch, *, onednn: bool = True) -> Platform:
-    """The platform that runs a batch.
-
-    Args:
-      batch: its devices, or the default one.
-      onednn: the program may call oneDNN.
-    """
-    found = at_hand(batch.devices[0].platform if batch.devices else jax.default_backend())
-    examples = min(batch.micro_batch or 1, batch.at_once)
-    return found._replace(onednn=found.onednn and onednn, examples=examples)
+def platform_of(batch: Batch) -> Platform:
+    """The platform of a batch's devices, or of the default one."""
+    return Platform(batch.devices[0].platform if batch.devices else jax.default_backend())
 
 
 def of_a_call(shape: Sequence[Any], batch: Batch) -> tuple[Any, ...]:

@@ -64,7 +64,6 @@ class Executable:
         custom_ops: CustomOps | None = None,
         report_unpredictable: bool = False,
         cache_dir: str | os.PathLike[str] | None = None,
-        onednn: bool = True,
         native: bool | None = None,
     ):
         check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
@@ -75,7 +74,6 @@ class Executable:
             check_type("state", state, MutableMapping, "a dict of variables by name")
         if cache_dir is not None:
             check_type("cache_dir", cache_dir, (str, os.PathLike), "the path of a folder")
-        check_type("onednn", onednn, bool, "True or False")
         check_type("native", native, bool | None, "True, False or None")
         self.target = target_of(target)
         check_form(graph)
@@ -85,8 +83,7 @@ class Executable:
         self.state: MutableMapping[str, Variable] = {} if state is None else state
         self._custom_ops, self._reports = custom_ops, report_unpredictable
         self._cache_dir = cache_dir
-        # XLA cannot keep a program that calls oneDNN in a folder.
-        self._platform = platform_of(self._batch, onednn=onednn and cache_dir is None)
+        self._platform = platform_of(self._batch)
         self._native = native_on(self._platform, native)
         self._programs: dict[Shapes, Program] = {}
         self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
@@ -333,9 +330,6 @@ def compile(*args: Any, **options: Any) -> Executable:
       report_unpredictable: calls also return flags of broken REQUIRE rules; see `tosajax.lower`.
         Examples that run side by side each have their flags.
       cache_dir: a folder that keeps compiled programs from one process to the next.
-      onednn: programs may call the oneDNN of jaxlib, on CPUs where it is exact and faster than
-        XLA's own kernels; programs in `cache_dir` and saved ones do not. The environment variable
-        TOSAJAX_ONEDNN=0, read here, turns it off in all programs of a process.
       native: programs for CPUs have kernels that llvmlite compiles; by default where it is
         installed, and they were found faster on such a processor (x86 with AVX2 or AVX-512, without
         AMX). The environment variable TOSAJAX_NATIVE=0, read here, turns them off in all programs
@@ -346,8 +340,7 @@ def compile(*args: Any, **options: Any) -> Executable:
       UnsupportedError: a CUSTOM is not in custom_ops, or the value of a variable is undefined.
       TypeError: an argument is of another type.
       ValueError: no input can carry the batch, the state does not fit, micro_batch or devices are
-        given and examples depend on each other, or TOSAJAX_ONEDNN or TOSAJAX_NATIVE is neither 0
-        nor 1.
+        given and examples depend on each other, or TOSAJAX_NATIVE is neither 0 nor 1.
       ImportError: `native` is True without llvmlite.
     """
     return Executable(*args, **options)

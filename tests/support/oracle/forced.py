@@ -6,18 +6,19 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
-from tosajax.ops.routes import choose, convolution, loop, onednn, patches, platform
+from tosajax.native import can_compile
+from tosajax.ops.routes import choose, convolution, loop, patches, platform
 from tosajax.ops.routes.operands import Convolution
-from tosajax.ops.routes.platform import ANY, Platform
+from tosajax.ops.routes.platform import ANY
 from tosajax.ops.routes.route import Route
-from tosajax.runtime import executable
+from tosajax.runtime import program
 
-ROUTES = ("onednn", "convolution", "patches", "traced", "loop")
+ROUTES = ("native", "convolution", "patches", "traced", "loop")
 
 
 def is_here(name: str) -> bool:
     """Whether this machine has a route."""
-    return name != "onednn" or onednn.usable()
+    return name != "native" or can_compile()
 
 
 @contextlib.contextmanager
@@ -25,18 +26,16 @@ def route(name: str) -> Iterator[None]:
     """Forces one route on all integer convolutions traced inside.
 
     Args:
-      name: "onednn", which multiplies matrices of any size as well; "convolution" or "patches", for
-        constant weights; "traced", which treats constant weights as traced; or "loop", over blocks
+      name: "native", the kernels of compiled graphs; "convolution" or "patches", for constant
+        weights; "traced", which treats constant weights as traced; or "loop", over blocks
         of taps. Kernels of many taps always loop, and depthwise ones have slices and a loop only.
 
     Raises:
       ValueError: no route has the name.
     """
-    here = Platform("cpu", onednn=True) if name == "onednn" else ANY
     with (
-        mock.patch.object(platform, "current", return_value=here),
-        mock.patch.object(onednn, "pays", bool),
-        mock.patch.object(executable, "can_compile", return_value=False),
+        mock.patch.object(platform, "current", return_value=ANY),
+        mock.patch.object(program, "wanted", return_value=name == "native"),
         _forced(name),
     ):
         yield
@@ -44,7 +43,7 @@ def route(name: str) -> Iterator[None]:
 
 def _forced(name: str) -> contextlib.AbstractContextManager[object]:
     match name:
-        case "onednn":
+        case "native":
             return contextlib.nullcontext()
         case "convolution":
             return _constant_weights_by(Route(name, "forced", convolution.run))

@@ -18,8 +18,6 @@ from tosajax.ops.routes import (
     float_patches,
     int16_dot,
     loop,
-    onednn,
-    onednn_convolution,
     patches,
     platform,
 )
@@ -41,8 +39,7 @@ def of_integers(c: Convolution) -> Route:
         return Route("loop", _too_many(math.prod(kernel)), loop.run)
     by_patches = loop.run if c.known is None else patches.run
     if math.prod(kernel) == 1:
-        reason = "one tap, by oneDNN" if _onednn_pays(c) else "one tap"
-        return Route("dot", reason, by_patches)
+        return Route("dot", "one tap", by_patches)
     if c.known is None:
         return Route("patches", "weights not constant", by_patches)
     if not platform.current().may_be_cpu:
@@ -50,8 +47,6 @@ def of_integers(c: Convolution) -> Route:
         return Route("patches", "only XLA for CPUs convolves integers", by_patches)
     channels = ic * (kernel[0] if len(kernel) == 3 else 1)
     constant = f"constant weights, {channels} to {oc} channels"
-    if _onednn_pays(c) and onednn.convolves(c.known):
-        return Route("onednn convolution", constant, onednn_convolution.run)
     fast = max(channels, oc) >= convolution.MIN_CHANNELS
     if channels < (_MIN_INPUT_CHANNELS if fast else _MIN_CHANNELS_TO_FILL):
         return Route("patches", f"{channels} to {oc} channels are few", by_patches)
@@ -87,8 +82,7 @@ def of_depthwise(c: Convolution) -> Route:
 def of_products(a: jax.Array, b: jax.Array | np.ndarray) -> Route:
     """The route of a product of matrices, a function of (a, b, a_zp, b_zp)."""
     if a.dtype == np.int8:
-        reason = "int8, by oneDNN" if dot.by_onednn(a, b) else "int8"
-        return Route("dot", reason, dot.product)
+        return Route("dot", "int8", dot.product)
     if a.dtype == np.int16:
         return Route("dots of bytes", "int16", int16_dot.product)
     return Route("float dot", "float32", float_dot.product)
@@ -113,13 +107,6 @@ def _four_channels(c: Convolution) -> Convolution:
 
     x = jnp.asarray(filled(c.x, c.x_zp))
     return dataclasses.replace(c, x=x, weight=filled(c.weight, c.weight_zp))
-
-
-def _onednn_pays(c: Convolution) -> bool:
-    """Whether a call of oneDNN pays for this convolution, on this platform."""
-    here = platform.current()
-    macs = c.x.shape[0] * math.prod(c.out) * math.prod(c.weight.shape)
-    return here.onednn and onednn.pays(macs * here.examples)
 
 
 def _too_many(taps: int) -> str:

@@ -32,7 +32,6 @@ class Kernel(NamedTuple):
 
     sums: Callable[[jax.Array, np.ndarray, Window], jax.Array]
     pads: Callable[[Sequence[int], Window], bool]  # whether it pads inputs of such sides itself
-    raised: int = 0  # added to each element of the input, padding excepted
 
 
 def convolve(c: Convolution, kernel: Kernel) -> jax.Array:
@@ -51,10 +50,9 @@ def convolve(c: Convolution, kernel: Kernel) -> jax.Array:
         window = window._replace(pad=((0, 0), (0, 0)))
     border = border_of(weight, x.shape, window)
     hwio = np.ascontiguousarray(weight.transpose(1, 2, 3, 0))
-    raised = np.int32(kernel.raised)
     if x.dtype == np.int8:
         total = kernel.sums(x, hwio, window)
-        offset = border * (c.x_zp.astype(np.int32).reshape(1, 1, 1, 1) + raised)
+        offset = border * c.x_zp.astype(np.int32).reshape(1, 1, 1, 1)
         known = isinstance(offset, np.ndarray)
         total = total if known and not offset.any() else total - offset
     else:
@@ -62,7 +60,7 @@ def convolve(c: Convolution, kernel: Kernel) -> jax.Array:
         with _x64.scope():
             # x = 256 * high + low + 128, where it is not padding.
             total = _x64.widen(high) * np.int64(256) + _x64.widen(low)
-            total = total + _x64.widen(jnp.asarray(border)) * np.int64(128 - 257 * int(raised))
+            total = total + _x64.widen(jnp.asarray(border)) * np.int64(128)
     return total.reshape(c.x.shape[0], *c.out, len(weight))
 
 

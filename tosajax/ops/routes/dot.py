@@ -8,34 +8,22 @@ blocks of integers become `dot`. Additions in int32 wrap, which is harmless: a s
 from __future__ import annotations
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tosajax.ops.routes import bfloat16_dot, int8_dot, onednn, platform
+from tosajax.ops.routes import bfloat16_dot, int8_dot, platform
 
 
 def dot(a: jax.Array, b: jax.Array | np.ndarray, *, b_axis: int = -2) -> jax.Array:
     """int8 [..., M, K] times int8 [..., K, N], or [..., N, K] with b_axis=-1, in int32."""
-    if by_onednn(a, b, b_axis=b_axis):
-        return onednn.dot(a, b, transposed=b_axis == -1)
     return platform.on_cpu(
         a,
         jnp.asarray(b),
         cpu=functools.partial(int8_dot.dot, b_axis=b_axis),
         other=functools.partial(bfloat16_dot.dot, b_axis=b_axis),
     )
-
-
-def by_onednn(a: jax.Array, b: jax.Array | np.ndarray, *, b_axis: int = -2) -> bool:
-    """Whether `dot` calls oneDNN."""
-    here = platform.current()
-    macs = math.prod(a.shape) * b.shape[-3 - b_axis] * here.examples
-    if not here.onednn or not onednn.pays(macs):
-        return False
-    return onednn.pays(macs // onednn.parts_of(b, transposed=b_axis == -1))
 
 
 def dot_zp(

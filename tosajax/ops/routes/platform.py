@@ -3,7 +3,7 @@
 The platform is a context and not an argument because nothing could pass it: operators have the
 signatures of the specification, users call them without one, and gradient rules, loops and
 transformations of JAX stand between `tosajax.lowering`, which has it, and the operators. Code
-reads it while a program is traced: `choose`, `dot.by_onednn`, `on_cpu` and `ops/_skip.py`.
+reads it while a program is traced: `choose`, `on_cpu` and `ops/_skip.py`.
 
 JAX does not tell traces for different platforms apart: a function that is jitted inside an operator
 takes `current()` as a static argument.
@@ -20,15 +20,11 @@ import jax
 import numpy as np
 from jax import lax
 
-from tosajax.ops.routes import onednn
-
 
 class Platform(NamedTuple):
-    """A platform, and the library it has for products of int8."""
+    """A platform."""
 
     name: str | None = None  # that of `jax.Device.platform`; None: not known yet
-    onednn: bool = False
-    examples: int = 1  # that run side by side, by `jax.vmap`
 
     @property
     def may_be_cpu(self) -> bool:
@@ -37,11 +33,6 @@ class Platform(NamedTuple):
 
 ANY = Platform()
 _current: ContextVar[Platform] = ContextVar("platform", default=ANY)
-
-
-def at_hand(name: str) -> Platform:
-    """A platform of this process."""
-    return Platform(name, onednn=onednn.is_wanted() and name == "cpu" and onednn.usable())
 
 
 def current() -> Platform:
