@@ -142,7 +142,7 @@ MUTANTS = [
         {
             "_object": [condition("True")],
             "_place": [change("text", "0")],
-            "_target": [condition("False"), unsigned("not", 1)],
+            "_target": [condition("False", 0), unsigned("not", 1)],
         },
     ),
     *mutants(
