@@ -50,7 +50,7 @@ LAYERS: dict[str, set[str]] = {
     "reference_model": {"arguments", "dtypes", "graph", "io"},
     "validation": {"arguments", "checks", "dtypes", "graph", "report", "spec"},
     "hifi": {"atomic", "dtypes", "fixedpoint", "ops", "report"},
-    "native": {"atomic", "environment", "ops"},
+    "native": {"atomic", "environment", "fixedpoint", "ops"},
     "lowering": {
         *("checks", "dtypes", "fixedpoint", "graph", "native", "ops", "report", "spec"),
         "validation",
@@ -67,7 +67,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "runtime": {
         *("arguments", "atomic", "builder", "dtypes", "fixedpoint", "grad", "graph", "html"),
-        *("lowering", "native", "ops", "passes", "report", "spec", "validation"),
+        *("io", "lowering", "native", "ops", "passes", "report", "spec", "validation"),
     },
     "from_jax": {
         *("arguments", "builder", "dtypes", "fixedpoint", "graph", "hifi", "ops", "passes"),

@@ -21,7 +21,7 @@ from tosajax.graph import Tensor
 from tosajax.runtime import saved_file
 from tosajax.runtime.batching import Batch
 from tosajax.runtime.exported import _forbidden
-from tosajax.runtime.saved_file import Manifest
+from tosajax.runtime.saved_file import Contents, Manifest
 
 ALL = ("cpu", "cuda", "rocm", "tpu")
 X = Tensor("x", DType.FP32, (2, 2))
@@ -40,7 +40,8 @@ def write(
     inputs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
     checks = [SAFETY.custom_call(target) for target in targets]
     exported = jax.export.export(jax.jit(program), disabled_checks=checks)([], list(state), *inputs)
-    saved_file.write(path, manifest, bytes(exported.serialize()), [])
+    contents = Contents(bytes(exported.serialize()), b"", b"")
+    saved_file.write(path, manifest, contents)
 
 
 def calls(target):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tosajax.dtypes import DType
-from tosajax.graph import Node, Tensor
+from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.fused_rescale import Reader, inputs_of, is_rescale, nodes_of, reader_of
 from tosajax.lowering.fused_sums import Addition, addition_kernel, additions
 from tosajax.lowering.run import Run, Step, Traced, store
@@ -98,6 +98,11 @@ def _fits(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     if weight.values is not None:
         return known_weights(weight.values, zero_point.values) is not None
     return not zero_point.values.any()
+
+
+def has_products(graph: Graph) -> bool:
+    """Whether native kernels can compute products of a graph."""
+    return any(_is_product(node, part.tensors) for part in graph.walk() for node in part.nodes)
 
 
 def native_set(native: bool | None) -> Any:

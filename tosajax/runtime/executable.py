@@ -19,7 +19,7 @@ from tosajax.lowering.run import CustomOps, Params
 from tosajax.lowering.variables import State, Variable, initial_state
 from tosajax.passes.binding import bind_formed
 from tosajax.report import Report
-from tosajax.runtime import saved
+from tosajax.runtime import saved, saved_graph
 from tosajax.runtime.batching import (
     Devices,
     batched,
@@ -84,6 +84,7 @@ class Executable:
         self._custom_ops, self._reports = custom_ops, report_unpredictable
         self._cache_dir = cache_dir
         self._platform = platform_of(self._batch)
+        self._may_be_native = native is not False
         self._native = native_on(self._platform, native)
         self._programs: dict[Shapes, Program] = {}
         self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
@@ -160,8 +161,9 @@ class Executable:
     ) -> None:
         """Writes the executable to a file that `tosajax.load_executable` runs.
 
-        The file holds the program and its constants: loading needs no graph and no tracing. XLA
-        compiles the program where it is loaded. The file keeps micro-batches, but no devices.
+        The file holds the program and its constants, which XLA compiles where it is loaded; and
+        the graph, if native kernels can compute some of it, which are then made again on
+        processors where they are the default. The file keeps micro-batches, but no devices.
 
         Args:
           path: of the file, which appears when it is complete.
@@ -185,7 +187,12 @@ class Executable:
         )
         check_known(self.graph.input_tensors, self._wanted)
         program = program_of(self.graph, custom_ops=self._custom_ops, reports=self._reports)
-        saved.write(path, program, batch, self._own_state(), platforms=platforms)
+        is_for_cpus = "cpu" in (platforms or (jax.default_backend(),))
+        is_alone = not self._custom_ops and not self._reports
+        has_graph = is_for_cpus and is_alone and self._may_be_native
+        content = saved_graph.content_of(self.graph) if has_graph else b""
+        state = self._own_state()
+        saved.write(path, program, batch, state, platforms=platforms, graph=content)
 
     def _repr_html_(self) -> str:
         facts = [

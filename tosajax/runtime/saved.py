@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
 import jax
@@ -25,7 +25,8 @@ from tosajax.runtime.compiled import compiler_options, trace
 from tosajax.runtime.exported import Layout, check_program
 from tosajax.runtime.inputs import accept, zeros
 from tosajax.runtime.program import Program
-from tosajax.runtime.saved_file import Manifest
+from tosajax.runtime.saved_file import Contents, Manifest
+from tosajax.runtime.saved_graph import native_call
 
 # The platforms of each backend, as `jax.export` names them.
 _PLATFORMS = {"cpu": {"cpu"}, "gpu": {"cuda", "rocm"}, "tpu": {"tpu"}}
@@ -39,24 +40,20 @@ class SavedExecutable:
 
     def __init__(
         self,
-        program: jax.export.Exported,
+        call: Callable[..., Any],
         manifest: Manifest,
-        constants: Sequence[jax.Array],
         state: State,
     ) -> None:
         self.inputs, self.outputs = manifest.inputs, manifest.outputs
         self.state = dict(state)
         self._flags, self._batch = manifest.flags, manifest.batch
-        self._constants = list(constants)
-        options = compiler_options(jax.default_backend())
-        self._call = jax.jit(program.call, compiler_options=options)
+        self._call = call
 
     def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
         """Runs the program; results and errors are those of `Executable`."""
         arrays = accept(self.inputs, [t.shape for t in self.inputs], inputs)
-        call = functools.partial(self._call, self._constants)
         batch = self._batch_of(arrays)
-        state, flags, outputs = call_in_parts(call, batch, _leaves(self.state), arrays)
+        state, flags, outputs = call_in_parts(self._call, batch, _leaves(self.state), arrays)
         self.state = _variables(list(self.state), state)
         if self._flags is None:
             return tuple(outputs)
@@ -100,6 +97,7 @@ def write(
     state: State,
     *,
     platforms: Sequence[str] | None,
+    graph: bytes = b"",
 ) -> None:
     """Writes a program to a file, whole or not at all.
 
@@ -109,6 +107,7 @@ def write(
       batch: how its examples share calls, without devices.
       state: the values of its variables.
       platforms: as for `jax.export`; None for the one at hand.
+      graph: from `saved_graph.content_of`.
 
     Raises:
       UnsupportedError: an input of an open batch is int48.
@@ -138,7 +137,8 @@ def write(
         tuple(names) if program.reports else None,
     )
     arrays = [np.asarray(x).tobytes() for x in (*constants, *_leaves(variables))]
-    saved_file.write(path, manifest, bytes(exported.serialize()), arrays)
+    contents = Contents(bytes(exported.serialize()), b"".join(arrays), graph)
+    saved_file.write(path, manifest, contents)
 
 
 def _to_trace(program: Program, batch: Batch) -> tuple[list[Any], Program]:
@@ -158,9 +158,12 @@ def _to_trace(program: Program, batch: Batch) -> tuple[list[Any], Program]:
 
 
 def load_executable(
-    path: str | os.PathLike[str], *, allow: Collection[str] = ()
+    path: str | os.PathLike[str], *, allow: Collection[str] = (), native: bool | None = None
 ) -> SavedExecutable:
     """Reads a file that `Executable.save` wrote.
+
+    Where `compile` would have native kernels, the graph in the file is compiled with them, and
+    gives the bits of the program.
 
     Load only files that you trust: XLA makes native code of the program, which runs in this
     process. A check admits only operations that graphs consist of, which stay within their arrays:
@@ -173,19 +176,23 @@ def load_executable(
       path: of the file.
       allow: targets of custom calls that the program may hold, because functions of `custom_ops`
         brought them, or operations of StableHLO. The check does not cover their code.
+      native: as for `compile`.
 
     Raises:
       FormatError: the file is not a saved executable, or damaged.
       UnsupportedError: another version of tosajax or jax wrote the file, it is for other platforms,
         or the program holds an operation that is not allowed.
       FileNotFoundError: the file does not exist.
+      ImportError: `native` is True without llvmlite.
     """
     check_type("path", path, (str, os.PathLike), "a path")
     if isinstance(allow, str) or not all(isinstance(name, str) for name in allow):
         raise TypeError(f"allow is {allow!r}, expected a list of names")
-    manifest, program, data = saved_file.read(path)
+    check_type("native", native, bool | None, "True, False or None")
+    manifest, contents = saved_file.read(path)
+    data = contents.arrays
     try:
-        exported = jax.export.deserialize(bytearray(program))
+        exported = jax.export.deserialize(bytearray(contents.program))
     except Exception as error:  # jax has no error of its own for broken bytes
         raise FormatError(f"{path}: jax cannot read the program: {error}") from None
     here = jax.default_backend()
@@ -194,12 +201,16 @@ def load_executable(
         raise UnsupportedError(f"{path} is for {made}, and this is {here}")
     try:
         layout = check_program(exported, manifest, allow)
+        call = native_call(contents.graph, manifest, native)
     except (FormatError, UnsupportedError) as error:
         raise type(error)(f"{path}: {error}") from None
     if len(data) != layout.nbytes:
         raise FormatError(f"{path}: {len(data)} bytes of arrays, expected {layout.nbytes}")
     constants, state = _arrays(data, layout)
-    return SavedExecutable(exported, manifest, constants, _variables(manifest.variables, state))
+    if call is None:
+        jitted = jax.jit(exported.call, compiler_options=compiler_options(here))
+        call = functools.partial(jitted, constants)
+    return SavedExecutable(call, manifest, _variables(manifest.variables, state))
 
 
 def _arrays(data: bytes, layout: Layout) -> tuple[list[jax.Array], list[jax.Array]]:

@@ -1,7 +1,8 @@
 """The file of a saved executable: a ZIP archive of a manifest, a program and arrays.
 
-`manifest.json` names inputs, outputs and variables, `program.bin` is as `jax.export` writes it, and
-`arrays.bin` holds the elements of constants and initial variables, one array after the other.
+`manifest.json` names inputs, outputs and variables, `program.bin` is as `jax.export` writes it,
+`arrays.bin` holds the elements of constants and initial variables, one array after the other, and
+`graph.tosa` the graph where native kernels can compute some of it; otherwise it is empty.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from tosajax.graph import DYNAMIC, Tensor
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.runtime.batching import Batch
 
-_KIND, _VERSION = "tosajax executable", 3
+_KIND, _VERSION = "tosajax executable", 4
 # The fields of a batch in a manifest: devices are not saved, and a call runs one micro-batch.
 _CALLS = ("carries", "examples", "at_once")
-_MANIFEST, _PROGRAM, _ARRAYS = _MEMBERS = ("manifest.json", "program.bin", "arrays.bin")
+_MANIFEST = "manifest.json"
+_MEMBERS = _, _ARRAYS, _GRAPH = "program.bin", "arrays.bin", "graph.tosa"
 # A member is at most this many times larger than its bytes in the file, so that a small file never
 # takes much memory. Writers store a member as it is where it compresses further.
 _MOST = 32
@@ -56,18 +58,34 @@ class Manifest(NamedTuple):
     flags: tuple[tuple[str, str], ...] | None  # None where callers do not get them
 
 
-def write(
-    path: str | os.PathLike[str], manifest: Manifest, program: bytes, arrays: Sequence[bytes]
-) -> None:
+class Contents(NamedTuple):
+    """What a file holds beside its manifest.
+
+    Args:
+      program: as `jax.export` serializes it.
+      arrays: the bytes of all.
+      graph: a TOSA flatbuffer, or nothing.
+    """
+
+    program: bytes
+    arrays: bytes
+    graph: bytes
+
+    @property
+    def members(self) -> dict[str, bytes]:
+        """By name."""
+        return dict(zip(_MEMBERS, self, strict=True))
+
+
+def write(path: str | os.PathLike[str], manifest: Manifest, contents: Contents) -> None:
     """Writes a file, whole or not at all.
 
     Args:
       path: of the file.
       manifest: its inputs and outputs have a rank.
-      program: as `jax.export` serializes it.
-      arrays: the bytes of each.
+      contents: the rest.
     """
-    contents = {_PROGRAM: program, _ARRAYS: b"".join(arrays)}
+    members = contents.members
     fields = {
         "kind": _KIND,
         "version": _VERSION,
@@ -76,18 +94,18 @@ def write(
         "parts": {name: getattr(manifest.batch, name) for name in _CALLS},
         "variables": manifest.variables,
         "flags": manifest.flags,
-        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
     }
-    contents = {_MANIFEST: json.dumps(fields).encode(), **contents}
+    members = {_MANIFEST: json.dumps(fields).encode(), **members}
     with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
-        for name, data in contents.items():
-            is_small = name == _ARRAYS or len(data) > _MOST * len(zlib.compress(data))
+        for name, data in members.items():
+            is_small = name in (_ARRAYS, _GRAPH) or len(data) > _MOST * len(zlib.compress(data))
             kind = zipfile.ZIP_STORED if is_small else zipfile.ZIP_DEFLATED
             archive.writestr(name, data, kind)
 
 
-def read(path: str | os.PathLike[str]) -> tuple[Manifest, bytes, bytes]:
-    """Reads a file: its manifest, program and arrays.
+def read(path: str | os.PathLike[str]) -> tuple[Manifest, Contents]:
+    """Reads a file.
 
     Raises:
       FormatError: the file is not a saved executable, or damaged.
@@ -105,7 +123,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Manifest, bytes, bytes]:
             raise FormatError(message) from None
 
 
-def _read(file: IO[bytes], size: int) -> tuple[Manifest, bytes, bytes]:
+def _read(file: IO[bytes], size: int) -> tuple[Manifest, Contents]:
     with zipfile.ZipFile(file) as archive:
         entries = {entry.filename: entry for entry in archive.infolist()}
         if len(entries) != len(archive.infolist()):
@@ -118,14 +136,14 @@ def _read(file: IO[bytes], size: int) -> tuple[Manifest, bytes, bytes]:
             raise ValueError(f"its version is {shown(version)}, expected an integer")
         if version != _VERSION:
             raise UnsupportedError(f"version {version} of the format, expected {_VERSION}")
-        if sorted(entries) != sorted(_MEMBERS):
-            raise ValueError(f"it has {', '.join(entries)}, expected {', '.join(_MEMBERS)}")
-        program, arrays = (_member(archive, entries[name], size) for name in (_PROGRAM, _ARRAYS))
-    contents = {_PROGRAM: program, _ARRAYS: arrays}
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+        wanted = _MANIFEST, *_MEMBERS
+        if sorted(entries) != sorted(wanted):
+            raise ValueError(f"it has {', '.join(entries)}, expected {', '.join(wanted)}")
+        contents = Contents(*(_member(archive, entries[name], size) for name in _MEMBERS))
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.members.items()}
     if fields.get("sha256") != sums:
         raise ValueError("the manifest is of another program or other arrays")
-    return _manifest(fields), program, arrays
+    return _manifest(fields), contents
 
 
 def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, size: int) -> bytes:

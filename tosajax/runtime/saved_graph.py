@@ -1,0 +1,125 @@
+"""Graphs in files of executables: on CPUs with native kernels, they run in the program's place.
+
+Machine code is of one kind of processor, and a file must not bring its own: a kernel is made again
+from the graph, whose rules are checked like those of any other.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from tosajax import io
+from tosajax.graph import Graph, Tensor
+from tosajax.lowering.fused import has_products, native_set
+from tosajax.lowering.variables import State, Variable
+from tosajax.ops.routes.platform import Platform
+from tosajax.passes.folding import fold
+from tosajax.report import FormatError, TosaError, UnsupportedError
+from tosajax.runtime.batching import Batch, batched, carries_batch
+from tosajax.runtime.compiled import compiler_options, trace
+from tosajax.runtime.program import Program, native_on, program_of
+from tosajax.runtime.saved_file import Manifest
+from tosajax.spec.target import Target
+from tosajax.validation import check_form, validate_formed
+
+_CPU = Platform("cpu")
+
+
+def content_of(graph: Graph) -> bytes:
+    """A graph for a file; nothing where kernels compute none of it, or flatbuffers cannot hold it.
+
+    Args:
+      graph: legal, every dimension known, no CUSTOM.
+    """
+    if not has_products(graph):
+        return b""
+    try:
+        return io.to_bytes(fold(graph))
+    except (UnsupportedError, ValueError):
+        return b""
+
+
+def native_call(content: bytes, manifest: Manifest, native: bool | None) -> NativeCall | None:
+    """A call of a graph from a file; None where the program runs.
+
+    Args:
+      content: from `content_of`.
+      manifest: of the file.
+      native: what the user asked for.
+
+    Raises:
+      FormatError: the graph is illegal, or another than that of the manifest.
+      ImportError: the user asked for native kernels, and llvmlite is not installed.
+    """
+    native = native_on(Platform(jax.default_backend()), native)
+    if not content or native is False or native_set(native) is None:
+        return None
+    try:
+        graph = io.load(content)
+        check_form(graph)
+        validate_formed(graph, Target.everything("none")).raise_errors()
+    except (FormatError, TosaError, UnsupportedError) as error:
+        raise FormatError(f"its graph: {error}") from None
+    program = program_of(graph, platform=_CPU, native=native)
+    _check(program, manifest)
+    return NativeCall(program, manifest)
+
+
+class NativeCall:
+    """The calls of a saved graph: `call(state, *inputs) -> (state, flags, outputs)`, all leaves."""
+
+    def __init__(self, program: Program, manifest: Manifest) -> None:
+        self._program, self._manifest = program, manifest
+        self._traced: dict[tuple[tuple[int, ...], ...], Any] = {}
+
+    def __call__(self, state: list[jax.Array], *inputs: jax.Array) -> Any:
+        shapes = tuple(x.shape for x in inputs)
+        if shapes not in self._traced:
+            program = _of_a_call(self._program, self._manifest.batch, inputs)
+
+            def flat(params: Any, state: list[jax.Array], *inputs: jax.Array) -> Any:
+                pairs = zip(state[::2], state[1::2], strict=True)
+                named = zip(self._manifest.variables, pairs, strict=True)
+                of: State = {name: Variable(*pair) for name, pair in named}
+                found, _, outputs = program.function(params, of, *inputs)
+                return [x for name in of for x in found[name]], [], list(outputs)
+
+            function, constants = trace(flat, program.params, state, *inputs)
+            jitted = jax.jit(function, compiler_options=compiler_options("cpu"))
+            self._traced[shapes] = functools.partial(jitted, constants)
+        return self._traced[shapes](state, *inputs)
+
+
+def _of_a_call(program: Program, batch: Batch, inputs: Sequence[jax.Array]) -> Program:
+    carried = [len(x) for x, has in zip(inputs, batch.carries, strict=True) if has]
+    if not carried:
+        return program
+    return batched(program, batch._replace(at_once=carried[0], micro_batch=carried[0]))
+
+
+def _check(program: Program, manifest: Manifest) -> None:
+    """Checks that the program takes and returns what the manifest says."""
+    carries, count = manifest.batch.carries, manifest.batch.examples
+
+    def of_examples(t: Tensor) -> tuple[int, ...]:
+        return (count, *(t.shape or ())[carries_batch(t) :])
+
+    if len(carries) != len(program.inputs):
+        raise FormatError(f"its graph has {len(program.inputs)} inputs, expected {len(carries)}")
+    inputs = [
+        (t.name, t.dtype, of_examples(t) if has else t.shape)
+        for t, has in zip(program.inputs, carries, strict=True)
+    ]
+    outputs = [
+        (t.name, t.dtype, of_examples(t) if any(carries) else t.shape) for t in program.outputs
+    ]
+    wanted = [
+        [(t.name, t.dtype, t.shape) for t in tensors]
+        for tensors in (manifest.inputs, manifest.outputs)
+    ]
+    if [inputs, outputs] != wanted:
+        raise FormatError(f"its graph takes and returns {inputs} and {outputs}, expected {wanted}")
