@@ -33,6 +33,7 @@ CASES = {
     "one term that is left": (1, 15, 65, 130),
     "large": (2, 130, 260, 200),
     "many rows": (1, 700, 129, 10),
+    "a tile that is left": (1, 37, 8, 80),
 }
 ZERO_POINTS = [(0, 0), (-128, 0), (0, 127), (3, -128), (127, 5)]
 Pair = tuple[np.ndarray, np.ndarray]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ import pytest
 
 import tosajax
 from tosajax import Builder, DType, FormatError, Graph, io, native
-from tosajax.runtime import saved_file
+from tosajax.runtime import saved_file, saved_graph
 from tosajax.runtime.saved_graph import NativeCall
 
 pytest.importorskip("llvmlite")
 
 RNG = np.random.default_rng(8)
-IMAGES = RNG.integers(-128, 128, (7, 5, 5, 6)).astype(np.int8)
+IMAGES = RNG.integers(-128, 128, (7, 5 * 5 * 6)).astype(np.int8)
 
 
 @pytest.fixture(autouse=True)
@@ -27,15 +28,20 @@ def on_any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOSAJAX_NATIVE", "1")
 
 
-def graph_of(name: str = "y", *, kind: DType = DType.INT8, channels: int = 9) -> Graph:
+def graph_of(
+    name: str = "y", *, kind: DType = DType.INT8, channels: int = 9, shared: bool = False
+) -> Graph:
+    """A convolution of an example, a row; its bias may be an input, of all examples."""
     b = Builder()
-    x = b.input("x", kind, (1, 5, 5, 6))
+    x = b.input("x", kind, (1, 5 * 5 * 6))
     acc = DType.INT32 if kind is DType.INT8 else DType.INT48
     if kind.is_float:
         return b.graph([b.op("TANH", x, name=name)])
     weight = b.const(RNG.integers(-99, 99, (channels, 3, 3, 6)).astype(np.int8), DType.INT8)
     zps = b.const([5 if kind is DType.INT8 else 0], kind), b.const([0], DType.INT8)
-    y = b.op("CONV2D", x, weight, b.const([7], acc), *zps, pad=(1, 1, 1, 1), stride=(1, 1),
+    bias = b.input("bias", acc, (channels,)) if shared else b.const([7], acc)
+    image = b.op("RESHAPE", x, b.const_shape([1, 5, 5, 6]))
+    y = b.op("CONV2D", image, weight, bias, *zps, pad=(1, 1, 1, 1), stride=(1, 1),
         dilation=(1, 1), acc_type=acc, name=name)  # fmt: skip
     return b.graph([y])
 
@@ -67,6 +73,19 @@ def test_the_same_bits(way: str, kind: DType, tmp_path: Path):
         np.testing.assert_array_equal(again(x[:count])[0], program(x[:count])[0])
 
 
+def test_a_graph_of_two_matrices(tmp_path: Path):
+    b = Builder()
+    x, zero = b.input("x", DType.INT8, (2, 3, 25)), b.const([0], DType.INT8)
+    run = tosajax.compile(
+        b.graph([b.op("MATMUL", x, b.op("TRANSPOSE", x, perms=(0, 2, 1)), zero, zero)])
+    )
+    run.save(tmp_path / "a.tjx")
+    again, is_native = loaded(tmp_path / "a.tjx")
+    assert is_native
+    two = IMAGES[0].reshape(2, 3, 25)
+    np.testing.assert_array_equal(again(two)[0], run(two)[0])
+
+
 def test_variables(tmp_path: Path):
     b = Builder()
     x = b.input("x", DType.INT8, (1, 4, 3))
@@ -76,7 +95,7 @@ def test_variables(tmp_path: Path):
     product = b.op("MATMUL", last, b.op("TRANSPOSE", x, perms=(0, 2, 1)), zero, zero)
     b.write("last", x)
     graph = b.graph([product])
-    inputs = [x[None, :4, 0, :3] for x in IMAGES]
+    inputs = [x[None, :12].reshape(1, 4, 3) for x in IMAGES]
     run = tosajax.compile(graph, native=False)
     run(inputs[0])
     tosajax.compile(graph, state=dict(run.state)).save(tmp_path / "a.tjx")
@@ -84,6 +103,35 @@ def test_variables(tmp_path: Path):
     assert is_native
     for x in inputs[1:4]:
         np.testing.assert_array_equal(again(x)[0], run(x)[0])
+
+
+@pytest.mark.parametrize("batch", [None, 7])
+def test_an_input_of_all_examples(batch: int | None, tmp_path: Path):
+    graph = graph_of(shared=True)
+    run = tosajax.compile(graph, batch=batch)
+    run.save(tmp_path / "a.tjx")
+    again, is_native = loaded(tmp_path / "a.tjx")
+    assert is_native
+    x, bias = IMAGES[: batch or 1], np.arange(9, dtype=np.int32)
+    np.testing.assert_array_equal(again(x, bias)[0], run(x, bias)[0])
+    with_graph(tmp_path / "a.tjx", io.to_bytes(graph_of()))
+    with pytest.raises(FormatError, match="its graph has 1 inputs, expected 2"):
+        tosajax.load_executable(tmp_path / "a.tjx")
+
+
+def test_each_shape_is_traced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tosajax.compile(graph_of(), batch=1, micro_batch=3).save(tmp_path / "a.tjx", open_batch=True)
+    again, _ = loaded(tmp_path / "a.tjx")
+    shapes, trace = [], saved_graph.trace
+
+    def noted(function: Any, params: Any, state: Any, x: Any) -> Any:
+        shapes.append(x.shape[0])
+        return trace(function, params, state, x)
+
+    monkeypatch.setattr(saved_graph, "trace", noted)
+    for count in (7, 2, 3, 2):
+        again(IMAGES[:count])
+    assert shapes == [3, 2]
 
 
 @pytest.mark.parametrize("way", ["argument", "environment", "not installed", "other processor"])
@@ -97,6 +145,7 @@ def test_without(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if way == "not installed":
         monkeypatch.delenv("TOSAJAX_NATIVE")
         monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
+        monkeypatch.setitem(sys.modules, "tosajax.native.isa", None)
     if way == "other processor":
         monkeypatch.delenv("TOSAJAX_NATIVE")
         monkeypatch.setattr("tosajax.native.isa.chosen", lambda native: None)

@@ -103,7 +103,6 @@ MUTANTS = [
             "Kind.in_place": [left("and"), right("and")],
             "_Item.__init__": [change("-", "+"), change("//", "%", 1)],
             "_Item.write": [condition("False", 0), condition("False", 1), left("or")],
-            "_Item._copy_rows": [change("0", "1", 1)],
             "_Item._correct_rows": [change("^", "|"), left("+", 1), left("+", 2)],
             "_Item._write_block": [left("and", 0), left("-", 1), left("+", 0)],
             "_Item._pack": [condition("False", 1), left("+", 1)],
@@ -115,15 +114,14 @@ MUTANTS = [
         "native/test_matmul.py",
         {
             "of_matmul": [condition("True", 0), unsigned("-", 0)],
-            "_rows_of_part": [condition("False"), left("*", 2)],
+            "_rows_of_part": [left("*", 2)],
         },
     ),
     *mutants(
         "native/forms.py",
         "lowering/test_fused.py",
         {
-            "convolve_transposed": [change("0", "1", 3), right("-", 0), condition("False")],
-            "_repeated": [condition("False", 0)],
+            "convolve_transposed": [change("0", "1", 3), right("-", 0), condition("True", 1)],
         },
     ),
     *mutants(
@@ -169,9 +167,13 @@ MUTANTS = [
             "is_rescale": [right("or"), change("DType.INT8", "DType.INT16")],
             "rounds_twice": [change("==", "!=")],
             "Reader.value": [condition("False")],
-            "Reader.attribute": [condition("True")],
             "Reader.epilogue": [condition("False")],
         },
+    ),
+    *mutants(
+        "lowering/fused_rescale.py",
+        "sweep/test_program.py",
+        {"Reader.attribute": [condition("True")]},
     ),
     *mutants(
         "lowering/fused_sums.py",

@@ -33,7 +33,7 @@ MUTANTS = [
                 assign("limit", "examples"),
                 condition("False", 2),
             ],
-            "SavedExecutable.__call__": [skip("assign", 4)],
+            "SavedExecutable.__call__": [skip("assign", 3)],
             "load_executable": [change("exported.platforms", "()", 0), condition("False", 2)],
             "write": [change("part_state", "state", 1), condition("True")],
             "_arrays": [condition("False")],
@@ -47,6 +47,22 @@ MUTANTS = [
             "_read": [left("or"), condition("False", 3), condition("False", 5)],
             "_member": [change("entry.file_size", "0", 0)],
         },
+    ),
+    *mutants(
+        "runtime/saved_graph.py",
+        "runtime/test_saved_graph.py",
+        {
+            "content_of": [condition("False")],
+            "native_call": [left("or", 0), left("or", 1), skip("_check")],
+            "NativeCall.__call__": [condition("True")],
+            "_of_a_call": [condition("False", 1), condition("True", 1)],
+            "_check": [condition("False", 0), condition("True", 1), condition("True", 2)],
+        },
+    ),
+    *mutants(
+        "runtime/executable.py",
+        "runtime/test_saved_graph.py",
+        {"Executable.save": [left("and", 1), right("and", 2), left("and", 3)]},
     ),
     *mutants(
         "runtime/exported.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,12 +59,9 @@ def convolve_transposed(
         pads.append((taps - 1 + further[0], taps - 1 + further[1]))
         crops.append([more * step - end for more, end in zip(further, ends, strict=True)])
     window = Window(reach, (1, 1), (1, 1), tuple(pads))
-    count = stride[0] * stride[1]
-    operands = o._replace(weight=weight, bias=_repeated(o.bias, count))
-    if epilogue is not None:
-        multiplier, shift = (_repeated(v, count) for v in epilogue[:2])
-        epilogue = epilogue._replace(multiplier=multiplier, shift=shift)
-    parts = run(convolve(isa, operands, window, epilogue))
+    xp: Any = np if isinstance(o.bias, np.ndarray) else jnp
+    bias = o.bias if o.bias.size == 1 else xp.tile(o.bias, stride[0] * stride[1])
+    parts = run(convolve(isa, o._replace(weight=weight, bias=bias), window, epilogue))
     n, height, width, _ = parts.shape
     split = parts.reshape(n, height, width, *stride, oc).transpose(0, 1, 3, 2, 4, 5)
     whole = split.reshape(n, height * stride[0], width * stride[1], oc)
@@ -91,11 +89,3 @@ def convolve_int16(sums: Callable[[Operands], jax.Array], o: Operands) -> jax.Ar
     with _x64.scope():
         total = _x64.widen(of_high) * np.int64(256) + _x64.widen(of_low)
     return add_bias(total, o.bias)
-
-
-def _repeated(values: jax.Array | np.ndarray, count: int) -> jax.Array | np.ndarray:
-    """Of all channels, for each phase; one value as it is."""
-    if values.size == 1:
-        return values
-    parts = [values] * count
-    return np.concatenate(parts) if isinstance(values, np.ndarray) else jnp.concatenate(parts)

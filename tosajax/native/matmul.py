@@ -142,7 +142,7 @@ class _Item:
     # Rows.
 
     def _copy_rows(self) -> None:
-        """Rows as steps read them, with what is 0 in the place of terms that are not there."""
+        """Rows as steps read them. Terms that are not there may be anything: times 0."""
         code, plan, depth = self.code, self.plan, self.plan["depth"]
         wide = self.isa.bytes_of_term == 2
         with code.loop(plan["rows"]) as row:
@@ -153,9 +153,6 @@ class _Item:
                 if wide:
                     x = x.to("i16") - self.a_zp.to("i16")
                 code.store(x, to, i * self.isa.bytes_of_term)
-            for i in range(self.kind.tail, self.isa.terms if self.kind.tail else 0):
-                at = (plan["steps"] * self.isa.terms + i) * self.isa.bytes_of_term
-                code.store(code.value(0, "i16" if wide else "i8"), to, at)
 
     def _correct_rows(self) -> None:
         """-b_zp * (sum a - C * a_zp) of each row; a and a_zp may be raised."""
