@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks import machine, ours, targets
-from benchmarks.results import Machine, Measured, Measurement, Results
+from benchmarks.results import Judged, Machine, Measured, Measurement, Results
 
 _GROUPS = {
     "networks": "Generated networks",
@@ -54,9 +54,14 @@ def work_table(name: str, result: Measurement, limits: Mapping[str, float]) -> s
     return "\n".join([name, *(f"  {line.rstrip()}" for line in (*lines, *notes)), ""])
 
 
-def page(results: Results) -> str:
-    """The page; the same results give the same page."""
-    parts = [_HEAD, *_machine_part(results), *_targets_part(results)]
+def page(results: Results, runs: Mapping[str, Judged]) -> str:
+    """The page; the same results give the same page.
+
+    Args:
+      results: of a run.
+      runs: the newest of each kind of processor, this one included.
+    """
+    parts = [_HEAD, *_machine_part(results), *_targets_part(runs)]
     for group, title in _GROUPS.items():
         parts += _group_part(results, group, title)
     parts += _starts_part(results)
@@ -94,16 +99,31 @@ def _machine_part(results: Results) -> Iterator[str]:
     yield ""
 
 
-def _targets_part(results: Results) -> Iterator[str]:
-    yield "## Targets\n"
-    rows = [
-        [v.target.name, _found(v), v.target.wanted, v.status.value] for v in targets.judge(results)
-    ]
-    yield from _markdown([["target", "found", "wanted", ""], *rows])
+def _targets_part(runs: Mapping[str, Judged]) -> Iterator[str]:
+    """A column for each kind of processor that was measured."""
+    yield "## Targets, by kind of processor\n"
+    yield from (f"- {kind}: {run['processor']}, {run['date']}" for kind, run in runs.items())
+    yield ""
+    names = dict.fromkeys(name for run in runs.values() for name in run["verdicts"])
+    rows = [[name, *(run["verdicts"].get(name, "") for run in runs.values())] for name in names]
+    yield from _markdown([["target", *runs], *rows])
 
 
-def _found(verdict: targets.Verdict) -> str:
-    return "" if verdict.found is None else f"{verdict.found:.2f} {verdict.target.unit}"
+def judged(results: Results) -> Judged:
+    """What stays of a run when the page is of another."""
+    about = results["machine"]
+    return {
+        "date": results["date"],
+        "processor": f"{about['cpu']}, {about['cores']} cores",
+        "verdicts": {v.target.name: _verdict(v) for v in targets.judge(results)},
+    }
+
+
+def _verdict(verdict: targets.Verdict) -> str:
+    if verdict.found is None:
+        return verdict.status.value
+    found = f"{verdict.found:.2f} {verdict.target.unit}"
+    return f"{found}, {verdict.target.wanted}: {verdict.status.value}"
 
 
 def _group_part(results: Results, group: str, title: str) -> Iterator[str]:

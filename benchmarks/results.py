@@ -63,6 +63,14 @@ class OtherSetting(TypedDict):
     changed: bool
 
 
+class Judged(TypedDict):
+    """A run beside its targets, for a page."""
+
+    date: str
+    processor: str
+    verdicts: dict[str, str]  # by target
+
+
 class Results(TypedDict):
     """Everything that a run measures."""
 

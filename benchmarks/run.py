@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"error: {error}", file=sys.stderr)
             return _DISAGREEMENT
     if options.output is not None:
-        _write(options.output, report.page(results))
+        _write_page(options.output, results)
     verdicts = targets.judge(results)
     if options.check:
         print("\n".join(map(str, verdicts)))
@@ -202,6 +202,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         except ValueError as error:
             parser.error(str(error))
     return options
+
+
+def _write_page(path: Path, results: Results) -> None:
+    """Writes a page, and beside it what it says of each kind of processor, for the next one."""
+    beside = path.with_suffix(".json")
+    runs = json.loads(beside.read_text()) if beside.exists() else {}
+    runs[machine.kind(results["machine"])] = report.judged(results)
+    _write(beside, json.dumps(runs, indent=1) + "\n")
+    _write(path, report.page(results, runs))
 
 
 def _write(path: Path, text: str) -> None:

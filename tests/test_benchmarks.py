@@ -427,18 +427,37 @@ def _deep(results: Results) -> Measured:
     return results["works"]["residual-65-b8"]["contenders"]["tosajax"]
 
 
+def page_of(results: Results) -> str:
+    return report.page(results, {"AVX2": report.judged(results)})
+
+
 def test_page_follows_from_results(results):
-    page = report.page(results)
-    assert page == report.page(json.loads(json.dumps(results)))
+    page = page_of(results)
+    assert page == page_of(json.loads(json.dumps(results)))
     assert "- kind, by the fastest products of int8: AVX2" in page
     assert "| resnet8-b32 | tosajax | 1 s | 32/s | 0.0% of dot |" in page
-    assert "| resnet8-b32 against JAX f32 | 9.00 x | at least 2.2 x | pass |" in page
+    assert "- AVX2: A processor, 2 cores, 2026-01-02" in page
+    assert "| resnet8-b32 against JAX f32 | 9.00 x, at least 2.2 x: pass |" in page
     assert "9.00 (8.10-9.90)" in page
+
+
+def test_other_kinds_stay_on_the_page(results, tmp_path):
+    page = tmp_path / "page.md"
+    assert status_of(results, tmp_path) == 0
+    results["machine"]["flags"] += ["avx512_vnni"]
+    results["works"]["resnet8-b32"]["contenders"]["LiteRT 2 threads"] = timed(1.1)
+    results["date"] = "2026-07-02"
+    assert status_of(results, tmp_path) == 1
+    text = page.read_text()
+    assert "- VNNI: A processor, 2 cores, 2026-07-02" in text
+    assert "| target | AVX2 | VNNI |" in text
+    both = "2.00 x, at least 1.2 x: pass | 1.10 x, at least 1.2 x: miss"
+    assert f"| resnet8-b32 against LiteRT 2 threads | {both} |" in text
 
 
 def test_page_of_nothing(results):
     results.update(works={}, sweep=None, starts={}, limits={}, interrupted=True)
-    page = report.page(results)
+    page = page_of(results)
     assert "interrupted" in page
     assert page.count("not measured") == len(targets.of_kind("AVX2"))
 
@@ -513,4 +532,5 @@ def test_program(tmp_path):
     assert done.returncode == 2, done.stderr  # no target was measured
     results = json.loads((tmp_path / "r.json").read_text())
     assert results["works"]["matmul-m1"]["contenders"]["plain"]["agreement"] == "same bits"
-    assert (tmp_path / "p.md").read_text() == report.page(results)
+    runs = json.loads((tmp_path / "p.json").read_text())
+    assert (tmp_path / "p.md").read_text() == report.page(results, runs)
