@@ -121,6 +121,22 @@ def term(b: Builder, x: Tensor, *, double: bool = False, per_channel: bool = Fal
     )  # fmt: skip
 
 
+def term_again(b: Builder, x: Tensor, *, first: int = 10, per_channel: bool = False) -> Tensor:
+    """Scaled to more bits, and then by its scale, as converters write sums."""
+    zeros, count = b.const([0], DType.INT32), 6 if per_channel else 1
+    attributes: dict[str, Any] = {"scale32": True, "rounding_mode": RoundingMode.DOUBLE_ROUND}
+    attributes |= {"input_unsigned": False, "output_unsigned": False, "dtype": DType.INT32}
+    wide = b.op(
+        "RESCALE", x, b.const([2**30], DType.INT32), b.const([first], DType.INT8),
+        b.const([7], DType.INT8), zeros, per_channel=False, **attributes,
+    )  # fmt: skip
+    multipliers = b.const(RNG.integers(2**30, 2**31, count), DType.INT32)
+    shifts = b.const(RNG.integers(31, 35, count), DType.INT8)
+    return b.op(
+        "RESCALE", wide, multipliers, shifts, zeros, zeros, per_channel=per_channel, **attributes
+    )
+
+
 def cast(b: Builder, x: Tensor) -> Tensor:
     return b.op("CAST", x, dtype=DType.INT32)
 
@@ -133,6 +149,28 @@ def total(b: Builder, x: Tensor, op: str = "ADD", **left: bool) -> Tensor:
     """Of the image and of its mirror image."""
     pair = term(b, x, **left), term(b, mirrored(b, x), double=True)
     return ended(b, b.op(op, *pair))
+
+
+def wide_sum(b: Builder, left: Tensor, right: Tensor) -> Tensor:
+    """Of some 30 bits, scaled to int8."""
+    zero, out_zp = b.const([0], DType.INT32), b.const([-3], DType.INT8)
+    scaled = b.op(
+        "RESCALE", b.op("ADD", left, right), b.const([1098017566], DType.INT32),
+        b.const([49], DType.INT8), zero, out_zp, dtype=DType.INT8, scale32=True,
+        rounding_mode=RoundingMode.DOUBLE_ROUND, per_channel=False, input_unsigned=False,
+        output_unsigned=False,
+    )  # fmt: skip
+    return clamped(b, scaled)
+
+
+def scaled_sums(b: Builder, x: Tensor) -> Tensor:
+    """Values of int32 that no RESCALE has made, scaled."""
+    zero = b.const([0], DType.INT32)
+    return b.op(
+        "RESCALE", cast(b, x), b.const([2**30], DType.INT32), b.const([20], DType.INT8), zero, zero,
+        dtype=DType.INT32, scale32=True, rounding_mode=RoundingMode.SINGLE_ROUND,
+        per_channel=False, input_unsigned=False, output_unsigned=False,
+    )  # fmt: skip
 
 
 def ended(b: Builder, sums: Tensor) -> Tensor:
@@ -204,6 +242,26 @@ TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
     "a difference": (
         lambda b, x: clamped(b, total(b, x, "SUB", double=True)),
         ["RESCALE, RESCALE, SUB, RESCALE, CLAMP"],
+    ),
+    "a sum, one scaled twice": (
+        lambda b, x: wide_sum(b, term_again(b, x), term(b, mirrored(b, x))),
+        ["RESCALE, RESCALE, RESCALE, ADD, RESCALE, CLAMP"],
+    ),
+    "a sum, the other scaled twice": (
+        lambda b, x: wide_sum(b, term(b, x), term_again(b, mirrored(b, x), first=11)),
+        ["RESCALE, RESCALE, RESCALE, ADD, RESCALE, CLAMP"],
+    ),
+    "a sum, both scaled twice": (
+        lambda b, x: wide_sum(b, term_again(b, x), term_again(b, mirrored(b, x))),
+        ["RESCALE, RESCALE, RESCALE, RESCALE, ADD, RESCALE, CLAMP"],
+    ),
+    "a sum, scaled by channel at last": (
+        lambda b, x: wide_sum(b, term_again(b, x, per_channel=True), term_again(b, x)),
+        [],
+    ),
+    "a sum, scaled twice from int32": (
+        lambda b, x: wide_sum(b, scaled_sums(b, x), term(b, x)),
+        [],
     ),
     "a sum of scales by channel": (lambda b, x: total(b, x, per_channel=True), []),
     "a sum of one term": (

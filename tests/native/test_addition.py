@@ -37,10 +37,12 @@ def scaled(value: Any, multiplier: Any, shift: Any, *, double: bool) -> np.ndarr
 def added(
     op: str, inputs: tuple[Any, Any], scales: tuple[call.Scaling, ...], e: call.Epilogue
 ) -> np.ndarray:
-    left, right = (
-        scaled(x.astype(int) - int(s.zero_point[0]), s.multiplier, s.shift, double=s.double)
-        for x, s in zip(inputs, scales, strict=True)
-    )
+    def term(x: Any, s: call.Scaling) -> np.ndarray:
+        values = x.astype(int) - int(s.zero_point[0])
+        values = scaled(values, s.multiplier, s.shift, double=s.double)
+        return values if s.then is None else scaled(values, *s.then[:2], double=s.then.double)
+
+    left, right = (term(x, s) for x, s in zip(inputs, scales, strict=True))
     total = left - right if op == "SUB" else left + right
     total = (total + 2**31) % 2**32 - 2**31
     result = scaled(total, e.multiplier, e.shift, double=e.double) + int(e.zero_point)
@@ -78,6 +80,46 @@ def test_every_pair_of_bytes(s: InstructionSet, rounds: tuple[bool, ...], op: st
         scales, e = drawn(seed, rounds)
         fn = jax.jit(lambda *xs, scales=scales, e=e: call.run(call.add(s, op, xs, scales, e)))
         np.testing.assert_array_equal(fn(*EVERY_PAIR), added(op, EVERY_PAIR, scales, e))
+
+
+# As converters write sums: more bits first. Then factors below 1, large and small shifts.
+MORE_BITS = [(2**30, 10), (2**30, 11), (2**30, 16)]
+NEXT = [(2**30 + 1, 31), (2**31 - 1, 32), (1623821475, 33), (2**30, 40), (1, 62), (0, 2)]
+
+
+def twice(seed: int, doubles: tuple[bool, bool], which: str) -> Any:
+    """The scales of a sum whose left, right or both operands are scaled twice."""
+    rng = np.random.default_rng(seed)
+    (left, right), e = drawn(seed)
+
+    def again(s: call.Scaling, offset: int) -> call.Scaling:
+        (m, n), (more, bits) = NEXT[(seed + offset) % len(NEXT)], MORE_BITS[rng.integers(3)]
+        first = np.array([more], np.int32), np.array([bits], np.int8)
+        then = call.Rescaling(np.array([m], np.int32), np.array([n], np.int8), doubles[1])
+        return call.Scaling(s.zero_point, *first, doubles[0], then)
+
+    left = left if which == "right" else again(left, 0)
+    right = right if which == "left" else again(right, 1)
+    result = np.array([2**30 + 12345 * seed], np.int32), np.array([47], np.int8)
+    return (left, right), e._replace(multiplier=result[0], shift=result[1], least=-128, largest=127)
+
+
+@pytest.mark.parametrize("doubles", list(itertools.product([False, True], repeat=2)))
+@pytest.mark.parametrize("which", ["left", "right", "both"])
+@pytest.mark.parametrize("s", SETS)
+def test_operands_that_are_scaled_twice(s: InstructionSet, which: str, doubles: tuple[bool, bool]):
+    for seed in range(len(NEXT)):
+        scales, e = twice(seed, doubles, which)
+        fn = jax.jit(lambda *xs, scales=scales, e=e: call.run(call.add(s, "SUB", xs, scales, e)))
+        np.testing.assert_array_equal(fn(*EVERY_PAIR), added("SUB", EVERY_PAIR, scales, e))
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("s", SETS)
+def test_nothing_else_is_touched_by_what_is_scaled_twice(s: InstructionSet, at_end: bool):
+    inputs, (scales, e) = images(8, 3, 5, 7), twice(2, (True, True), "both")
+    found = native_calls.call(call.add(s, "ADD", inputs, scales, e), at_end=at_end)
+    np.testing.assert_array_equal(found, added("ADD", inputs, scales, e))
 
 
 @pytest.mark.parametrize("ends", [(2**30, 30), (2**30, 54)], ids=["low", "high"])
@@ -148,7 +190,7 @@ def test_scales_may_be_traced():
     every = [drawn(seed, (True, False, True)) for seed in range(3)]
 
     def numbers(scales: Any, e: Any) -> list[Any]:
-        parts = *(tuple(s)[:-1] for s in scales), tuple(e)[:-1]
+        parts = *(tuple(s)[:3] for s in scales), tuple(e)[:-1]
         return [np.asarray(v, np.int32) for part in parts for v in part]
 
     def one(left: jax.Array, right: jax.Array, *n: jax.Array) -> jax.Array:

@@ -179,9 +179,9 @@ MUTANTS = [
         "lowering/fused_sums.py",
         "lowering/test_fused.py",
         {
-            "additions": [condition("True", 0), left("or", 1), left("and", 0)],
+            "additions": [condition("True", 0), condition("True", 1), left("and", 0)],
             "_is_of_equal_shapes": [change(">=", "<=")],
-            "_is_term": [left("and"), right("and")],
+            "_scales": [left("and"), right("and")],
         },
     ),
     *mutants(
@@ -190,6 +190,9 @@ MUTANTS = [
         {
             "_Item.write": [left("+", 0), left("+", 1), right("+", 2), change("'SUB'", "'ADD'")],
             "_Item._loaded": [left("-")],
+            "_Item._scaled": [condition("False")],
+            "Kind.tables": [change("scale.size", "0")],
+            "_label": [left("+")],
         },
     ),
 ]

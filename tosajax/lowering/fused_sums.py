@@ -21,14 +21,18 @@ class Addition(NamedTuple):
 
     Args:
       left: RESCALE of int8 to int32.
-      right: another one.
+      left_next: another one, of that to int32, if there is one.
+      right: as `left`.
+      right_next: as `left_next`.
       main: ADD or SUB of both; the step has its name.
       rescale: of the result to int8.
       clamp: of that, if there is one.
     """
 
     left: Node
+    left_next: Node | None
     right: Node
+    right_next: Node | None
     main: Node
     rescale: Node
     clamp: Node | None = None
@@ -39,18 +43,32 @@ def additions(
 ) -> list[Addition]:
     """The additions of a graph; see `fusions`."""
     makers = {node.outputs[0]: node for node in nodes if node.op == "RESCALE"}
+
+    def maker(name: str, reader: Node) -> Node | None:
+        """The RESCALE that makes a tensor for one reader alone."""
+        return makers.get(name) if readers.get(name) is reader else None
+
+    def term(name: str, reader: Node) -> tuple[Node, Node | None] | None:
+        last = maker(name, reader)
+        if _scales(last, DType.INT8, tensors):
+            return last, None
+        if not _scales(last, DType.INT32, tensors):
+            return None
+        first = maker(last.inputs[0], last)
+        return (first, last) if _scales(first, DType.INT8, tensors) else None
+
     found = []
     for node in nodes:
         if node.op not in ("ADD", "SUB") or not _is_of_equal_shapes(node, tensors):
             continue
-        left, right = (makers.get(n) if readers.get(n) is node else None for n in node.inputs)
+        left, right = (term(name, node) for name in node.inputs)
         rescale = reader_of(node, readers)
-        if not _is_term(left, tensors) or not _is_term(right, tensors):
+        if left is None or right is None:
             continue
         if is_rescale(rescale, tensors) and not rescale.attributes["per_channel"]:
             clamp = reader_of(rescale, readers)
             is_clamped = clamp is not None and clamp.op == "CLAMP"
-            found.append(Addition(left, right, node, rescale, clamp if is_clamped else None))
+            found.append(Addition(*left, *right, node, rescale, clamp if is_clamped else None))
     return found
 
 
@@ -61,12 +79,12 @@ def _is_of_equal_shapes(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return math.prod(length for length in left if length > 0) >= _FEWEST
 
 
-def _is_term(node: Node | None, tensors: Mapping[str, Tensor]) -> TypeGuard[Node]:
-    """Whether it scales bytes to int32, which are signed then, all alike."""
+def _scales(node: Node | None, dtype: DType, tensors: Mapping[str, Tensor]) -> TypeGuard[Node]:
+    """Whether it scales values of a type to int32, which are signed then, all alike."""
     if node is None:
         return False
     of, to = (tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
-    return (of, to) == (DType.INT8, DType.INT32) and not node.attributes["per_channel"]
+    return (of, to) == (dtype, DType.INT32) and not node.attributes["per_channel"]
 
 
 def addition_kernel(fusion: Addition, isa: Any) -> Callable[[Reader], jax.Array]:
@@ -74,13 +92,19 @@ def addition_kernel(fusion: Addition, isa: Any) -> Callable[[Reader], jax.Array]
     from tosajax.native import call
 
     def total(reader: Reader) -> jax.Array:
-        def scaling(node: Node) -> Any:
-            scale = reader.operands(node, "input_zp", "multiplier", "shift")
-            return call.Scaling(*scale, double=rounds_twice(node))
+        def scaling(first: Node, last: Node | None) -> Any:
+            scale = reader.operands(first, "input_zp", "multiplier", "shift")
+            then = None
+            if last is not None:
+                numbers = reader.operands(last, "multiplier", "shift")
+                then = call.Rescaling(*numbers, double=rounds_twice(last))
+            return call.Scaling(*scale, double=rounds_twice(first), then=then)
 
-        terms = fusion.left, fusion.right
-        left, right = (reader.value(node.inputs[0]) for node in terms)
-        scales = scaling(fusion.left), scaling(fusion.right)
+        left, right = (reader.value(node.inputs[0]) for node in (fusion.left, fusion.right))
+        scales = (
+            scaling(fusion.left, fusion.left_next),
+            scaling(fusion.right, fusion.right_next),
+        )
         end = reader.epilogue(fusion.rescale, fusion.clamp)
         return call.run(call.add(isa, fusion.main.op, (left, right), scales, end))
 

@@ -1,4 +1,7 @@
-"""The kernel of ADD and SUB of bytes: each operand is scaled to int32, and the result to bytes."""
+"""The kernel of ADD and SUB of bytes: each operand is scaled to int32, and the result to bytes.
+
+An operand may be scaled twice: to have more bits first, and then by its scale.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ FIELDS = (
 # The rows of the operand of scales, int32, each of all lanes.
 ROWS = (
     *("left multiplier", "left shift", "right multiplier", "right shift"),
-    *("multiplier", "shift"),
+    *("left next multiplier", "left next shift", "right next multiplier", "right next shift"),
+    *("result multiplier", "result shift"),
     *("left zero point", "right zero point", "zero point", "least", "largest"),
 )
 
@@ -32,27 +36,40 @@ class Kind(NamedTuple):
     Args:
       isa: of the processor.
       op: "ADD" or "SUB".
-      doubles: whether the scale of the left, of the right and of the result rounds twice.
-      upper: whether products' upper words give the result; see `requantize`.
+      doubles: whether the first scale of the left and of the right rounds twice.
+      scales: of int32: the next of the left and of the right, if there is one, and the result's.
     """
 
     isa: InstructionSet
     op: str
-    doubles: tuple[bool, bool, bool]
-    upper: bool
+    doubles: tuple[bool, ...]
+    scales: tuple[Scale | None, ...]
 
     @property
     def name(self) -> str:
         """Of the target for XLA."""
-        rounds = "".join(str(1 + double) for double in self.doubles)
-        return (
-            f"tosajax_{self.op.lower()}_{self.isa.label}_{rounds}{'_upper' if self.upper else ''}"
-        )
+        first = "".join(str(1 + double) for double in self.doubles)
+        others = "_".join(_label(scale) for scale in self.scales)
+        return f"tosajax_{self.op.lower()}_{self.isa.label}_{first}_{others}"
 
     @property
-    def scale(self) -> Scale:
-        """Of the result."""
-        return Scale(self.isa.lanes, self.doubles[2], self.upper)
+    def tables(self) -> list[tuple[str, Scale, int]]:
+        """The scales of int32 that there are: of what, and where its table begins, in bytes."""
+        found, at = [], 0
+        for name, scale in zip(("left next", "right next", "result"), self.scales, strict=True):
+            if scale is not None:
+                found.append((name, scale, at))
+                at += scale.size
+        return found
+
+    @property
+    def table_size(self) -> int:
+        """Bytes of all tables."""
+        return sum(scale.size for _, scale, _ in self.tables)
+
+
+def _label(scale: Scale | None) -> str:
+    return "0" if scale is None else f"{1 + scale.double}{'upper' if scale.upper else ''}"
 
 
 def module_of(kind: Kind) -> Module:
@@ -60,7 +77,7 @@ def module_of(kind: Kind) -> Module:
     module = Module()
 
     def prologue(code: Code, buffers: Buffers) -> None:
-        _Item(code, kind, buffers).write_table()
+        _Item(code, kind, buffers).write_tables()
 
     def item(code: Code, buffers: Buffers, slot: Value, index: Value) -> None:
         del slot
@@ -83,11 +100,13 @@ class _Item:
         """The address of a row of scales."""
         return self.code.at(self.given, 4 * self.kind.isa.lanes * ROWS.index(name))
 
-    def write_table(self) -> None:
-        """Of the result's scale."""
-        multiplier, shift = self._row("multiplier"), self._row("shift")
-        lanes = self.code.value(self.kind.isa.lanes)
-        requantize.write_table(self.code, self.kind.scale, self.table, multiplier, shift, lanes)
+    def write_tables(self) -> None:
+        """Of scales of int32."""
+        code, lanes = self.code, self.code.value(self.kind.isa.lanes)
+        for name, scale, at in self.kind.tables:
+            multiplier, shift = self._row(f"{name} multiplier"), self._row(f"{name} shift")
+            table = code.at(self.table, at)
+            requantize.write_table(code, scale, table, multiplier, shift, lanes)
 
     def write(self, index: Value) -> None:
         code, lanes, count = self.code, self.kind.isa.lanes, self.plan["count"]
@@ -99,10 +118,10 @@ class _Item:
         first = (index * count).least(self.plan["elements"] - count)
         with code.loop(count, lanes) as at:
             element = first + at
-            one = left.scaled(self._loaded("left", element))
-            other = right.scaled(self._loaded("right", element))
+            one = self._scaled("left next", left.scaled(self._loaded("left", element)))
+            other = self._scaled("right next", right.scaled(self._loaded("right", element)))
             total = one - other if self.kind.op == "SUB" else one + other
-            result = requantize.scaled(code, self.kind.scale, self.table, total) + zero_point
+            result = self._scaled("result", total) + zero_point
             code.store(bytes_within(result, *bounds), code.at(self.out, element))
 
     def _scale(self, number: int) -> SmallScale:
@@ -111,6 +130,13 @@ class _Item:
         numbers = (self.code.load("i32", row).to("i64") for row in rows)
         scale = SmallScale.of(self.code, *numbers, double=self.kind.doubles[number])
         return scale.spread(self.kind.isa.lanes)
+
+    def _scaled(self, name: str, values: Value) -> Value:
+        """By a scale of int32; as they are if there is none."""
+        for of, scale, at in self.kind.tables:
+            if of == name:
+                return requantize.scaled(self.code, scale, self.code.at(self.table, at), values)
+        return values
 
     def _loaded(self, name: str, element: Value) -> Value:
         """A vector of an operand, less its zero point."""

@@ -17,7 +17,7 @@ from tosajax.native import plan as plans
 from tosajax.native.code import Module
 from tosajax.native.isa import InstructionSet
 from tosajax.native.plan import Plan
-from tosajax.native.requantize import UPPER
+from tosajax.native.requantize import UPPER, Scale
 from tosajax.native.results import End
 from tosajax.ops._window import Window
 
@@ -60,6 +60,20 @@ class Epilogue(NamedTuple):
     double: bool
 
 
+class Rescaling(NamedTuple):
+    """RESCALE of int32 to int32; all but `double` may be traced.
+
+    Args:
+      multiplier: int32 or int16, [1].
+      shift: int8, [1].
+      double: whether it rounds twice.
+    """
+
+    multiplier: Any
+    shift: Any
+    double: bool
+
+
 class Scaling(NamedTuple):
     """RESCALE of int8 to int32; all but `double` may be traced.
 
@@ -68,12 +82,14 @@ class Scaling(NamedTuple):
       multiplier: int32 or int16, [1].
       shift: int8, [1].
       double: whether it rounds twice.
+      then: another RESCALE of the result, if there is one.
     """
 
     zero_point: Any
     multiplier: Any
     shift: Any
     double: bool
+    then: Rescaling | None = None
 
 
 class Prepared(NamedTuple):
@@ -206,11 +222,18 @@ def add(
     Returns:
       What `run` computes: int8 of that shape.
     """
-    doubles = (scales[0].double, scales[1].double, epilogue.double)
-    kind = addition.Kind(isa, op, doubles, _is_upper(epilogue))
+    left, right = scales
+    result = Rescaling(epilogue.multiplier, epilogue.shift, epilogue.double)
+    rescalings = [left.then, right.then, result]
+    kind = addition.Kind(
+        isa,
+        op,
+        (left.double, right.double),
+        tuple(r and Scale(isa.lanes, r.double, _is_upper(r.shift)) for r in rescalings),
+    )
     numbers = [
         *(value for scale in scales for value in (scale.multiplier, scale.shift)),
-        *(epilogue.multiplier, epilogue.shift),
+        *(value for r in rescalings for value in ((0, 0) if r is None else r[:2])),
         *(scale.zero_point for scale in scales),
         *(epilogue.zero_point, epilogue.least, epilogue.largest),
     ]
@@ -231,12 +254,11 @@ def _end(isa: InstructionSet, channels: int, epilogue: Epilogue | None) -> End:
     last = channels % isa.lanes or isa.lanes
     if epilogue is None:
         return End(isa.lanes, None, False, last)
-    return End(isa.lanes, epilogue.double, _is_upper(epilogue), last)
+    return End(isa.lanes, epilogue.double, _is_upper(epilogue.shift), last)
 
 
-def _is_upper(epilogue: Epilogue) -> bool:
+def _is_upper(shift: Any) -> bool:
     """Whether all shifts are known, and products' upper words are enough for them."""
-    shift = epilogue.shift
     return not isinstance(shift, jax.Array) and bool(np.all(np.asarray(shift) >= UPPER))
 
 

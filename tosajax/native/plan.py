@@ -351,7 +351,7 @@ def of_addition(kind: addition.Kind, elements: int) -> Plan:
     count = min(elements // lanes * lanes, _ITEM_SUMS)
     items = -(-elements // count)
     fields = [items, min(items, threads()), count, elements]
-    return Plan(kind, fields, kind.scale.size)
+    return Plan(kind, fields, kind.table_size)
 
 
 def _lines(size: int) -> int:
