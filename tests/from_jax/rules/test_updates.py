@@ -146,6 +146,23 @@ def test_random_scatters(drawn):
     agrees(scattered, x, drawn.indices, values)
 
 
+@pytest.mark.parametrize("at", [[[0], [1]], [[-1], [0]], [[2], [1]], [[1]], [[0]]])
+def test_windows_that_fill_an_axis(at):
+    """Those out of bounds along it are dropped, although no place along it is looked for."""
+    numbers = lax.ScatterDimensionNumbers((1,), (1,), (0,))
+    indices = np.array(at, np.int32)
+
+    def updated(x, i, v):
+        return [
+            KINDS[kind](x, i, v, numbers, mode=mode)
+            for kind in ("scatter", "scatter-mul")
+            for mode in (CLIP, FILL)
+        ]
+
+    x, values = _numbers(4, 2, dtype="int32"), _numbers(len(at), 4, dtype="int32")
+    agrees(updated, x, indices, values, model=True)
+
+
 @pytest.mark.parametrize("at", [AT, OUTSIDE])
 def test_different_places(at):
     def updated(x, i, v):

@@ -85,6 +85,7 @@ class _Updates(NamedTuple):
       inside: whether windows are updated, bool (batch, count); None if all are.
       rows: the updates, (N, count * elements of a window, C).
       block: the updates, of the array's rank, where there is one in each batch; else None.
+      is_told: whether starts of other windows are out of bounds: no axis of theirs is left out.
     """
 
     x: Value
@@ -93,6 +94,7 @@ class _Updates(NamedTuple):
     inside: Value | None
     rows: Value
     block: Value | None
+    is_told: bool = True
 
     @property
     def values(self) -> tuple[int, int, int]:
@@ -122,13 +124,14 @@ def _updates(step: Step, x: Value, indices: Value, updates: Value) -> _Updates:
     starts, index_axes = listed(step, indices, numbers.scatter_indices_batching_dims)
     free = [a for a in sizes if a not in (*axes, *batch)]
     short = [a for a in free if sizes[a] < x.shape[a]] if axes else free
+    indexed = range(len(axes))
     starts, axes = from_zero(step, starts, len(short)), [*axes, *short]
     windows = Windows(x.shape, batch, tuple(axes), tuple(sizes[a] for a in axes), starts.shape[1])
     starts, inside = _in_bounds(step, starts, windows)
     kept = [i for i, a in enumerate(axes) if sizes[a] < x.shape[a]] or [0]
     starts, windows = columns(step, starts, kept), windows.along(kept)
     rows, block = _arranged_updates(step, numbers, updates, windows, index_axes)
-    return _Updates(x, windows, starts, inside, rows, block)
+    return _Updates(x, windows, starts, inside, rows, block, is_told={*indexed} <= {*kept})
 
 
 def _window_sizes(numbers: lax.ScatterDimensionNumbers, x: Value, updates: Value) -> dict[int, int]:
@@ -195,7 +198,7 @@ def _scattered(step: Step, to: _Updates, combine: Combine | None) -> Value:
     if to.starts.is_known:
         return _at_constants(step, to, combine)
     if to.block is not None and max(to.windows.sizes) == 1 and has_type(step, "SELECT", to.x):
-        is_complete = to.inside is None or len(to.windows.axes) == 1
+        is_complete = to.inside is None or (to.is_told and len(to.windows.axes) == 1)
         masks = [] if is_complete or to.inside is None else [_along_batch(step, to.inside, to)]
         return _at_one(step, to, to.block, masks, combine)
     if to.windows.count == 1 or step.params["unique_indices"]:
@@ -281,7 +284,7 @@ def _at_any(step: Step, to: _Updates, combine: Combine | None) -> Value:
     n, k, c = to.values
     batch, count = to.starts.shape[0], to.rows.shape[1]
     indices = linear(step, to.starts, to.windows)
-    is_plain = len(to.windows.axes) == 1 and count == to.windows.count
+    is_plain = to.is_told and len(to.windows.axes) == 1 and count == to.windows.count
     if to.inside is not None and not is_plain:
         indices = step.op("SELECT", _for_elements(step, to), indices, step.like(-1, indices))
     places = known(np.arange(k, dtype=np.int32).reshape(1, k, 1))
