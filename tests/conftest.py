@@ -122,6 +122,12 @@ def quick() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def native_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the default, on any processor."""
+    monkeypatch.setenv("TOSAJAX_NATIVE", "1")
+
+
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder of committed graphs with their inputs and expected outputs."""

@@ -19,15 +19,10 @@ pytest.importorskip("llvmlite")
 
 from tosajax.native import isa
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("quick", "native_kernels")
 
 RNG = np.random.default_rng(3)
 IMAGE = RNG.integers(-128, 128, (1, 8, 8, 6)).astype(np.int8)
-
-
-@pytest.fixture(autouse=True)
-def on_any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOSAJAX_NATIVE", "1")
 
 
 def convolved(b: Builder, x: Tensor, *, op: str = "CONV2D", weight_zp: int = 0) -> Tensor:

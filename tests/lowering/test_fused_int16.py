@@ -11,7 +11,7 @@ import tosajax
 from tosajax import Builder, DType, Graph
 
 pytest.importorskip("llvmlite")
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("quick", "native_kernels")
 
 RNG = np.random.default_rng(9)
 PLANE = {"pad": (2, 1, 0, 1), "stride": (2, 1), "dilation": (1, 2)}
@@ -29,11 +29,6 @@ CONVOLUTIONS: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], dict[str, A
         {"stride": (2, 3), "out_pad": (-1, 2, 0, 1)},
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def on_any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOSAJAX_NATIVE", "1")
 
 
 def drawn(low: int, high: int, shape: tuple[int, ...]) -> np.ndarray:

@@ -18,14 +18,10 @@ from tosajax.runtime import saved_file, saved_graph
 from tosajax.runtime.saved_graph import NativeCall
 
 pytest.importorskip("llvmlite")
+pytestmark = pytest.mark.usefixtures("native_kernels")
 
 RNG = np.random.default_rng(8)
 IMAGES = RNG.integers(-128, 128, (7, 5 * 5 * 6)).astype(np.int8)
-
-
-@pytest.fixture(autouse=True)
-def on_any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOSAJAX_NATIVE", "1")
 
 
 def graph_of(

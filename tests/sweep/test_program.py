@@ -16,15 +16,10 @@ from tosajax.spec import RoundingMode
 from tosajax.sweep.program import graph_program
 
 pytest.importorskip("llvmlite")
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("quick", "native_kernels")
 
 RNG = np.random.default_rng(5)
 IMAGES = RNG.integers(-128, 128, (7, 6, 6, 5)).astype(np.int8)
-
-
-@pytest.fixture(autouse=True)
-def on_any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOSAJAX_NATIVE", "1")
 
 
 def layer(b: Builder, x: Any, name: str, *, depthwise: bool) -> Any:

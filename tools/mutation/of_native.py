@@ -127,7 +127,7 @@ MUTANTS = [
     *mutants(
         "native/forms.py",
         "lowering/test_fused_int16.py",
-        {"convolve_int16": [change("128", "127", 1), change("256", "255", 0), left("+")]},
+        {"convolve_int16": [change("128", "127"), change("256", "255"), left("+")]},
     ),
     *mutants(
         "lowering/fused.py",
@@ -153,8 +153,13 @@ MUTANTS = [
         "lowering/test_fused.py",
         {
             "fusions": [right("and", 0)],
-            "_is_product": [left("or", 1), change("<=", ">")],
-            "_fits": [left("or", 0), unsigned("not"), change(">", ">=")],
+            "_fits": [
+                condition("False", 1),
+                condition("False", 2),
+                change(">", ">=", 0),
+                change(">", "<=", 1),
+                unsigned("not", 1),
+            ],
             "_convolution": [condition("False", 0)],
             "_matmul": [condition("False", 0), condition("True", 1)],
             "_columns": [right("or", 1), left("or", 1)],

@@ -81,19 +81,18 @@ def _is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
         return False
     if tensors[node.inputs[0]].dtype not in _MOST_TERMS:
         return False
-    if node.op == "MATMUL":
-        return True
-    weight = tensors[inputs_of(node)["weight"]]
-    if not weight.shape or not _fits(node, tensors):
-        return False
-    return node.op != "DEPTHWISE_CONV2D" or math.prod(weight.shape[:2]) <= _MOST_TAPS
+    return node.op == "MATMUL" or _fits(node, tensors)
 
 
 def _fits(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether int8 holds weights less their zero point, and int32 their sums of products."""
+    """Whether int8 holds weights less their zero point, int32 their sums, and code their taps."""
     names = inputs_of(node)
     x, weight, zero_point = (tensors[names[name]] for name in ("input", "weight", "weight_zp"))
-    if zero_point.values is None or math.prod((weight.shape or ())[1:]) > _MOST_TERMS[x.dtype]:
+    if not weight.shape or zero_point.values is None:
+        return False
+    if math.prod(weight.shape[1:]) > _MOST_TERMS[x.dtype]:
+        return False
+    if node.op == "DEPTHWISE_CONV2D" and math.prod(weight.shape[:2]) > _MOST_TAPS:
         return False
     if weight.values is not None:
         return known_weights(weight.values, zero_point.values) is not None

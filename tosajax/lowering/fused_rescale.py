@@ -58,7 +58,7 @@ class Reader(NamedTuple):
         return self.run.values[name] if known is None else known
 
     def operands(self, node: Node, *arguments: str) -> list[Any]:
-        """Of some arguments; others may be results within the fusion, which there are not."""
+        """The values of some arguments; what the fusion itself makes of others is not stored."""
         names = inputs_of(node)
         return [self.value(names[argument]) for argument in arguments]
 

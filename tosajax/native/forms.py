@@ -15,6 +15,7 @@ from tosajax.native.isa import InstructionSet
 from tosajax.ops._window import Window
 from tosajax.ops.conv import add_bias, phases
 from tosajax.ops.routes.constant import depth_to_channels
+from tosajax.ops.routes.int16_dot import halves
 
 
 def convolve_3d(
@@ -70,7 +71,7 @@ def convolve_transposed(
 
 
 def convolve_int16(sums: Callable[[Operands], jax.Array], o: Operands) -> jax.Array:
-    """A convolution of int16, of its bytes: x = 256 * high + low.
+    """A convolution of int16, by its bytes.
 
     Args:
       sums: the convolution of int8, to int32.
@@ -79,12 +80,10 @@ def convolve_int16(sums: Callable[[Operands], jax.Array], o: Operands) -> jax.Ar
     Returns:
       int48 in int64.
     """
-    high = (o.x >> np.int16(8)).astype(np.int8)
-    low = ((o.x & np.int16(0xFF)) - np.int16(128)).astype(np.int8)
     nothing = np.zeros(1, np.int32)
     of_high, of_low = (
         sums(o._replace(x=x, x_zp=np.full(1, zero, np.int8), bias=nothing))
-        for x, zero in ((high, 0), (low, -128))
+        for x, zero in zip(halves(jnp.asarray(o.x)), (0, -128), strict=True)
     )
     with _x64.scope():
         total = _x64.widen(of_high) * np.int64(256) + _x64.widen(of_low)

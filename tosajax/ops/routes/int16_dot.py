@@ -18,10 +18,10 @@ def dot_int16_int8(
     a: jax.Array, b: jax.Array | np.ndarray, b_zp: jax.Array | np.ndarray, *, b_axis: int = -2
 ) -> jax.Array:
     """Sums a * (b - b_zp) for int16 `a` and int8 `b`, in int48 held in int64."""
-    halves = bytes_of(a, -2)
+    both = bytes_of(a, -2)
 
     def part(start: int, end: int) -> jax.Array:
-        x, y = halves[..., start:end], lax.slice_in_dim(jnp.asarray(b), start, end, axis=b_axis)
+        x, y = both[..., start:end], lax.slice_in_dim(jnp.asarray(b), start, end, axis=b_axis)
         products, sums = dot(x, y, b_axis=b_axis), sums_of_b(y, b_axis)
         with _x64.scope():
             # a = 256 * high + low + 128
@@ -80,10 +80,14 @@ def product(
 
 
 def bytes_of(x: jax.Array, axis: int) -> jax.Array:
-    """int16 as high and low int8, one after the other on `axis`: x = 256 * high + low + 128."""
+    """The `halves` of int16, one after the other on `axis`."""
+    return jnp.concatenate(halves(x), axis=axis)
+
+
+def halves(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """int16 as high and low int8: x = 256 * high + low + 128."""
     high = (x >> np.int16(8)).astype(jnp.int8)
-    low = ((x & np.int16(0xFF)) - np.int16(128)).astype(jnp.int8)
-    return jnp.concatenate([high, low], axis=axis)
+    return high, ((x & np.int16(0xFF)) - np.int16(128)).astype(jnp.int8)
 
 
 def _chunked(part: Callable[[int, int], jax.Array], length: int) -> jax.Array:
