@@ -375,6 +375,25 @@ def test_outputs_stay():
     check(graph)
 
 
+@pytest.mark.parametrize(("count", "kernel"), [(1, "convolution"), (2, "matmul")])
+def test_one_constant_matrix_is_of_weights(count: int, kernel: str):
+    run = tosajax.compile(graph_of(lambda b, x: multiplied(b, x, count=count)))
+    assert f"tosajax_{kernel}" in run.hlo()
+
+
+def test_the_zero_point_of_a_constant_matrix_may_be_an_input():
+    b = Builder()
+    x, zero_point = b.input("x", DType.INT8, (1, 5, 6)), b.input("z", DType.INT8, (1,))
+    matrix = b.const(RNG.integers(-128, 128, (1, 6, 9)), DType.INT8)
+    graph = b.graph([b.op("MATMUL", x, matrix, b.const([4], DType.INT8), zero_point)])
+    assert whys(graph) == ["MATMUL"]
+    rows = IMAGE[0, 0, :5][None]
+    for value in (0, -128, 5):
+        inputs = rows, np.array([value], np.int8)
+        found, wanted = (tosajax.compile(graph, native=n)(*inputs)[0] for n in (True, False))
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_one_after_the_other():
     def write(b: Builder, x: Tensor) -> Tensor:
         first = rescaled(b, convolved(b, x, op="DEPTHWISE_CONV2D"))

@@ -132,7 +132,11 @@ MUTANTS = [
     *mutants(
         "lowering/fused.py",
         "lowering/test_fused_int16.py",
-        {"_MOST_TERMS": [left("//")], "_convolution": [change("is", "is not")]},
+        {
+            "_MOST_TERMS": [left("//")],
+            "_convolution": [change("is", "is not")],
+            "_matmul": [condition("False", 0)],
+        },
     ),
     *mutants(
         "native/compiler.py",
@@ -161,7 +165,7 @@ MUTANTS = [
                 unsigned("not", 1),
             ],
             "_convolution": [condition("False", 0)],
-            "_matmul": [condition("False", 0), condition("True", 1)],
+            "_matmul": [condition("True", 1)],
             "_columns": [right("or", 1), left("or", 1)],
         },
     ),
