@@ -173,6 +173,18 @@ def ended(b: Builder, sums: Tensor) -> Tensor:
     return rescaled(b, sums, double=True, per_channel=False)
 
 
+def averaged(b: Builder, x: Tensor, side: int = 2, stride: int = 2) -> Tensor:
+    zps = b.const([5], x.dtype), b.const([-9], x.dtype)
+    return b.op(
+        "AVG_POOL2D", x, *zps, kernel=(side, side), stride=(stride, stride), pad=(0, 0, 0, 0),
+        acc_type=DType.INT32,
+    )  # fmt: skip
+
+
+def largest(b: Builder, x: Tensor, side: int = 3, stride: int = 1) -> Tensor:
+    return b.op("MAX_POOL2D", x, kernel=(side, side), stride=(stride, stride), pad=(1, 1, 1, 1))
+
+
 def few(b: Builder) -> list[Tensor]:
     """The start and the size of a small part of the image."""
     return [b.const_shape([0, 0, 0, 0]), b.const_shape([1, 4, 4, 6])]
@@ -285,6 +297,19 @@ TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
         [],
     ),
     "a sum of few": (lambda b, x: total(b, b.op("SLICE", x, *few(b))), []),
+    "averages": (averaged, ["AVG_POOL2D"]),
+    "averages of all": (lambda b, x: averaged(b, x, 8, 1), ["AVG_POOL2D"]),
+    "maxima": (largest, ["MAX_POOL2D"]),
+    "maxima of int16": (
+        lambda b, x: largest(b, b.op("CAST", x, dtype=DType.INT16)),
+        ["MAX_POOL2D"],
+    ),
+    "maxima of floats": (lambda b, x: largest(b, b.op("CAST", x, dtype=DType.FP32)), []),
+    "maxima of windows that overlap often": (lambda b, x: largest(b, x, 4), []),
+    "maxima of few channels": (
+        lambda b, x: largest(b, b.op("RESHAPE", x, b.const_shape([1, 16, 8, 3]))),
+        [],
+    ),
     "int16": (lambda b, x: rescaled(b, convolved(b, x), dtype=DType.INT16), ["CONV2D"]),
     "planes": (convolved_3d, ["CONV3D"]),
     "planes, scaled": (

@@ -1,6 +1,7 @@
 """Nodes that one native kernel computes: products, a RESCALE of their sums, and a CLAMP.
 
-Sums of two tensors are in `fused_sums.py`, their common ends in `fused_rescale.py`.
+Sums of two tensors are in `fused_sums.py`, pools in `fused_pools.py`; what ends with a RESCALE has
+that from `fused_rescale.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
+from tosajax.lowering.fused_pools import Pool, pool_kernel, pools
 from tosajax.lowering.fused_rescale import Reader, inputs_of, is_rescale, nodes_of, reader_of
 from tosajax.lowering.fused_sums import Addition, addition_kernel, additions
 from tosajax.lowering.run import Run, Step, Traced, store
@@ -40,7 +42,7 @@ class Fusion(NamedTuple):
 
 def fusions(
     nodes: Sequence[Node], tensors: Mapping[str, Tensor], readers: Mapping[str, Node]
-) -> list[Fusion | Addition]:
+) -> list[Fusion | Addition | Pool]:
     """The fusions of a graph.
 
     Args:
@@ -48,7 +50,8 @@ def fusions(
       tensors: by name.
       readers: the one node that reads a tensor that no other does and that is not an output.
     """
-    found: list[Fusion | Addition] = [*additions(nodes, tensors, readers)]
+    found: list[Fusion | Addition | Pool] = [*additions(nodes, tensors, readers)]
+    found += pools(nodes, tensors)
     for node in nodes:
         if not _is_product(node, tensors):
             continue
@@ -112,7 +115,7 @@ def native_set(native: bool | None) -> Any:
 
 
 def fused_step(
-    fusion: Fusion | Addition, tensors: Mapping[str, Tensor], isa: Any, traced: Traced
+    fusion: Fusion | Addition | Pool, tensors: Mapping[str, Tensor], isa: Any, traced: Traced
 ) -> Step:
     """The step of a fusion, which stores its last result.
 
@@ -124,6 +127,8 @@ def fused_step(
     """
     if isinstance(fusion, Addition):
         kernel = addition_kernel(fusion, isa)
+    elif isinstance(fusion, Pool):
+        kernel = pool_kernel(fusion, isa)
     else:
         kernel = _product_kernel(fusion, tensors, isa)
     done = ", ".join(n.op for n in nodes_of(fusion))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tosajax.native import addition, compiler, convolution, depthwise, matmul
+from tosajax.native import addition, compiler, convolution, depthwise, matmul, pool
 from tosajax.native import plan as plans
 from tosajax.native.code import Module
 from tosajax.native.isa import InstructionSet
@@ -245,6 +245,36 @@ def add(
 
     operands = *inputs, xp.tile(column, (1, isa.lanes))
     return Prepared(addition.module_of, plan, lambda of: tuple(of[1:]), operands, np.int8, 2)
+
+
+def combine(
+    isa: InstructionSet, op: str, x: Array, window: Window, zero_points: Sequence[Array]
+) -> Prepared:
+    """The average or the maximum of windows.
+
+    Args:
+      isa: of this processor.
+      op: "AVG_POOL2D" or "MAX_POOL2D".
+      x: int8 or int16, [N, H, W, C].
+      window: of the pool.
+      zero_points: of the input and the output, [1]; 0 of maxima.
+
+    Returns:
+      What `run` computes: [N, OH, OW, C], of the type of x.
+    """
+    channels = x.shape[3]
+    kind = pool.Kind(isa, op, np.dtype(x.dtype), 0)
+    kind = kind._replace(last=channels % kind.lanes)
+
+    def plan(of: Sequence[int]) -> Plan:
+        return plans.of_pool(kind, window, of)
+
+    def out(of: Sequence[int]) -> tuple[int, ...]:
+        return *window.out(of), channels
+
+    xp = _module_of(*zero_points)
+    numbers = xp.stack([xp.asarray(z).astype(np.int32).reshape(()) for z in zero_points])
+    return Prepared(pool.module_of, plan, out, (x, numbers), x.dtype)
 
 
 # Operands.

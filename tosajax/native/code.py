@@ -125,6 +125,14 @@ class Value:
         op = "sext" if width < wanted else "trunc"
         return self.code.result(of, f"{op} {self.type} {self.name} to {of}")
 
+    def as_number(self) -> Value:
+        """A pointer as i64."""
+        return self.code.result("i64", f"ptrtoint ptr {self.name} to i64")
+
+    def as_pointer(self) -> Value:
+        """An i64 as a pointer."""
+        return self.code.result("ptr", f"inttoptr i64 {self.name} to ptr")
+
     def bits_as(self, of: str) -> Value:
         """The same bits in a type of the same size."""
         if self.type == of:
@@ -242,9 +250,9 @@ class Code:
 
     def load_first(self, count: int, of: str, pointer: Value) -> Value:
         """A vector whose first elements alone are in memory; the others are 0."""
-        whole = self.value(0, of)
+        whole, size = self.value(0, of), int(element_of(of)[1:]) // 8
         for begin, length in pieces(count):
-            part = self.load(vector(element_of(of), length), pointer, begin)
+            part = self.load(vector(element_of(of), length), pointer, begin * size)
             whole = part if length == count_of(of) else whole.with_part(part, begin)
         return whole
 
@@ -262,6 +270,16 @@ class Code:
         """An i64 that threads share."""
         at = self.at(pointer, *offsets)
         return self.result("i64", f"load atomic i64, ptr {at.name} {order}, align 8")
+
+    def store_atomic(self, value: Value, pointer: Value, *, order: str) -> None:
+        """An i64 that threads share."""
+        self.do(f"store atomic i64 {value.name}, ptr {pointer.name} {order}, align 8")
+
+    def exchanged(self, pointer: Value, old: Value, new: Value, *, order: str) -> Value:
+        """Stores `new` where an i64 that threads share is `old`; whether it was."""
+        operands = f"ptr {pointer.name}, i64 {old.name}, i64 {new.name} {order} monotonic"
+        pair = self.result("{i64, i1}", f"cmpxchg {operands}, align 8")
+        return self.result("i1", f"extractvalue {pair.type} {pair.name}, 1")
 
     # Calls.
 

@@ -16,8 +16,9 @@ import jax
 import llvmlite.binding as llvm
 
 from tosajax.atomic import replacing
+from tosajax.native import helpers, plan
 from tosajax.native.code import Module
-from tosajax.native.isa import InstructionSet, features
+from tosajax.native.isa import PORTABLE, InstructionSet, features
 
 _FOLDER = "TOSAJAX_CACHE"
 _LOCK = threading.RLock()
@@ -37,10 +38,26 @@ def register(name: str, make: Callable[[], Module], isa: InstructionSet) -> None
 
 def loaded(text: str, name: str, isa: InstructionSet) -> tuple[Any, int]:
     """The machine code of a module's text, and the address of a function of it."""
+    _share_helpers()
+    engine = _engine(text, isa)
+    return engine, engine.get_function_address(name)
+
+
+@functools.cache
+def _share_helpers() -> None:
+    """Makes the functions of `helpers` known to all kernels, for as long as the process lives."""
+    engine = _engine(str(helpers.module(max(1, plan.threads() - 1))), PORTABLE)
+    for name in (helpers.FIND, helpers.CAME, helpers.WAIT):
+        llvm.add_symbol(name, engine.get_function_address(name))
+    engine.detach()
+
+
+def _engine(text: str, isa: InstructionSet) -> Any:
+    """A module's text as machine code in memory."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine_for(isa))
     engine.add_object_file(llvm.ObjectFileRef.from_data(_object(text, isa)))
     engine.finalize_object()
-    return engine, engine.get_function_address(name)
+    return engine
 
 
 def _object(text: str, isa: InstructionSet) -> bytes:

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tosajax.native import helpers
 from tosajax.native.code import Code, Module, Value
+from tosajax.native.helpers import OWNERS, SHARE
 
 # Offsets into XLA_FFI_CallFrame, XLA_FFI_Buffer and XLA_FFI_Api.
 _EXTENSION, _API, _CONTEXT, _ARGUMENTS, _RESULTS = 8, 16, 24, 40 + 32, 80 + 32
@@ -22,8 +24,8 @@ _MAJOR, _MINOR, _TRAITS = 24, 28, 32
 _VERSION = 0, 3
 _OUT_OF_MEMORY = 8
 
-# The state of a call: counters, then buffers.
-_NEXT, _DONE, _OWNERS, _SLOTS, _TOTAL, _BUFFERS = (8 * i for i in range(6))
+# The state of a call: what helpers know of it, counters, then buffers.
+_NEXT, _DONE, _SLOTS, _TOTAL, _BUFFERS = (8 * i for i in range(2, 7))
 
 # The first elements of a plan, of every kernel.
 ITEMS, THREADS = range(2)
@@ -65,6 +67,7 @@ def write(
     """
     _write_work(module, counts, item)
     _write_release(module)
+    _write_share(module)
     _write_task(module)
     _write_handler(module, name, counts, prologue)
 
@@ -89,12 +92,14 @@ def _write_handler(module: Module, name: str, counts: tuple[int, int], prologue:
     with code.when(state.equals(code.null), returns=True):
         code.give(_error(code, api, name))
     items = code.load("i64", buffers.plan, 8 * ITEMS)
-    for at, value in ((_NEXT, 0), (_DONE, 0), (_OWNERS, 1), (_SLOTS, 0), (_TOTAL, items)):
+    for at, value in ((OWNERS, 1), (_NEXT, 0), (_DONE, 0), (_SLOTS, 0), (_TOTAL, items)):
         code.store(code.value(value), state, at)
+    code.store(code.address("share"), state, SHARE)
     for i, pointer in enumerate(pointers):
         code.store(pointer, state, _BUFFERS + 8 * i)
     prologue(code, buffers)
-    _schedule(code, api, context, state, _helpers(code, api, context, buffers.plan))
+    wanted = _wanted(code, api, context, buffers.plan)
+    _schedule(code, api, context, state, code.call("i64", helpers.FIND, state, wanted))
     code.call("void", code.address("work"), state)
     # Others may be at work still.
     waiting, over = code.label("waiting"), code.label("over")
@@ -112,8 +117,8 @@ def _write_handler(module: Module, name: str, counts: tuple[int, int], prologue:
     code.finish()
 
 
-def _helpers(code: Code, api: Value, context: Value, plan: Value) -> Value:
-    """How many tasks to schedule: one less than threads and items."""
+def _wanted(code: Code, api: Value, context: Value, plan: Value) -> Value:
+    """How many threads are to help: one less than threads and items."""
     count = code.room("i64")
     code.store(code.value(1), count)
     wanted = code.load("i64", plan, 8 * THREADS).least(code.load("i64", plan, 8 * ITEMS))
@@ -126,10 +131,11 @@ def _helpers(code: Code, api: Value, context: Value, plan: Value) -> Value:
 def _schedule(code: Code, api: Value, context: Value, state: Value, count: Value) -> None:
     arguments = _structure(code, context, code.address("task"), state)
     with code.loop(count):
-        code.add_atomic(1, state, _OWNERS, order="monotonic")
+        code.add_atomic(1, state, OWNERS, order="monotonic")
         error = code.call("ptr", code.load("ptr", api, _SCHEDULE), arguments)
         with code.when(error.differs(code.null)):
-            code.add_atomic(-1, state, _OWNERS, order="monotonic")
+            code.add_atomic(-1, state, OWNERS, order="monotonic")
+            code.call("void", helpers.CAME)
         _destroy(code, api, error)
 
 
@@ -161,18 +167,28 @@ def _write_release(module: Module) -> None:
     """`release(state)`: the last owner frees it."""
     code = Code(module, "release", "void", ["ptr"])
     (state,) = code.arguments
-    owners = code.add_atomic(-1, state, _OWNERS, order="acq_rel")
+    owners = code.add_atomic(-1, state, OWNERS, order="acq_rel")
     with code.when(owners.equals(1)):
         code.call("void", "free", state)
     code.give()
     code.finish()
 
 
-def _write_task(module: Module) -> None:
-    """`task(state)`: the share of another thread."""
-    code = Code(module, "task", "void", ["ptr"])
+def _write_share(module: Module) -> None:
+    """`share(state)`: the work of another thread."""
+    code = Code(module, "share", "void", ["ptr"])
     for name in ("work", "release"):
         code.call("void", code.address(name), *code.arguments)
+    code.give()
+    code.finish()
+
+
+def _write_task(module: Module) -> None:
+    """`task(state)`: that of a thread of XLA's, which then waits for more."""
+    code = Code(module, "task", "void", ["ptr"])
+    code.call("void", helpers.CAME)
+    code.call("void", code.address("share"), *code.arguments)
+    code.call("void", helpers.WAIT)
     code.give()
     code.finish()
 

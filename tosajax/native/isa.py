@@ -92,6 +92,7 @@ _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 _OF_512 = _pmaddwd("llvm.x86.avx512.pmaddw.d.512", 512)
 _OF_256 = _pmaddwd("llvm.x86.avx2.pmadd.wd", 256)
 _VNNI = (*_AVX512, "avx512vnni")
+PORTABLE = InstructionSet("portable", (), None, 4, 2, 16, 0, False, _pairs)
 # The fastest first.
 SETS = (
     InstructionSet("avx512-vnni", _VNNI, "x86_64", 16, 4, 32, 128, True, _vpdpbusd(512)),
@@ -99,7 +100,7 @@ SETS = (
     InstructionSet("avx512", _AVX512, "x86_64", 16, 2, 32, 0, True, _OF_512),
     InstructionSet("avx2", ("avx2",), "x86_64", 8, 2, 16, 0, True, _OF_256),
     InstructionSet("dotprod", ("dotprod",), "aarch64", 4, 4, 32, 0, False, _sdot),
-    InstructionSet("portable", (), None, 4, 2, 16, 0, False, _pairs),
+    PORTABLE,
 )
 
 

@@ -7,15 +7,17 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tosajax.native import addition, convolution, depthwise, matmul
+from tosajax.native import addition, convolution, depthwise, matmul, pool
 from tosajax.native.isa import InstructionSet
 from tosajax.native.product import STEP
 from tosajax.native.results import End
 from tosajax.ops._window import Window
 
-# Multiply-accumulates of an item: enough to pay for its copy and for taking it.
-_ITEM_MACS = 2**19
-_ITEM_SUMS = 2**15  # elements of an addition, likewise
+# The work of an item, enough to pay for its copy and for taking it; and of a thread that shares the
+# items of a call, enough to pay for finding it.
+_ITEM_MACS, _THREAD_MACS = 2**19, 2**17  # multiply-accumulates
+_ITEM_SUMS, _THREAD_SUMS = 2**15, 2**12  # elements of an addition
+_ITEM_STEPS, _THREAD_STEPS = 2**13, 2**10  # vectors that a pool combines
 _MOST_THREADS = 64
 _MOST_VECTORS, _MOST_PIXELS = 4, 14  # of a tile
 _MANY = 64  # images
@@ -24,7 +26,7 @@ _COPY = 2**16  # bytes of rows of a product
 _SLACK = 64  # bytes behind a copy, which its last steps read
 _LINE = 64  # bytes
 
-Kind = convolution.Kind | depthwise.Kind | matmul.Kind | addition.Kind
+Kind = convolution.Kind | depthwise.Kind | matmul.Kind | addition.Kind | pool.Kind
 
 
 class Plan(NamedTuple):
@@ -117,8 +119,13 @@ class _Share(NamedTuple):
 
 
 def _used(items: int, macs: int) -> int:
-    """How many threads share items."""
-    return max(1, min(items, threads(), macs // _ITEM_MACS))
+    """How many threads share the items of a product."""
+    return _sharing(items, macs // _THREAD_MACS)
+
+
+def _sharing(items: int, worth: int) -> int:
+    """How many threads share items whose work is worth some threads."""
+    return max(1, min(items, threads(), worth))
 
 
 def _share(images: int, height: int, row_macs: int, *, unit: int = 1) -> _Share:
@@ -348,10 +355,48 @@ def _rows_of_part(kind: matmul.Kind, blocks: int, height: int, depth: int) -> in
 def of_addition(kind: addition.Kind, elements: int) -> Plan:
     """The plan of an addition of so many elements."""
     lanes = kind.isa.lanes
-    count = min(elements // lanes * lanes, _ITEM_SUMS)
+    fair = -(-elements // (threads() * lanes)) * lanes
+    count = min(elements // lanes * lanes, _ITEM_SUMS, max(fair, _THREAD_SUMS))
     items = -(-elements // count)
-    fields = [items, min(items, threads()), count, elements]
+    fields = [items, _sharing(items, elements // _THREAD_SUMS), count, elements]
     return Plan(kind, fields, kind.table_size)
+
+
+def of_pool(kind: pool.Kind, window: Window, x: Sequence[int]) -> Plan:
+    """The plan of a pool.
+
+    Args:
+      kind: of the machine code.
+      window: of the pool.
+      x: shape of the input.
+    """
+    images, height, width, channels = x
+    out_height, out_width = window.out(x)
+    all_rows = images * out_height
+    # A step combines a vector of channels.
+    steps = out_width * math.prod(window.size) * -(-channels // kind.lanes)
+    rows = min(-(-_ITEM_STEPS // steps), -(-all_rows // threads()))
+    items = -(-all_rows // rows)
+    (top, _), (left, _) = window.pad
+    sizes = {
+        "items": items,
+        "threads": _sharing(items, all_rows * steps // _THREAD_STEPS),
+        "rows": rows,
+        "all_rows": all_rows,
+        "out_height": out_height,
+        "out_width": out_width,
+        "height": height,
+        "width": width,
+        "channels": channels,
+        "size_y": window.size[0],
+        "size_x": window.size[1],
+        "stride_y": window.stride[0],
+        "stride_x": window.stride[1],
+        "top": top,
+        "left": left,
+        "vectors": channels // kind.lanes,
+    }
+    return Plan(kind, [sizes[name] for name in pool.FIELDS], 0)
 
 
 def _lines(size: int) -> int:

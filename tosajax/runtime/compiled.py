@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,8 +16,10 @@ from jax.extend import core
 
 from tosajax.runtime.jax_version import check_jax
 
-# Bytes. Smaller arrays that kernels prepare from constants stay in the program.
-_SMALL = 64
+# Bytes. Smaller arrays that kernels prepare from constants stay in the program: those of operators,
+# and those that native kernels alone read, with which XLA computes nothing. JAX takes a while for
+# each argument of a call.
+_SMALL, _SMALL_OF_NATIVE = 64, 2**16
 # Reentrant, as tracing a program may compile another.
 _CACHE_LOCK = threading.RLock()
 
@@ -42,10 +44,15 @@ def trace(
     closed, result = jax.make_jaxpr(program, return_shape=True)(params, *arguments)
     tree, leaves = jax.tree.structure(result), jax.tree.leaves(params)
     values = [*leaves, *closed.consts]
-    is_read = _read_variables(closed.jaxpr)
+    is_read = _read_variables(closed.jaxpr.eqns, closed.jaxpr.outvars)
+    steps = [step for step in closed.jaxpr.eqns if not _is_native(step)]
+    is_computed_with = _read_variables(steps, closed.jaxpr.outvars)
     taken = [
         *(v in is_read for v in closed.jaxpr.invars[: len(leaves)]),
-        *map(_is_large, closed.consts),
+        *(
+            _is_large(value, _SMALL if v in is_computed_with else _SMALL_OF_NATIVE)
+            for v, value in zip(closed.jaxpr.constvars, closed.consts, strict=True)
+        ),
     ]
 
     def function(constants: list[Any], *arguments: Any) -> Any:
@@ -59,9 +66,16 @@ def trace(
     return function, [x if isinstance(x, jax.Array) else jnp.asarray(np.asarray(x)) for x in chosen]
 
 
-def _read_variables(jaxpr: core.Jaxpr) -> set[Any]:
-    read = {v for step in jaxpr.eqns for v in step.invars if isinstance(v, core.Var)}
-    return read | {v for v in jaxpr.outvars if isinstance(v, core.Var)}
+def _read_variables(steps: Sequence[Any], results: Sequence[Any]) -> set[Any]:
+    read = (v for step in steps for v in step.invars)
+    return {v for v in (*read, *results) if isinstance(v, core.Var)}
+
+
+def _is_native(step: Any) -> bool:
+    """Whether a step of a program is a call of a native kernel."""
+    if step.primitive.name == "custom_vmap_call":
+        return all(map(_is_native, step.params["call"].jaxpr.eqns))
+    return step.primitive.name == "ffi_call"
 
 
 @contextlib.contextmanager
@@ -112,6 +126,6 @@ def compiler_options(platform: str | None) -> dict[str, str] | None:
     }
 
 
-def _is_large(value: Any) -> bool:
+def _is_large(value: Any, small: int) -> bool:
     # Outside the 64-bit scope an argument of 64 bits would be narrowed.
-    return value.size * value.dtype.itemsize > _SMALL and value.dtype.itemsize <= 4
+    return value.size * value.dtype.itemsize > small and value.dtype.itemsize <= 4
