@@ -45,6 +45,28 @@ def test_runs_numpy_and_jax_arrays():
     np.testing.assert_array_equal(y, 2 * x)
 
 
+def test_callers_may_write_to_their_arrays_at_once(tmp_path):
+    """While the program still runs; memory as JAX shares it, where it may."""
+    b = Builder()
+    x = b.input("x", DType.FP32, (1, 200_000))
+    y = x
+    for _ in range(10):
+        y = b.op("SIN", y, shape=x.shape)
+    run = tosajax.compile(b.graph(outputs=[y]))
+    run.save(tmp_path / "sines.tjx")
+    memory = np.zeros(4 * 200_000 + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    array = memory[begin : begin + 4 * 200_000].view(np.float32).reshape(1, -1)
+    for program in (run, tosajax.load_executable(tmp_path / "sines.tjx")):
+        array[:] = 1
+        (wanted,) = program(array.copy())
+        for _ in range(5):
+            array[:] = 1
+            (found,) = program(array)
+            array[:] = 7
+            np.testing.assert_array_equal(found, wanted)
+
+
 def test_traces_once_for_a_shape(monkeypatch):
     monkeypatch.setattr(tosajax.ops, "add", chex.assert_max_traces(tosajax.ops.add, n=1))
     run = tosajax.compile(add_graph())

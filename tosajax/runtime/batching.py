@@ -19,6 +19,7 @@ from tosajax.ops.routes.platform import Platform
 from tosajax.passes.binding import bind_formed
 from tosajax.passes.one_example import one_example
 from tosajax.runtime.cost import peak_bytes
+from tosajax.runtime.inputs import Array
 from tosajax.runtime.program import Program
 from tosajax.spec.target import Target
 from tosajax.validation import validate_formed
@@ -197,7 +198,7 @@ def batched(program: Program, batch: Batch) -> Program:
 
 
 def call_in_parts(
-    function: Callable[..., Any], batch: Batch, state: Any, inputs: Sequence[jax.Array]
+    function: Callable[..., Any], batch: Batch, state: Any, inputs: Sequence[Array]
 ) -> Any:
     """Calls a compiled program from `batched` until all examples have run.
 

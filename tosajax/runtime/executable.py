@@ -33,7 +33,7 @@ from tosajax.runtime.batching import (
 )
 from tosajax.runtime.compiled import compiler_options, persistent_cache, trace
 from tosajax.runtime.cost import Cost, Explanation, cost
-from tosajax.runtime.inputs import accept, check_known, zeros
+from tosajax.runtime.inputs import Array, accept, check_known, zeros
 from tosajax.runtime.program import Program, native_on, program_of
 from tosajax.spec.target import Target, target_of
 from tosajax.validation import check_form, validate_formed
@@ -226,7 +226,7 @@ class Executable:
     def _own_state(self) -> State:
         return {name: self.state[name] for name in self._variables}
 
-    def _compile(self, inputs: Sequence[jax.Array]) -> tuple[Any, list[jax.Array]]:
+    def _compile(self, inputs: Sequence[Array]) -> tuple[Any, list[jax.Array]]:
         """A function (constants, state, *inputs) for these shapes, and its constants.
 
         The function is jitted; with `cache_dir`, it is compiled.
@@ -247,7 +247,7 @@ class Executable:
             self._compiled[key] = compiled, constants
         return self._compiled[key]
 
-    def _placed(self, inputs: Sequence[jax.Array]) -> tuple[Any, ...]:
+    def _placed(self, inputs: Sequence[Array]) -> tuple[Any, ...]:
         """The devices of the arrays, which a compiled program depends on; a jitted one adapts."""
         if self._cache_dir is None:
             return ()

@@ -13,6 +13,8 @@ from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Tensor, shape_fits
 from tosajax.lowering.build import to_device
 
+Array = jax.Array | np.ndarray
+
 # Types in which every pattern of bits is a value.
 _WHOLE = frozenset(DType) - {DType.BOOL, DType.INT4, DType.INT48, DType.SHAPE}
 
@@ -20,10 +22,10 @@ _WHOLE = frozenset(DType) - {DType.BOOL, DType.INT4, DType.INT48, DType.SHAPE}
 def accept(
     tensors: Sequence[Tensor],
     shapes: Sequence[Sequence[int] | None],
-    inputs: Sequence[jax.Array | np.ndarray],
+    inputs: Sequence[Array],
     real: Collection[str] = (),
-) -> list[jax.Array]:
-    """The inputs of a program as JAX arrays, checked.
+) -> list[Array]:
+    """The inputs of a program, checked; nobody else writes to them.
 
     Args:
       tensors: the inputs of the graph.
@@ -65,10 +67,10 @@ def check_known(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None
 def _accepted(
     tensor: Tensor,
     wanted: Sequence[int] | None,
-    value: jax.Array | np.ndarray,
+    value: Array,
     may_be_real: bool,
-) -> jax.Array:
-    """An input as a JAX array of the right type and shape, or an error that names it."""
+) -> Array:
+    """An input of the right type and shape, or an error that names it."""
     if not isinstance(value, jax.Array):
         value = np.asarray(value)
     storage = tensor.dtype.storage
@@ -88,7 +90,11 @@ def _accepted(
         return value
     if tensor.dtype in (DType.INT4, DType.INT48):
         _check_range(tensor, value)
-    return to_device(value, tensor.dtype)
+    if tensor.dtype is DType.INT48:
+        return to_device(value, tensor.dtype)
+    # The call puts it on the device, in a tenth of the time. A copy, as the caller may write to its
+    # array before the program has read it.
+    return np.array(value)
 
 
 def _hint(found: np.dtype, wanted: DType) -> str:

@@ -23,7 +23,7 @@ from tosajax.runtime import saved_file
 from tosajax.runtime.batching import Batch, batched, call_in_parts, of_a_batch, part_of
 from tosajax.runtime.compiled import compiler_options, trace
 from tosajax.runtime.exported import Layout, check_program
-from tosajax.runtime.inputs import accept, zeros
+from tosajax.runtime.inputs import Array, accept, zeros
 from tosajax.runtime.program import Program
 from tosajax.runtime.saved_file import Contents, Manifest
 from tosajax.runtime.saved_graph import native_call
@@ -59,7 +59,7 @@ class SavedExecutable:
             return tuple(outputs)
         return tuple(outputs), dict(zip(self._flags, flags, strict=True))
 
-    def _batch_of(self, arrays: Sequence[jax.Array]) -> Batch:
+    def _batch_of(self, arrays: Sequence[Array]) -> Batch:
         """How these inputs share calls; in an open batch, all hold the same number of examples."""
         if self._batch.examples != DYNAMIC:
             return self._batch

@@ -150,7 +150,8 @@ def accepted(
         x.reshape(shape) if x.shape == (batch, 1, *shape[1:]) else x
         for x, shape in zip(inputs, shapes, strict=True)
     ]
-    return tuple(accept(tensors, shapes, arrays, quantized))
+    # On the device once, as many settings read them.
+    return tuple(map(jnp.asarray, accept(tensors, shapes, arrays, quantized)))
 
 
 def _of_batch(tensor: Tensor, batch: int) -> tuple[int, ...]:
