@@ -38,7 +38,7 @@ MUTANTS = [
         "native/handler.py",
         "native/test_kernels.py",
         {
-            "_helpers": [change("1", "0", 2)],
+            "_wanted": [change("1", "0", 2)],
             "_schedule": [unsigned("-", 0)],
             "_write_release": [change("1", "0", 1)],
             "_write_work": [change("1", "0", 0)],
@@ -203,5 +203,39 @@ MUTANTS = [
             "Kind.tables": [change("scale.size", "0")],
             "_label": [left("+")],
         },
+    ),
+    *mutants(
+        "native/pool.py",
+        "native/test_pool.py",
+        {
+            "_covered": [change("0", "1"), right("-", 0), right("-", 1)],
+            "_Item._combined": [change("0", "1", 0)],
+            "_Item._average_of": [
+                change("29", "30"),
+                change("1", "2", 1),
+                left("-", 1),
+                left("+", 2),
+            ],
+        },
+    ),
+    *mutants(
+        "native/helpers.py",
+        "native/test_helpers.py",
+        {
+            "_write_came": [unsigned("-")],
+            "_offer": [unsigned("-", 0)],
+            "_take_those_who_come": [left("-")],
+            "_serve": [change("_WAITING", "_EMPTY", 1)],
+        },
+    ),
+    *mutants(
+        "lowering/fused_pools.py",
+        "lowering/test_fused.py",
+        {"_is_faster": [right("and"), left("and"), left("or", 0)]},
+    ),
+    *mutants(
+        "runtime/compiled.py",
+        "runtime/test_compiled.py",
+        {"_is_native": [condition("True"), condition("False")]},
     ),
 ]

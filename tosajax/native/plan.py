@@ -131,8 +131,8 @@ def _sharing(items: int, worth: int) -> int:
 def _share(images: int, height: int, row_macs: int, *, unit: int = 1) -> _Share:
     """Cuts images into items of some units of rows."""
     rows = -(-_ITEM_MACS // max(1, row_macs))
-    if images < threads():  # An image is cut for all threads.
-        rows = min(rows, -(-height // threads()))
+    if images < threads():  # An image is cut for all threads, of which some come late.
+        rows = min(rows, -(-height // (2 * threads())))
     rows = min(height, -(-rows // unit) * unit)
     per_image = -(-height // rows)
     used = _used(images * per_image, images * height * row_macs)
