@@ -17,7 +17,7 @@ from tosajax.spec import RoundingMode
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import isa
+from tosajax.native import call, isa
 
 pytestmark = pytest.mark.usefixtures("quick", "native_kernels")
 
@@ -552,3 +552,46 @@ def test_a_folder_of_programs(tmp_path):
     again = tosajax.compile(SIMPLE, cache_dir=tmp_path)
     np.testing.assert_array_equal(again(IMAGE)[0], wanted[0])
     assert "native" in again.explain()
+
+
+def attended(b: Builder, x: Tensor) -> Tensor:
+    """With much for XLA to do between two kernels."""
+    wide = b.op("CONCAT", *20 * [x], axis=3)
+    looked_up = b.op("TABLE", wide, b.const(np.arange(-128, 128), DType.INT8))
+    return largest(b, looked_up)
+
+
+def branched(b: Builder, x: Tensor) -> Tensor:
+    """With a small result of a branch between two kernels."""
+    for name in ("one", "other"):
+        part = Builder(name)
+        b.subgraph(part.graph([part.op("ABS", part.input("i", DType.INT32, (1, 8, 8, 6)))]))
+    chosen = b.op(
+        "COND_IF", b.const([True], DType.BOOL), cast(b, x), then_graph="one", else_graph="other"
+    )
+    return largest(b, b.op("CAST", chosen, dtype=DType.INT8))
+
+
+WAITING: dict[str, tuple[Callable[[Builder, Tensor], Any], bool]] = {
+    "kernels alone": (lambda b, x: averaged(b, rescaled(b, convolved(b, x))), True),
+    "moves": (lambda b, x: largest(b, b.op("CONCAT", *20 * [x], axis=3)), True),
+    "a little": (lambda b, x: cast(b, largest(b, x)), True),
+    "much": (attended, False),
+    "a branch": (branched, False),
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_threads_wait_where_kernels_follow_each_other(name: str, monkeypatch: pytest.MonkeyPatch):
+    """XLA's own kernels would miss them."""
+    write, wanted = WAITING[name]
+    found = []
+
+    def spy() -> bool:
+        found.append(native.threads_wait())
+        return found[-1]
+
+    monkeypatch.setattr(call, "threads_wait", spy)
+    check(graph_of(write))
+    assert set(found) == {wanted}
+    assert not native.threads_wait()

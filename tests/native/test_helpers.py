@@ -53,8 +53,16 @@ def state_of(share: Callable[[int], None]) -> State:
     return State(1, _SHARE(share))
 
 
+def found(seats: Seats, state: State) -> int:
+    """Gives a state to one thread that waits, if there is one."""
+    missing = seats.find(state, 1)
+    for _ in range(missing):
+        seats.came()
+    return 1 - missing
+
+
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < end
         time.sleep(0)
@@ -87,11 +95,10 @@ def test_work_is_found_on_a_seat(seats: Seats):
     """A thread that does its share may find the next work at once."""
     done: list[int] = []
     states = [state_of(lambda address: done.append(address)) for _ in range(40)]
-    thread = threading.Thread(target=lambda: [seats.wait() for _ in range(2000)])
+    thread = threading.Thread(target=lambda: [seats.wait() for _ in range(2000)], daemon=True)
     thread.start()
     for state in states:
-        while seats.find(state, 1):  # Between two waits.
-            seats.came()
+        until(lambda state=state: found(seats, state) == 1)  # Not between two waits.
         assert state.owners == 2
         until(lambda state=state: ctypes.addressof(state) in done)
     thread.join()
@@ -113,15 +120,11 @@ def test_each_seat_has_one_thread(seats: Seats):
         while not stop.is_set():
             seats.wait()
 
-    threads = [threading.Thread(target=wait) for _ in range(3)]
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    found = 0
-    while found < 2:
-        missing = seats.find(state, 1)
-        found += 1 - missing
-        for _ in range(missing):
-            seats.came()
+    for _ in range(2):
+        until(lambda: found(seats, state) == 1)
     until(lambda: len(done) == 2)
     assert state.owners == 3
     for _ in range(50):  # Both are at work.

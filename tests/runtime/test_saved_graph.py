@@ -69,6 +69,18 @@ def test_the_same_bits(way: str, kind: DType, tmp_path: Path):
         np.testing.assert_array_equal(again(x[:count])[0], program(x[:count])[0])
 
 
+def test_a_graph_of_a_pool(tmp_path: Path):
+    b = Builder()
+    x = b.input("x", DType.INT8, (1, 5, 5, 6))
+    y = b.op("MAX_POOL2D", x, kernel=(2, 2), stride=(1, 1), pad=(0, 0, 0, 0))
+    run = tosajax.compile(b.graph([y]))
+    run.save(tmp_path / "a.tjx")
+    again, is_native = loaded(tmp_path / "a.tjx")
+    assert is_native
+    image = IMAGES[:1].reshape(1, 5, 5, 6)
+    np.testing.assert_array_equal(again(image)[0], run(image)[0])
+
+
 def test_a_graph_of_two_matrices(tmp_path: Path):
     b = Builder()
     x, zero = b.input("x", DType.INT8, (2, 3, 25)), b.const([0], DType.INT8)

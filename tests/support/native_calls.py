@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tosajax.native import compiler
+from tosajax.native import compiler, handler
 from tosajax.native.call import Prepared
 
 _PAGE = mmap.PAGESIZE
@@ -116,7 +116,9 @@ class Calls:
         kind, fields, workspace = prepared.plan(x.shape)
         text = str(prepared.module_of(kind))
         self._engine, address = compiler.loaded(text, kind.name, kind.isa)
-        self._operands = [*map(np.asarray, prepared.operands), np.asarray(fields, np.int64)]
+        numbers = np.array(fields, np.int64)
+        numbers[handler.WAITS] = 1
+        self._operands = [*map(np.asarray, prepared.operands), numbers]
         self.shape, self.dtype = (x.shape[0], *prepared.out(x.shape)), np.dtype(prepared.dtype)
         self._given = [Guarded(operand.nbytes, at_end=at_end) for operand in self._operands]
         sizes = int(np.prod(self.shape)) * self.dtype.itemsize, workspace

@@ -157,6 +157,7 @@ MUTANTS = [
         "lowering/test_fused.py",
         {
             "fusions": [right("and", 0)],
+            "are_few": [condition("False", 1), change("<=", ">"), left("and")],
             "_fits": [
                 condition("False", 1),
                 condition("False", 2),
@@ -223,7 +224,8 @@ MUTANTS = [
         "native/test_helpers.py",
         {
             "_write_came": [unsigned("-")],
-            "_offer": [unsigned("-", 0)],
+            "_offer": [left("-")],
+            "_write_find": [left("-"), left("*")],
             "_take_those_who_come": [left("-")],
             "_serve": [change("_WAITING", "_EMPTY", 1)],
         },
@@ -231,7 +233,7 @@ MUTANTS = [
     *mutants(
         "lowering/fused_pools.py",
         "lowering/test_fused.py",
-        {"_is_faster": [right("and"), left("and"), left("or", 0)]},
+        {"_is_faster": [right("and"), left("and"), condition("False", 0)]},
     ),
     *mutants(
         "runtime/compiled.py",

@@ -18,7 +18,7 @@ from tosajax.fixedpoint import _x64
 from tosajax.graph import Graph, Node, Tensor, declared_variables
 from tosajax.graph.edit import unused
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
-from tosajax.lowering.fused import Fusion, fused_step, fusions, native_set
+from tosajax.lowering.fused import Fusion, are_few, fused_step, fusions, native_set
 from tosajax.lowering.fused_pools import Pool
 from tosajax.lowering.fused_rescale import nodes_of
 from tosajax.lowering.fused_sums import Addition
@@ -37,6 +37,7 @@ from tosajax.lowering.run import (
 )
 from tosajax.lowering.variable_steps import read_step, write_step
 from tosajax.lowering.variables import State
+from tosajax.native import waiting_threads
 from tosajax.ops.routes.platform import ANY, Platform, tracing_for
 from tosajax.report import UnsupportedError
 from tosajax.validation import validate
@@ -186,6 +187,9 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
     found = {} if isa is None else found
     hidden = {id(node) for fusion in found.values() for node in nodes_of(fusion)[:-1]}
     nodes = [node for node in nodes if id(node) not in hidden]
+    waits = bool(found) and are_few(
+        [n for n in nodes if not (n.outputs and n.outputs[0] in found)], graph.tensors
+    )
     steps = []
     for node in nodes:
         fusion = found.get(node.outputs[0]) if node.outputs else None
@@ -207,9 +211,10 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
         values.update(zip(graph.inputs, inputs, strict=True))
         run = Run(params, state, values, {}, amend, watch)
         run.found(graph.inputs, prefix)
-        for step, node in zip(steps, nodes, strict=True):
-            step(run)
-            run.found(node.outputs, prefix)
+        with waiting_threads(waits):
+            for step, node in zip(steps, nodes, strict=True):
+                step(run)
+                run.found(node.outputs, prefix)
         return run.state, run.flags, tuple(run.read(graph.outputs))
 
     return run_graph

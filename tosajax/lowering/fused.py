@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.fused_pools import Pool, pool_kernel, pools
@@ -102,9 +103,27 @@ def _fits(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return not zero_point.values.any()
 
 
-def has_products(graph: Graph) -> bool:
-    """Whether native kernels can compute products of a graph."""
-    return any(_is_product(node, part.tensors) for part in graph.walk() for node in part.nodes)
+def has_kernels(graph: Graph) -> bool:
+    """Whether native kernels can compute products or pools of a graph."""
+    return any(
+        pools(part.nodes, part.tensors) or any(_is_product(n, part.tensors) for n in part.nodes)
+        for part in graph.walk()
+    )
+
+
+# Elements of a tensor that XLA computes on one thread, beside kernels.
+_LITTLE = 2**12
+_MOVES = "data_layout"
+_LARGE = "control_flow", "custom"
+
+
+def are_few(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> bool:
+    """Whether XLA, which computes these nodes between native kernels, does it on one thread."""
+    computed = [node for node in nodes if spec.OPERATORS[node.op].chapter != _MOVES]
+    if any(spec.OPERATORS[node.op].chapter in _LARGE for node in computed):
+        return False
+    made = (tensors[name].shape for node in computed for name in node.outputs)
+    return all(shape is not None and math.prod(shape) <= _LITTLE for shape in made)
 
 
 def native_set(native: bool | None) -> Any:

@@ -42,8 +42,10 @@ def pools(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> list[Pool]:
 def _is_faster(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a native kernel computes a pool, and is not slower than XLA."""
     source, result = (tensors[name] for name in (node.inputs[0], node.outputs[0]))
-    if source.dtype not in _TYPES or not source.shape or not result.shape:
+    if source.dtype not in _TYPES:
         return False
+    assert source.shape
+    assert result.shape
     _, height, width, channels = source.shape
     reads = math.prod(result.shape[1:3]) * math.prod(node.attributes["kernel"])
     return channels >= _FEWEST_CHANNELS and reads <= _MOST_READS * height * width

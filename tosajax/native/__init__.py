@@ -6,12 +6,35 @@ foreign functions. Without it, programs take XLA's own operations, with the same
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+from collections.abc import Iterator
+from contextvars import ContextVar
 
 from tosajax.environment import switch
 
 _VARIABLE = "TOSAJAX_NATIVE"
+# A context, like the platform, as operands and instruction sets alone reach the calls of kernels.
+_threads_wait: ContextVar[bool] = ContextVar("threads_wait", default=False)
+
+
+def threads_wait() -> bool:
+    """Whether threads wait for the next kernel after one that is traced now."""
+    return _threads_wait.get()
+
+
+@contextlib.contextmanager
+def waiting_threads(wait: bool) -> Iterator[None]:
+    """Threads wait for a while after each kernel that is traced inside, or go at once.
+
+    They pay where kernels follow each other. XLA's own kernels would miss them.
+    """
+    token = _threads_wait.set(wait)
+    try:
+        yield
+    finally:
+        _threads_wait.reset(token)
 
 
 def can_compile() -> bool:

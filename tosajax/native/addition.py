@@ -18,6 +18,7 @@ OPERANDS = ("left", "right", "scales", "plan")
 FIELDS = (
     "items",
     "threads",
+    "waits",
     "count",  # elements of an item: a multiple of the lanes
     "elements",
 )

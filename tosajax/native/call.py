@@ -12,7 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tosajax.native import addition, compiler, convolution, depthwise, matmul, pool
+from tosajax.native import (
+    addition,
+    compiler,
+    convolution,
+    depthwise,
+    handler,
+    matmul,
+    pool,
+    threads_wait,
+)
 from tosajax.native import plan as plans
 from tosajax.native.code import Module
 from tosajax.native.isa import InstructionSet
@@ -362,12 +371,14 @@ def _packed(
 
 def run(prepared: Prepared) -> jax.Array:
     """The result of a kernel. `vmap` joins examples of the inputs in one call."""
-    inputs = prepared.inputs
+    inputs, waits = prepared.inputs, threads_wait()
 
     @jax.custom_batching.custom_vmap
     def call(x: jax.Array, *operands: jax.Array) -> jax.Array:
         kind, fields, workspace = prepared.plan(x.shape)
         compiler.register(kind.name, lambda: prepared.module_of(kind), kind.isa)
+        fields = [*fields]
+        fields[handler.WAITS] = int(waits)
         # In words, as arrays of 64 bits need a setting of JAX's.
         words = np.asarray(fields, np.int64).view(np.int32)
         results = (

@@ -261,10 +261,10 @@ class Code:
         align = _alignment(value.type)
         self.do(f"store {value.type} {value.name}, ptr {at.name}, align {align}")
 
-    def add_atomic(self, number: int, pointer: Value, *offsets: int, order: str) -> Value:
+    def add_atomic(self, number: Value | int, pointer: Value, *offsets: int, order: str) -> Value:
         """Adds to an i64 that threads share; what it was before."""
-        at = self.at(pointer, *offsets)
-        return self.result("i64", f"atomicrmw add ptr {at.name}, i64 {number} {order}")
+        at, added = self.at(pointer, *offsets), self.value(number)
+        return self.result("i64", f"atomicrmw add ptr {at.name}, i64 {added.name} {order}")
 
     def load_atomic(self, pointer: Value, *offsets: int, order: str) -> Value:
         """An i64 that threads share."""

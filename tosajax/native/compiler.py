@@ -22,18 +22,21 @@ from tosajax.native.isa import PORTABLE, InstructionSet, features
 
 _FOLDER = "TOSAJAX_CACHE"
 _LOCK = threading.RLock()
-# What keeps the machine code of a target alive, by its name.
-_ENGINES: dict[str, Any] = {}
+# The names of targets. XLA and helpers hold on to their machine code, which lives as long as the
+# process: a thread may still be in it when Python ends.
+_REGISTERED: set[str] = set()
 _DIGEST = hashlib.sha256().digest_size
 
 
 def register(name: str, make: Callable[[], Module], isa: InstructionSet) -> None:
     """Compiles the handler `name` of a module, and makes it a target of XLA's by that name."""
     with _LOCK:
-        if name not in _ENGINES:
-            _ENGINES[name], address = loaded(str(make()), name, isa)
+        if name not in _REGISTERED:
+            engine, address = loaded(str(make()), name, isa)
+            engine.detach()
             capsule = jax.ffi.pycapsule(ctypes.c_void_p(address))
             jax.ffi.register_ffi_target(name, capsule, platform="cpu", api_version=1)
+            _REGISTERED.add(name)
 
 
 def loaded(text: str, name: str, isa: InstructionSet) -> tuple[Any, int]:

@@ -25,10 +25,10 @@ _VERSION = 0, 3
 _OUT_OF_MEMORY = 8
 
 # The state of a call: what helpers know of it, counters, then buffers.
-_NEXT, _DONE, _SLOTS, _TOTAL, _BUFFERS = (8 * i for i in range(2, 7))
+_NEXT, _DONE, _SLOTS, _TOTAL, _WAITS, _BUFFERS = (8 * i for i in range(2, 8))
 
 # The first elements of a plan, of every kernel.
-ITEMS, THREADS = range(2)
+ITEMS, THREADS, WAITS = range(3)
 
 
 class Buffers(NamedTuple):
@@ -61,7 +61,8 @@ def write(
       module: of LLVM.
       name: of the handler.
       counts: of operands and of results. The last operand is the plan, of int64: the number of
-        items, the most threads that share them, and what the kernel needs.
+        items, the most threads that share them, whether these wait for the next call afterwards,
+        and what the kernel needs.
       prologue: writes what comes first.
       item: writes the work of an item.
     """
@@ -95,6 +96,7 @@ def _write_handler(module: Module, name: str, counts: tuple[int, int], prologue:
     for at, value in ((OWNERS, 1), (_NEXT, 0), (_DONE, 0), (_SLOTS, 0), (_TOTAL, items)):
         code.store(code.value(value), state, at)
     code.store(code.address("share"), state, SHARE)
+    code.store(code.load("i64", buffers.plan, 8 * WAITS), state, _WAITS)
     for i, pointer in enumerate(pointers):
         code.store(pointer, state, _BUFFERS + 8 * i)
     prologue(code, buffers)
@@ -184,11 +186,14 @@ def _write_share(module: Module) -> None:
 
 
 def _write_task(module: Module) -> None:
-    """`task(state)`: that of a thread of XLA's, which then waits for more."""
+    """`task(state)`: that of a thread of XLA's, which may wait for more then."""
     code = Code(module, "task", "void", ["ptr"])
+    (state,) = code.arguments
     code.call("void", helpers.CAME)
-    code.call("void", code.address("share"), *code.arguments)
-    code.call("void", helpers.WAIT)
+    waits = code.load("i64", state, _WAITS)
+    code.call("void", code.address("share"), state)
+    with code.when(waits.differs(0)):
+        code.call("void", helpers.WAIT)
     code.give()
     code.finish()
 

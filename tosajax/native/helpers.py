@@ -44,23 +44,24 @@ def _write_find(module: Module, seats: int) -> None:
     missing = code.room("i64")
     code.store(count, missing)
     with code.when(count > 0):
+        # Before they see it, as one may be done at once; the call itself owns it as well.
+        code.add_atomic(count, state, OWNERS, order="monotonic")
         with code.loop(code.value(seats)) as number:
             seat = code.at(code.address("seats"), number * _LINE)
             is_there = code.load_atomic(seat, order="monotonic").equals(_WAITING)
             with code.when(is_there), code.when(code.load("i64", missing) > 0):
                 _offer(code, seat, state, missing)
+        not_found = code.load("i64", missing)
+        code.add_atomic(code.value(0) - not_found, state, OWNERS, order="monotonic")
         _take_those_who_come(code, missing)
     code.give(code.load("i64", missing))
     code.finish()
 
 
 def _offer(code: Code, seat: Value, state: Value, missing: Value) -> None:
-    code.add_atomic(1, state, OWNERS, order="monotonic")
+    """Leaves a state on a seat, unless the thread has gone."""
     taken = code.exchanged(seat, code.value(_WAITING), state.as_number(), order="acq_rel")
-    with code.when(taken):
-        code.store(code.load("i64", missing) - 1, missing)
-    with code.when(taken.equals(0)):
-        code.add_atomic(-1, state, OWNERS, order="monotonic")
+    code.store(code.load("i64", missing) - taken.choose(code.value(1), 0), missing)
 
 
 def _take_those_who_come(code: Code, missing: Value) -> None:

@@ -56,6 +56,7 @@ B_ZP = LARGEST + 1
 FIELDS = (
     "items",
     "threads",
+    "waits",
     "blocks",  # of columns, the last one included
     "parts",  # of rows
     "rows",  # of a part

@@ -124,7 +124,7 @@ def _used(items: int, macs: int) -> int:
 
 
 def _sharing(items: int, worth: int) -> int:
-    """How many threads share items whose work is worth some threads."""
+    """How many threads share items, whose work pays for some."""
     return max(1, min(items, threads(), worth))
 
 
@@ -140,7 +140,7 @@ def _share(images: int, height: int, row_macs: int, *, unit: int = 1) -> _Share:
 
 
 def _fields(names: Sequence[str], share: _Share, **others: int) -> list[int]:
-    found: Mapping[str, int] = {**share._asdict(), **others}
+    found: Mapping[str, int] = {**share._asdict(), "waits": 0, **others}
     return [found[name] for name in names]
 
 
@@ -324,6 +324,7 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
     sizes = {
         "items": items,
         "threads": used,
+        "waits": 0,
         "blocks": blocks,
         "parts": parts,
         "rows": of_part,
@@ -358,7 +359,7 @@ def of_addition(kind: addition.Kind, elements: int) -> Plan:
     fair = -(-elements // (threads() * lanes)) * lanes
     count = min(elements // lanes * lanes, _ITEM_SUMS, max(fair, _THREAD_SUMS))
     items = -(-elements // count)
-    fields = [items, _sharing(items, elements // _THREAD_SUMS), count, elements]
+    fields = [items, _sharing(items, elements // _THREAD_SUMS), 0, count, elements]
     return Plan(kind, fields, kind.table_size)
 
 
@@ -381,6 +382,7 @@ def of_pool(kind: pool.Kind, window: Window, x: Sequence[int]) -> Plan:
     sizes = {
         "items": items,
         "threads": _sharing(items, all_rows * steps // _THREAD_STEPS),
+        "waits": 0,
         "rows": rows,
         "all_rows": all_rows,
         "out_height": out_height,

@@ -20,6 +20,7 @@ OPERANDS = ("x", "zero points", "plan")
 FIELDS = (
     "items",
     "threads",
+    "waits",
     "rows",  # of the output, of an item
     "all_rows",  # of all images
     "out_height",

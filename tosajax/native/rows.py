@@ -18,6 +18,7 @@ OPERANDS = ("x", "weights", "channels", "limits", "plan")
 COMMON = (
     "items",
     "threads",
+    "waits",
     "items_per_image",
     "rows",  # of the output, of an item
     "out_height",

@@ -14,7 +14,7 @@ import jax
 
 from tosajax import io
 from tosajax.graph import Graph, Tensor
-from tosajax.lowering.fused import has_products, native_set
+from tosajax.lowering.fused import has_kernels, native_set
 from tosajax.lowering.variables import State, Variable
 from tosajax.ops.routes.platform import Platform
 from tosajax.passes.folding import fold
@@ -35,7 +35,7 @@ def content_of(graph: Graph) -> bytes:
     Args:
       graph: legal, every dimension known, no CUSTOM.
     """
-    if not has_products(graph):
+    if not has_kernels(graph):
         return b""
     try:
         return io.to_bytes(fold(graph))
