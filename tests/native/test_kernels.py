@@ -60,6 +60,7 @@ CASES = {
     "pixels in one row": Case((3, 5, 7, 24), 33),
     "many pixels, in place": Case((2, 40, 40, 36), 33),
     "many pixels, copied": Case((2, 40, 40, 31), 33),
+    "pixels a power of two apart": Case((1, 5, 6, 512), 20),
     "one tap, padded": Case((2, 4, 5, 6), 9, pad=ONE),
     "all lanes": Case((2, 8, 8, 16), 64, (3, 3), pad=ONE),
     "vectors that are left": Case((1, 6, 2, 8), 80, (2, 2)),
@@ -266,11 +267,16 @@ def test_nothing_stays_on_the_heap(when: str, monkeypatch):
     small[handler.ITEMS] = 3
     light = kernel._replace(plan=lambda of: planned._replace(fields=small))
     with native_calls.Calls(light, pool=pool) as calls:
+
+        def growth() -> int:
+            before = native_calls.bytes_on_heap()
+            for _ in range(200):
+                calls.run()
+            return native_calls.bytes_on_heap() - before
+
         calls.run()
-        before = native_calls.bytes_on_heap()
-        for _ in range(200):
-            calls.run()
-        assert native_calls.bytes_on_heap() - before < 200 * 16
+        # Other threads of the process may take memory meanwhile, though not each time.
+        assert min(growth() for _ in range(3)) < 200 * 16
 
 
 def test_many_callers():

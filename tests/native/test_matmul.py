@@ -34,6 +34,8 @@ CASES = {
     "large": (2, 130, 260, 200),
     "many rows": (1, 700, 129, 10),
     "a tile that is left": (1, 37, 8, 80),
+    "groups of blocks": (1, 100, 64, 160),
+    "rows a power of two apart": (1, 20, 1024, 24),
 }
 ZERO_POINTS = [(0, 0), (-128, 0), (0, 127), (3, -128), (127, 5)]
 Pair = tuple[np.ndarray, np.ndarray]

@@ -67,7 +67,7 @@ MUTANTS = [
         "native/test_kernels.py",
         {
             "_Item._copy_rows": [condition("False"), change("*", "+", 1)],
-            "_Item._word": [change("<<", ">>", 1), left("-", 0)],
+            "_Item._words": [change(".padding", ".out_row")],
             "_Item.write": [change("1", "0")],
         },
     ),
@@ -102,11 +102,16 @@ MUTANTS = [
         {
             "Kind.in_place": [left("and"), right("and")],
             "_Item.__init__": [change("-", "+"), change("//", "%", 1)],
-            "_Item.write": [condition("False", 0), condition("False", 1), left("or")],
+            "_Item.write": [
+                condition("False", 0),
+                condition("False", 1),
+                left("or", 0),
+                left("-", 0),
+                left("+", 1),
+            ],
             "_Item._correct_rows": [change("^", "|"), left("+", 1), left("+", 2)],
             "_Item._write_block": [left("and", 0), left("-", 1), left("+", 0)],
             "_Item._pack": [condition("False", 1), left("+", 1)],
-            "_Item._word": [change("|", "&"), condition("False")],
         },
     ),
     *mutants(
@@ -114,8 +119,13 @@ MUTANTS = [
         "native/test_matmul.py",
         {
             "of_matmul": [condition("True", 0), unsigned("-", 0)],
-            "_rows_of_part": [left("*", 2)],
+            "_tiles": [left("*")],
         },
+    ),
+    *mutants(
+        "native/product.py",
+        "native/test_matmul.py",
+        {"words": [condition("False", 2), left("-", 1), change("8", "9")]},
     ),
     *mutants(
         "native/forms.py",

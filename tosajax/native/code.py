@@ -153,6 +153,11 @@ class Value:
         operands = f"{self.type} {self.name}, {other.type} {other.name}"
         return self.code.result(of, f"shufflevector {operands}, <{len(places)} x i32> <{mask}>")
 
+    def alternating(self, other: Value) -> Value:
+        """A vector of the first elements of both, the second ones, and so on."""
+        count = count_of(self.type)
+        return self.mixed(other, [i + at for i in range(count) for at in (0, count)])
+
     def part(self, begin: int, length: int) -> Value:
         """Some elements of a vector, as a vector."""
         return self.mixed(self._poison, range(begin, begin + length))

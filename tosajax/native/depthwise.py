@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tosajax.native import rows
 from tosajax.native.code import Module, Value, vector
 from tosajax.native.isa import InstructionSet
+from tosajax.native.product import words
 from tosajax.native.results import End
 from tosajax.native.rows import COMMON, Rows
 
@@ -110,28 +111,19 @@ class _Item:
         lanes = self.kind.isa.lanes
         with self.code.loop(self.plan["piece"], lanes) as at:
             values = [self.code.load(vector("i8", lanes), tap, at) for tap in taps]
-            self.code.store(self._word(values), to, at * 4)
+            self.code.store(self._words(values), to, at * 4)
 
     def _write_repeated(self, taps: list[Value], to: Value) -> None:
         """Of a pixel, with the word of each channel several times."""
         code, plan = self.code, self.plan
         with code.loop(plan["piece"]) as channel:
-            word = self._word([code.load("i8", tap, channel) for tap in taps])
+            word = self._words([code.load(vector("i8", 1), tap, channel) for tap in taps])
             first = channel * plan["multiplier"] * 4
             with code.loop(plan["multiplier"] * 4, 4) as copy:
                 code.store(word, to, first, copy)
 
-    def _word(self, taps: list[Value]) -> Value:
-        """The terms of a step side by side, by element."""
-        isa, first = self.kind.isa, taps[0]
-        bits = 32 // isa.terms
-        of = "i32" if first.type == "i8" else vector("i32", isa.lanes)
-        zero_point = self.item.padding if of == "i32" else self.item.padding.spread(isa.lanes)
-        word = self.code.value(0, of)
-        for t, tap in enumerate(taps):
-            wide = tap.to(of) - zero_point if isa.terms == 2 else tap.to(of)
-            word = word | ((wide & ((1 << bits) - 1)) << (bits * t))
-        return word
+    def _words(self, taps: list[Value]) -> Value:
+        return words(self.code, self.kind.isa, taps, self.item.padding)
 
     def _write_vector(self, number: Value, *, is_last: bool) -> None:
         """The outputs of a vector of channels."""

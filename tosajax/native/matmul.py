@@ -1,8 +1,9 @@
 """The kernel of MATMUL: int8 by int8, neither of which is known before, with an exact RESCALE.
 
-An item is a block of columns, and some or all rows, of one product. Its thread packs the columns
-as the steps of `product` read them, and multiplies all its rows by them. Sets that multiply bytes
-keep zero points, which sums over columns and rows take away then:
+An item is some or all rows of one product, and some blocks of its columns. Its thread copies the
+rows if it must, packs a block of columns as the steps of `product` read them, and multiplies all
+its rows by them. Sets that multiply bytes keep zero points, which sums over columns and rows take
+away then:
 
   sum (a - a_zp) * (b - b_zp) = sum a * b - a_zp * sum b - b_zp * (sum a - C * a_zp)
 """
@@ -15,7 +16,7 @@ from tosajax.native import handler
 from tosajax.native.code import Code, Module, Value, vector
 from tosajax.native.handler import Buffers
 from tosajax.native.isa import InstructionSet
-from tosajax.native.product import STEP, Terms, Tile, sums
+from tosajax.native.product import STEP, Terms, Tile, sums, words
 from tosajax.native.results import FILL, LARGEST, End, Results, write_scales
 
 
@@ -58,6 +59,8 @@ FIELDS = (
     "threads",
     "waits",
     "blocks",  # of columns, the last one included
+    "group",  # blocks of an item
+    "groups",
     "parts",  # of rows
     "rows",  # of a part
     "height",
@@ -103,15 +106,14 @@ class _Item:
         plan = self.plan = _plan(code, buffers)
         a, b, _, limits, self.fields = buffers.operands
         out, table = buffers.results
-        of_product = plan["blocks"] * plan["parts"]
+        of_product = plan["groups"] * plan["parts"]
         number, within = index // of_product, index % of_product
-        self.block, part = within // plan["parts"], within % plan["parts"]
+        self.group, part = within // plan["parts"], within % plan["parts"]
         # The last part ends with the rows, and may do some again that another has done.
         first = (part * plan["rows"]).least(plan["height"] - plan["rows"])
         self.row = number * plan["height"] + first
         self.a = code.at(a, self.row * plan["depth"])
-        columns = self.block * (kind.vectors * self.isa.lanes)
-        self.b = code.at(b, number * plan["depth"] * plan["width"], columns)
+        self.b = code.at(b, number * plan["depth"] * plan["width"])
         self.panel = code.at(table, plan["table"], slot * plan["slot"])
         self.bias = code.at(self.panel, plan["panel"])
         self.corrections = code.at(self.bias, plan["bias"])
@@ -130,15 +132,17 @@ class _Item:
             self._copy_rows()
         if self.isa.bytes_of_term == 1:
             self._correct_rows()
+        plan = self.plan
+        begin = self.group * plan["group"]
+        end = (begin + plan["group"]).least(plan["blocks"])
         # The last block is apart where it has fewer vectors or columns.
-        if not kind.rest and kind.end.last == self.isa.lanes:
-            self._write_block(kind.vectors, is_last=False)
-            return
-        is_last = self.block.equals(self.plan["blocks"] - 1)
-        with code.when(is_last):
-            self._write_block(kind.rest or kind.vectors, is_last=True)
-        with code.when(is_last.choose(code.value(0, "i1"), 1)):
-            self._write_block(kind.vectors, is_last=False)
+        is_apart = kind.rest > 0 or kind.end.last < self.isa.lanes
+        whole = end.least(plan["blocks"] - int(is_apart))
+        with code.loop(whole - begin) as i:
+            self._write_block(begin + i, kind.vectors, is_last=False)
+        if is_apart:
+            with code.when(whole < end):
+                self._write_block(whole, kind.rest or kind.vectors, is_last=True)
 
     # Rows.
 
@@ -184,16 +188,15 @@ class _Item:
 
     # Columns.
 
-    def _write_block(self, vectors: int, *, is_last: bool) -> None:
+    def _write_block(self, block: Value, vectors: int, *, is_last: bool) -> None:
         """Packs a block of columns, and multiplies all rows by it."""
         code, plan, kind = self.code, self.plan, self.kind
-        for v in range(vectors):
-            count = kind.end.last if is_last and v == vectors - 1 else self.isa.lanes
-            self._pack(v, vectors, count)
+        before = block * kind.vectors
+        columns = code.at(self.b, before * self.isa.lanes)
+        self._pack(columns, vectors, kind.end.last if is_last else self.isa.lanes)
         source = self.a if kind.in_place else self.copy
         has_tail = int(kind.tail > 0)
         offsets = code.at(self.fields, 8 * FIELDS.index("first_segment"))
-        before = self.block * kind.vectors
         corrections = self.corrections if self.isa.bytes_of_term == 1 else None
         with code.loop(plan["rows"], kind.rows) as row:
             # The last tile ends with the rows.
@@ -209,41 +212,32 @@ class _Item:
                     last = is_last and v == vectors - 1
                     self.results.store(values, self.row + at + r, before + v, is_last=last)
 
-    def _pack(self, v: int, vectors: int, count: int) -> None:
-        """A vector of columns, `count` of which are there, and where its sums begin."""
+    def _pack(self, block: Value, vectors: int, last: int) -> None:
+        """Columns of a block, and where their sums begin; `last` columns of the last vector."""
         code, plan, isa = self.code, self.plan, self.isa
         size = 4 * isa.lanes
-        columns = code.at(self.b, v * isa.lanes)
-        total = code.room(self.words)
-        code.store(code.value(0, self.words), total)
+        counts = [isa.lanes] * (vectors - 1) + [last]
+        totals = [code.room(self.words) for _ in counts]
+        for total in totals:
+            code.store(code.value(0, self.words), total)
 
         def step(number: Value, terms: int) -> None:
-            rows = [
-                code.at(columns, (number * isa.terms + t) * plan["width"]) for t in range(terms)
-            ]
-            word = self._word([code.load_first(count, vector("i8", isa.lanes), r) for r in rows])
-            code.store(word, self.panel, number * (vectors * size), v * size)
-            if isa.bytes_of_term == 1:
-                code.store(isa.step(code, code.load(self.words, total), self.ones, word), total)
+            rows = [code.at(block, (number * isa.terms + t) * plan["width"]) for t in range(terms)]
+            for v, (count, total) in enumerate(zip(counts, totals, strict=True)):
+                at = v * isa.lanes
+                parts = [
+                    code.load_first(count, vector("i8", isa.lanes), code.at(r, at)) for r in rows
+                ]
+                word = words(code, isa, parts, self.b_zp)
+                code.store(word, self.panel, number * (vectors * size), v * size)
+                if isa.bytes_of_term == 1:
+                    code.store(isa.step(code, code.load(self.words, total), self.ones, word), total)
 
         with code.loop(plan["steps"]) as number:
             step(number, isa.terms)
         if self.kind.tail:
             step(plan["steps"], self.kind.tail)
         zero_point = (self.a_zp + isa.raised).spread(isa.lanes)
-        code.store(
-            code.value(0, self.words) - zero_point * code.load(self.words, total),
-            self.bias,
-            v * size,
-        )
-
-    def _word(self, rows: list[Value]) -> Value:
-        """The terms of a step side by side, by column."""
-        bits = 32 // self.isa.terms
-        word = self.code.value(0, self.words)
-        for t, row in enumerate(rows):
-            x = row.to(self.words)
-            if self.isa.bytes_of_term == 2:
-                x = x - self.b_zp.spread(self.isa.lanes)
-            word = word | ((x & ((1 << bits) - 1)) << (bits * t))
-        return word
+        for v, total in enumerate(totals):
+            begin = code.value(0, self.words) - zero_point * code.load(self.words, total)
+            code.store(begin, self.bias, v * size)

@@ -22,9 +22,12 @@ _MOST_THREADS = 64
 _MOST_VECTORS, _MOST_PIXELS = 4, 14  # of a tile
 _MANY = 64  # images
 _LATENCY = 4  # cycles of a multiplication
-_COPY = 2**16  # bytes of rows of a product
+_COPY = 2**18  # bytes of rows of a product
+_TILES = 8  # of rows, which pay for a packed block of columns
+_ITEMS_OF_THREAD = 16  # so that none waits long for the last
 _SLACK = 64  # bytes behind a copy, which its last steps read
 _LINE = 64  # bytes
+_CROWDED = 1024  # bytes between rows, few lines of which a cache holds then
 
 Kind = convolution.Kind | depthwise.Kind | matmul.Kind | addition.Kind | pool.Kind
 
@@ -175,15 +178,17 @@ def of_convolution(
         out_height, out_width = height, 1
     row_macs = out_width * oc * kh * kw * ic
     share = _share(images, out_height, row_macs, unit=pixels if flat else 1)
-    # Of a flat one, the copy has all pixels of an item in a row.
-    needed = share.rows if flat else (out_width - 1) * stride[1] + (kw - 1) * dilation[1] + 1
-    left = min(left, needed)
-    copied = needed if flat else max(min(width, needed - left), 0)
-    staged = 1 if flat else (share.rows - 1) * stride[0] + (kh - 1) * dilation[0] + 1
     taps = range(kw) if is_split(window) else (0,)
     segment = ic * (kw if len(taps) == 1 else 1)
     in_place = not _is_padded(window) and size == 1 and segment % isa.terms == 0
-    row = width * ic if in_place else needed * ic * size
+    pixel = _pitch(ic * size) if flat and not in_place else ic * size
+    # Of a flat one, the copy has all pixels of an item in a row, unless they lie apart.
+    one_row = flat and pixel == ic * size
+    needed = share.rows if one_row else (out_width - 1) * stride[1] + (kw - 1) * dilation[1] + 1
+    left = min(left, needed)
+    copied = needed if flat else max(min(width, needed - left), 0)
+    staged = 1 if one_row else (share.rows - 1) * stride[0] + (kh - 1) * dilation[0] + 1
+    row = width * ic if in_place else needed * pixel
     slot = 0 if in_place else _lines(staged * row + _SLACK)
     steps = -(-segment // isa.terms)
     offsets = [
@@ -210,7 +215,7 @@ def of_convolution(
         runs=1 if flat else share.rows,
         run_pitch=0 if flat else stride[0] * row,
         run=share.rows if flat else out_width,
-        pixel_pitch=stride[1] * ic * size,
+        pixel_pitch=stride[1] * pixel,
         blocks=vectors // of_tile,
         channels=oc,
         padded_channels=vectors * isa.lanes,
@@ -311,12 +316,14 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
     kind = matmul.Kind(isa, rows, of_tile, vectors % of_tile, depth % isa.terms, end)
     blocks = -(-vectors // of_tile)
     padded = of_tile * isa.lanes
-    of_part = _rows_of_part(kind, count * blocks, height, depth)
-    parts = -(-height // of_part)
-    items = count * blocks * parts
+    worth = max(1, height * width * depth // _THREAD_MACS)
+    of_part, groups = _parts_of_matmul(kind, count, blocks, height, depth, worth)
+    group = -(-blocks // groups)
+    parts, groups = -(-height // of_part), -(-blocks // group)
+    items = count * groups * parts
     steps = -(-depth // isa.terms)
     panel, bias, corrections = _lines(steps * STEP * padded), 4 * padded, _lines(4 * of_part)
-    row_pitch = depth if kind.in_place else steps * isa.terms * isa.bytes_of_term
+    row_pitch = depth if kind.in_place else _pitch(steps * isa.terms * isa.bytes_of_term)
     copy = 0 if kind.in_place else _lines(of_part * row_pitch)
     slot = _lines(panel + bias + corrections + copy)
     used = _used(items, count * height * width * depth)
@@ -326,6 +333,8 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
         "threads": used,
         "waits": 0,
         "blocks": blocks,
+        "group": group,
+        "groups": groups,
         "parts": parts,
         "rows": of_part,
         "height": height,
@@ -344,13 +353,33 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
     return Plan(kind, [sizes[name] for name in matmul.FIELDS], table + used * slot)
 
 
-def _rows_of_part(kind: matmul.Kind, blocks: int, height: int, depth: int) -> int:
-    """The rows that share a packed block of columns: all, but for copies and idle threads."""
-    least = -(-threads() // blocks)
-    if not kind.in_place:
-        least = max(least, height * depth * kind.isa.bytes_of_term // _COPY)
-    rows = -(-height // max(1, least))
-    return min(height, -(-rows // kind.rows) * kind.rows)
+def _parts_of_matmul(
+    kind: matmul.Kind, count: int, blocks: int, height: int, depth: int, worth: int
+) -> tuple[int, int]:
+    """The rows of an item, and into how many groups the blocks of columns are cut.
+
+    Args:
+      kind: of the machine code.
+      count: of products.
+      blocks: of columns.
+      height: rows.
+      depth: terms.
+      worth: the most items of a product.
+    """
+    if kind.in_place:
+        # All rows share a packed block, but for idle threads.
+        return _tiles(kind.rows, height, -(-threads() // (count * blocks))), blocks
+    # Rows are copied once for many blocks, and blocks packed once for many rows.
+    wanted = min(worth, -(-_ITEMS_OF_THREAD * threads() // count))
+    least = -(-height * depth * kind.isa.bytes_of_term // _COPY)
+    rows = _tiles(kind.rows, height, max(least, min(wanted, height // (_TILES * kind.rows))))
+    return rows, min(blocks, -(-wanted // -(-height // rows)))
+
+
+def _tiles(unit: int, height: int, parts: int) -> int:
+    """Rows of a part: whole tiles, the last of which may be cut."""
+    rows = -(-height // max(1, parts))
+    return min(height, -(-rows // unit) * unit)
 
 
 def of_addition(kind: addition.Kind, elements: int) -> Plan:
@@ -399,6 +428,11 @@ def of_pool(kind: pool.Kind, window: Window, x: Sequence[int]) -> Plan:
         "vectors": channels // kind.lanes,
     }
     return Plan(kind, [sizes[name] for name in pool.FIELDS], 0)
+
+
+def _pitch(size: int) -> int:
+    """Bytes from a row to the next: rows a power of two apart are in each other's way in a cache."""
+    return size + _LINE if size % _CROWDED == 0 else size
 
 
 def _lines(size: int) -> int:

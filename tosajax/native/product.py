@@ -8,9 +8,10 @@ are read: block of channels, segment, step, vector.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from tosajax.native.code import Code, Value, vector
+from tosajax.native.code import Code, Value, count_of, vector
 from tosajax.native.isa import InstructionSet
 
 STEP = 4  # bytes
@@ -92,3 +93,28 @@ def sums(
                     code.store(isa.step(code, code.load(lanes, total), x, factor), total)
             code.store(code.at(here, tile.vectors * size), at)
     return [[code.load(lanes, total) for total in row] for row in held]
+
+
+def words(code: Code, isa: InstructionSet, terms: Sequence[Value], zero_point: Value) -> Value:
+    """The terms of a step side by side, by lane, as steps read them: int32.
+
+    Args:
+      code: gets the instructions.
+      isa: of the processor; where it multiplies 16 bits, terms lose the zero point.
+      terms: vectors of bytes, as many as a step has or fewer: others are 0.
+      zero_point: int32.
+    """
+    lanes, is_wide = count_of(terms[0].type), isa.bytes_of_term == 2
+    zero = zero_point.to("i8").spread(lanes) if is_wide else code.value(0, terms[0].type)
+    parts = [*terms, *[zero] * (isa.terms - len(terms))]
+    bits = 8
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        bits *= 2
+        parts = [one.alternating(other).bits_as(vector(f"i{bits}", lanes)) for one, other in pairs]
+    (word,) = parts
+    if is_wide:
+        halves = 2 * lanes
+        differences = word.bits_as(vector("i8", halves)).to(vector("i16", halves))
+        word = differences - zero_point.to("i16").spread(halves)
+    return word.bits_as(vector("i32", lanes))
