@@ -431,7 +431,7 @@ def of_pool(kind: pool.Kind, window: Window, x: Sequence[int]) -> Plan:
 
 
 def _pitch(size: int) -> int:
-    """Bytes from a row to the next: a power of two apart, they are in each other's way in caches."""
+    """Bytes from a row to the next: a power of two apart, they crowd a part of the cache."""
     return size + _LINE if size % _CROWDED == 0 else size
 
 
