@@ -310,7 +310,7 @@ TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
         lambda b, x: largest(b, b.op("RESHAPE", x, b.const_shape([1, 16, 8, 3]))),
         [],
     ),
-    "int16": (lambda b, x: rescaled(b, convolved(b, x), dtype=DType.INT16), ["CONV2D"]),
+    "int16": (lambda b, x: rescaled(b, convolved(b, x), dtype=DType.INT16), ["CONV2D, RESCALE"]),
     "planes": (convolved_3d, ["CONV3D"]),
     "planes, scaled": (
         lambda b, x: clamped(b, rescaled(b, convolved_3d(b, x, 3))),
@@ -337,6 +337,10 @@ TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
     "products, scaled": (
         lambda b, x: clamped(b, rescaled(b, multiplied(b, x, zero_point=-9), per_channel=False)),
         ["MATMUL, RESCALE, CLAMP"],
+    ),
+    "products, scaled to int16": (
+        lambda b, x: rescaled(b, multiplied(b, x), dtype=DType.INT16, scale32=False),
+        ["MATMUL, RESCALE"],
     ),
     "products by a constant": (
         lambda b, x: rescaled(b, multiplied(b, x, count=1)),

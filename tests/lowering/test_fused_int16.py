@@ -1,4 +1,4 @@
-"""Native kernels for int16, by bytes; its sums are int48."""
+"""Native kernels for int16; its sums are int48."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import tosajax
-from tosajax import Builder, DType, Graph
+from tosajax import Builder, DType, Graph, Tensor
+from tosajax.spec import RoundingMode
 
 pytest.importorskip("llvmlite")
 pytestmark = pytest.mark.usefixtures("quick", "native_kernels")
@@ -37,7 +38,9 @@ def drawn(low: int, high: int, shape: tuple[int, ...]) -> np.ndarray:
     return np.where(RNG.random(shape) < 0.25, extremes, RNG.integers(low, high, shape))
 
 
-def convolution(name: str, *, weight_zp: int = 0, known: bool = True) -> Graph:
+def convolution(
+    name: str, *, weight_zp: int = 0, known: bool = True, to: DType | None = None
+) -> Graph:
     op, shape, of_weight, attributes = CONVOLUTIONS[name]
     b = Builder()
     x = b.input("x", DType.INT16, shape)
@@ -45,23 +48,49 @@ def convolution(name: str, *, weight_zp: int = 0, known: bool = True) -> Graph:
     low = max(-128, -128 + weight_zp)
     weights = drawn(low, 128, of_weight).astype(np.int8)
     weight = b.const(weights, DType.INT8) if known else b.input("w", DType.INT8, of_weight)
-    bias = b.const(drawn(-(2**44), 2**44, (channels,)), DType.INT48)
+    most = 2**44 if to is None else 2**26
+    bias = b.const(drawn(-most, most, (channels,)), DType.INT48)
     zero_points = b.const([0], DType.INT16), b.const([weight_zp], DType.INT8)
     out = b.op(op, x, weight, bias, *zero_points, acc_type=DType.INT48, **attributes)
+    if to is not None:
+        most = 12_000 if to is DType.INT16 else 50
+        out = rescaled(b, out, channels, to, known=known)
+        out = b.op("CLAMP", out, min_val=-most - 7, max_val=most)
     return b.graph([out])
 
 
-def product(a: tuple[int, ...], b_shape: tuple[int, ...]) -> Graph:
+def rescaled(b: Builder, sums: Tensor, channels: int, to: DType, *, known: bool) -> Tensor:
+    """Scaled by channel, to all of the type and a little more."""
+
+    def operand(name: str, values: Any, dtype: DType) -> Tensor:
+        return b.const(values, dtype) if known else b.input(name, dtype, (channels,))
+
+    return b.op(
+        "RESCALE", sums, operand("multiplier", drawn(2**14, 2**15, (channels,)), DType.INT16),
+        b.const(np.full(channels, 27 if to is DType.INT16 else 35), DType.INT8),
+        b.const([0], DType.INT48), b.const([0 if to is DType.INT16 else -3], to),
+        scale32=False, rounding_mode=RoundingMode.SINGLE_ROUND, per_channel=True,
+        input_unsigned=False, output_unsigned=False,
+    )  # fmt: skip
+
+
+def product(a: tuple[int, ...], b_shape: tuple[int, ...], *, scaled: bool = False) -> Graph:
     b = Builder()
     zero = b.const([0], DType.INT16)
     inputs = b.input("a", DType.INT16, a), b.input("b", DType.INT16, b_shape)
-    return b.graph([b.op("MATMUL", *inputs, zero, zero)])
+    out = b.op("MATMUL", *inputs, zero, zero)
+    if scaled:
+        out = rescaled(b, out, b_shape[2], DType.INT16, known=True)
+    return b.graph([out])
 
 
 def inputs_of(graph: Graph) -> list[np.ndarray]:
     types = {DType.INT16: np.iinfo(np.int16), DType.INT8: np.iinfo(np.int8)}
     limits = ((types[tensor.dtype], tensor.shape or ()) for tensor in graph.input_tensors)
-    return [drawn(of.min, of.max + 1, shape).astype(of.dtype) for of, shape in limits]
+    found = [drawn(of.min, of.max + 1, shape).astype(of.dtype) for of, shape in limits]
+    names = (tensor.name for tensor in graph.input_tensors)
+    # A multiplier is not negative.
+    return [np.abs(x // 2) if n == "multiplier" else x for n, x in zip(names, found, strict=True)]
 
 
 def check(graph: Graph, what: list[str]) -> None:
@@ -80,6 +109,14 @@ def test_convolutions(name: str, known: bool):
     check(graph, [CONVOLUTIONS[name][0]])
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("to", [DType.INT8, DType.INT16])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_scaled_convolutions(name: str, to: DType, known: bool):
+    graph = convolution(name, to=to, known=known)
+    check(graph, [f"{CONVOLUTIONS[name][0]}, RESCALE, CLAMP"])
+
+
 def test_weights_less_a_zero_point():
     check(convolution("plane", weight_zp=3), ["CONV2D"])
     check(convolution("plane", weight_zp=3, known=False), [])
@@ -95,7 +132,9 @@ def test_batches():
 
 @pytest.mark.parametrize(("a", "b"), [((2, 5, 7), (2, 7, 9)), ((1, 33, 64), (1, 64, 40))])
 def test_products(a: tuple[int, ...], b: tuple[int, ...]):
+    """A kernel makes parts of their sums, which XLA scales."""
     check(product(a, b), ["MATMUL"])
+    check(product(a, b, scaled=True), ["MATMUL"])
 
 
 @pytest.mark.parametrize("count", [65535, 65536])

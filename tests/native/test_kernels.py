@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import native_calls
 import numpy as np
 import pytest
-from native_calls import Pool
+from native_calls import SETS, Pool
 
 from tosajax.ops._window import Window
 
@@ -22,7 +22,6 @@ from tosajax.native.isa import InstructionSet
 from tosajax.native.requantize import UPPER
 
 pytestmark = pytest.mark.usefixtures("quick")
-SETS = [pytest.param(s, id=s.name) for s in isa.usable()]
 EXTREMES = np.array([-128, -128, -127, -1, 0, 1, 126, 127, 127], np.int8)
 
 
@@ -38,6 +37,7 @@ class Case:
       pad: of the window.
       dilation: of the window.
       depthwise: whether it is depthwise.
+      wide: whether the input is int16.
     """
 
     x: tuple[int, int, int, int]
@@ -47,6 +47,7 @@ class Case:
     pad: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
     dilation: tuple[int, int] = (1, 1)
     depthwise: bool = False
+    wide: bool = False
 
     @property
     def window(self) -> Window:
@@ -80,6 +81,8 @@ CASES = {
     "depthwise, wide": Case((1, 3, 9, 8), 1, (1, 9), pad=((0, 0), (4, 4)), depthwise=True),
     "depthwise, large": Case((2, 56, 56, 48), 1, (3, 3), (2, 2), ((0, 1), (0, 1)), depthwise=True),
 }
+CASES |= {f"{name}, int16": dataclasses.replace(case, wide=True) for name, case in CASES.items()}
+CASES["segments that are cut, int16"] = Case((1, 2, 5, 1021), 9, wide=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,18 +115,23 @@ class Operands:
 def drawn(case: Case, seed: int, *, extreme: bool = False) -> Operands:
     rng = np.random.default_rng(seed)
 
-    def int8(*shape: int) -> np.ndarray:
+    def ints(dtype: Any, *shape: int) -> np.ndarray:
+        of = np.iinfo(dtype)
         if extreme:
-            return rng.choice(EXTREMES, shape)
-        return rng.integers(-128, 128, shape).astype(np.int8)
+            return rng.choice([of.min, of.min, *EXTREMES, of.max, of.max], shape).astype(dtype)
+        return rng.integers(of.min, of.max + 1, shape).astype(dtype)
 
     shape = (case.out, *case.size, case.x[3])
     channels = case.out
     if case.depthwise:
         shape, channels = (*case.size, case.x[3], case.out), case.x[3] * case.out
+    weight = ints(np.int8, *shape)
+    if case.wide:
+        bias = rng.integers(-(2**46), 2**46, channels)
+        return Operands(ints(np.int16, *case.x), weight, bias, np.zeros(1, np.int16))
     x_zp = np.array([rng.choice([-128, 127, 0, 5])], np.int8)
     bias = rng.integers(-(2**24), 2**24, channels).astype(np.int32)
-    return Operands(int8(*case.x), int8(*shape), bias, x_zp)
+    return Operands(ints(np.int8, *case.x), weight, bias, x_zp)
 
 
 def prepared(
@@ -162,6 +170,23 @@ def epilogue_of(
     )
 
 
+WIDE_EDGES = [(2**15 - 1, 62), (2**14, 2), (1, 31), (0, 32), (2**15 - 1, 16), (1, 47), (2**14, 33)]
+
+
+def epilogue_of_wide(channels: int, seed: int, out: str) -> call.Epilogue:
+    """Scales of int48 sums, the largest and the least among them."""
+    rng = np.random.default_rng(seed)
+    count = channels if seed % 2 else 1
+    multiplier, shift = rng.integers(2**14, 2**15, count), rng.integers(20, 48, count)
+    for at, edge in zip(range(0, count, 2) if count > 1 else (), WIDE_EDGES, strict=False):
+        multiplier[at], shift[at] = edge
+    half = 2 ** (int(out[1:]) - 1)
+    low, high = sorted(rng.integers(-half, half, 2).tolist())
+    zero_point = np.int32(rng.integers(-128, 128) if out == "i8" else 0)
+    scale = multiplier.astype(np.int16), shift.astype(np.int8)
+    return call.Epilogue(*scale, zero_point, low, high, False, out)
+
+
 def scaled(sums: np.ndarray, e: call.Epilogue) -> np.ndarray:
     """By definition, in Python's integers; what has more than 32 bits wraps."""
     value, multiplier, shift = (np.asarray(v).astype(object) for v in (sums, *e[:2]))
@@ -172,7 +197,7 @@ def scaled(sums: np.ndarray, e: call.Epilogue) -> np.ndarray:
     half = np.asarray([1 << (int(s) - 1) for s in shift.ravel()], object)
     total = ((total + half) >> shift) + int(e.zero_point)
     result = (total + 2**31) % 2**32 - 2**31
-    return np.clip(result, int(e.least), int(e.largest)).astype(np.int8)
+    return np.clip(result, int(e.least), int(e.largest)).astype(f"int{e.out[1:]}")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -198,6 +223,20 @@ def test_scaled_sums(s: InstructionSet, name: str, double: bool, per_channel: bo
         found = ran(s, case, o, e)
         assert found.dtype == np.int8
         np.testing.assert_array_equal(found, scaled(o.sums(case), e))
+
+
+@pytest.mark.parametrize("out", ["i8", "i16"])
+@pytest.mark.parametrize("name", ["some lanes", "depthwise, odd", "all lanes"])
+@pytest.mark.parametrize("s", SETS)
+def test_scaled_sums_of_int16(s: InstructionSet, name: str, out: str):
+    case = CASES[f"{name}, int16"]
+    o = drawn(case, 3)
+    for seed in range(4):
+        e = epilogue_of_wide(o.bias.size, seed, out)
+        found = ran(s, case, o, e)
+        wanted = scaled(o.sums(case), e)
+        assert found.dtype == wanted.dtype == f"int{out[1:]}"
+        np.testing.assert_array_equal(found, wanted)
 
 
 # Small odd sums and a multiplier of 1/2 make ties; the others are around the ends of int32.
@@ -236,6 +275,8 @@ def test_nothing_is_touched_but_the_buffers(s: InstructionSet, name: str, at_end
     found = native_calls.call(prepared(s, case, o), at_end=at_end)
     np.testing.assert_array_equal(found, o.sums(case))
     e = epilogue_of(o.bias.size, 5, double=False, per_channel=True)
+    if case.wide:
+        e = epilogue_of_wide(o.bias.size, 5, "i16")
     found = native_calls.call(prepared(s, case, o, e), at_end=at_end)
     np.testing.assert_array_equal(found, scaled(o.sums(case), e))
 
@@ -310,20 +351,25 @@ def test_examples_are_joined(name: str):
             np.testing.assert_array_equal(each, dataclasses.replace(o, x=x).sums(case))
 
 
+@pytest.mark.parametrize("out", ["i8", "i16"])
 @pytest.mark.parametrize("name", ["some lanes", "depthwise, odd"])
-def test_all_may_be_traced(name: str):
+def test_all_may_be_traced(name: str, out: str):
     """And each may differ between examples."""
-    case, s = CASES[name], isa.usable()[0]
+    wide = out == "i16"
+    case, s = CASES[f"{name}, int16" if wide else name], isa.usable()[0]
     every = [drawn(case, seed) for seed in range(3)]
-    ends = [epilogue_of(every[0].bias.size, s, double=True, per_channel=True) for s in range(3)]
+    channels = every[0].bias.size
+    ends = [epilogue_of(channels, seed, double=True, per_channel=True) for seed in range(3)]
+    if wide:
+        ends = [epilogue_of_wide(channels, seed, out) for seed in (1, 3, 5)]
 
     def one(o: tuple[Any, ...], e: tuple[Any, ...]) -> jax.Array:
-        return call.run(prepared(s, case, Operands(*o), call.Epilogue(*e, double=True)))
+        end = call.Epilogue(*e, double=not wide, out=out)
+        return call.run(prepared(s, case, Operands(*o), end))
 
-    given = [dataclasses.astuple(o) for o in every], [tuple(e)[:-1] for e in ends]
-    stacked = [
-        jax.tree.map(lambda *xs: jnp.stack(list(map(jnp.asarray, xs))), *part) for part in given
-    ]
+    given = [dataclasses.astuple(o) for o in every], [tuple(e)[:5] for e in ends]
+    with jax.enable_x64(True):
+        stacked = [jax.tree.map(lambda *xs: jnp.asarray(np.stack(xs)), *part) for part in given]
     found = jax.jit(jax.vmap(one))(*stacked)
     for o, e, each in zip(every, ends, found, strict=True):
         np.testing.assert_array_equal(each, scaled(o.sums(case), e))

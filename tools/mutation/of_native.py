@@ -14,7 +14,8 @@ MUTANTS = [
             "_write_whole": [change("31", "32"), change("8", "4"), right("+", 0)],
             "_scaled_upper": [change("<", ">"), change("1", "0", 2), change("30", "31", 0)],
             "_scaled_whole": [change("32", "31"), condition("False")],
-            "_halves": [change(">>", "<<", 1)],
+            "Wide.of": [change(">>", "<<", 1)],
+            "Wide.of_words": [left("|", 0), change("32", "31", 1), left("&", 1)],
         },
     ),
     *mutants(
@@ -29,9 +30,10 @@ MUTANTS = [
         "native/results.py",
         "native/test_kernels.py",
         {
-            "Results.store": [condition("True", 1), condition("False", 1)],
             "Results._scaled": [left("+")],
-            "bytes_within": [change("127", "126"), change("128", "127")],
+            "Results.store": [condition("True", 1), condition("False", 1), change(".even", ".odd")],
+            "End.scales": [condition("False")],
+            "within": [left("-", 1), change("1", "2", 1)],
         },
     ),
     *mutants(
@@ -58,15 +60,14 @@ MUTANTS = [
         {
             "Rows.__init__": [change("%", "//"), left("-")],
             "Rows.input_row": [unsigned("-"), change("<", ">"), left("&"), left("-")],
-            "Rows.copy_row": [left("^", 0), left("^", 1)],
-            "Rows.copy_differences": [left("-")],
+            "Rows.copy_row": [left("*", 0), left("*", 1), left("*", 2), left("*", 3), left("*", 4)],
         },
     ),
     *mutants(
         "native/depthwise.py",
         "native/test_kernels.py",
         {
-            "_Item._copy_rows": [condition("False"), change("*", "+", 1)],
+            "_Item._copy_rows": [condition("False", 1), change("*", "+", 1)],
             "_Item._words": [change(".padding", ".out_row")],
             "_Item.write": [change("1", "0")],
         },
@@ -74,13 +75,19 @@ MUTANTS = [
     *mutants(
         "native/product.py",
         "native/test_kernels.py",
-        {"sums": [change("*", "+", 1), condition("True", 1), change("^", "|")]},
+        {
+            "sums": [change("*", "+", 1), condition("True", 1), change("^", "|")],
+            "wide_sums": [left("-", 1), change("8", "0"), left("*", 1)],
+            "forms": [left("^", 0), left("^", 1), left("^", 2), change("8", "7"), left("-")],
+            "joined": [change("256", "128"), change("total", "lower[0]", 1)],
+        },
     ),
     *mutants(
         "native/call.py",
         "native/test_kernels.py",
         {
-            "_by_channel": [condition("True", 0), condition("False", 0), left("+", 0)],
+            "_by_channel": [condition("True", 0), condition("False", 1), left("+", 0)],
+            "_wide_bias": [left("-", 0), left("-", 1), left("+"), change("32", "31")],
             "_module_of": [change("jnp", "np")],
             "_is_upper": [change(">=", "<="), left("and")],
         },
@@ -135,16 +142,16 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/forms.py",
+        "native/plan.py",
         "lowering/test_fused_int16.py",
-        {"convolve_int16": [change("128", "127"), change("256", "255"), left("+")]},
+        {"_MOST_TERMS": [change("510", "512")]},
     ),
     *mutants(
         "lowering/fused.py",
         "lowering/test_fused_int16.py",
         {
             "_MOST_TERMS": [left("//")],
-            "_convolution": [change("is", "is not")],
+            "_has_scales": [right("or")],
             "_matmul": [condition("False", 0)],
         },
     ),

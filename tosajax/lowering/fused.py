@@ -32,7 +32,7 @@ class Fusion(NamedTuple):
 
     Args:
       main: a convolution or MATMUL of int8 or int16; the step has its name.
-      rescale: of its sums of int8 to int8, if there is one.
+      rescale: of its sums to int8 or int16, if there is one.
       clamp: of the results, if there is one.
     """
 
@@ -58,7 +58,7 @@ def fusions(
             continue
         fusion = Fusion(node)
         reader = reader_of(node, readers)
-        if is_rescale(reader, tensors):
+        if _has_scales(node, tensors) and is_rescale(reader, tensors, _SCALED):
             fusion = Fusion(node, reader)
             reader = reader_of(reader, readers)
             if reader is not None and reader.op == "CLAMP":
@@ -78,6 +78,15 @@ _SIZE = {
     "DEPTHWISE_CONV2D": slice(0, 2),
     "TRANSPOSE_CONV2D": slice(1, 3),
 }
+
+
+# What kernels scale sums to.
+_SCALED = DType.INT8, DType.INT16
+
+
+def _has_scales(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether its kernel can scale its sums: a MATMUL of int16 is one of several products."""
+    return node.op != "MATMUL" or tensors[node.inputs[0]].dtype is DType.INT8
 
 
 def _is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
@@ -176,36 +185,34 @@ def _product_kernel(
 
 
 def _convolution(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:
-    from tosajax.native import call, forms
+    from tosajax.native import call
 
-    sums = _form(node, tensors, isa)
-    is_int16 = tensors[node.inputs[0]].dtype is DType.INT16
+    form = _form(node, tensors, isa)
 
     def products(reader: Reader, end: Any) -> jax.Array:
         names = "input", "weight", "bias", "input_zp", "weight_zp"
         x, weight, bias, x_zp, weight_zp = reader.operands(node, *names)
         if isinstance(weight, np.ndarray):
             weight = (weight.astype(np.int16) - weight_zp).astype(np.int8)
-        operands = call.Operands(jnp.asarray(x), weight, bias, x_zp)
-        return forms.convolve_int16(sums, operands) if is_int16 else sums(operands, end)
+        return form(call.Operands(jnp.asarray(x), weight, bias, x_zp), end)
 
     return products
 
 
 def _form(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> Callable[..., jax.Array]:
-    """The convolution of int8 that a node does: (operands, the epilogue or None) -> the result."""
+    """The convolution that a node does: (operands, the epilogue or None) -> the result."""
     from tosajax.native import call, forms
 
     size = (tensors[inputs_of(node)["weight"]].shape or ())[_SIZE[node.op]]
     attributes = node.attributes
     if node.op == "TRANSPOSE_CONV2D":
         how = attributes["stride"], attributes["out_pad"]
-        return lambda o, end=None: forms.convolve_transposed(isa, o, *how, end)
+        return lambda o, end: forms.convolve_transposed(isa, o, *how, end)
     window = _window.window(size, *(attributes[n] for n in ("stride", "dilation", "pad")))
     if node.op == "CONV3D":
-        return lambda o, end=None: forms.convolve_3d(isa, o, window, end)
+        return lambda o, end: forms.convolve_3d(isa, o, window, end)
     kernel = call.convolve if node.op == "CONV2D" else call.convolve_depthwise
-    return lambda o, end=None: call.run(kernel(isa, o, window, end))
+    return lambda o, end: call.run(kernel(isa, o, window, end))
 
 
 def _matmul(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:

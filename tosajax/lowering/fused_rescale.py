@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
+import numpy as np
+
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor, arguments
@@ -27,12 +29,14 @@ def reader_of(node: Node, readers: Mapping[str, Node]) -> Node | None:
     return readers.get(node.outputs[0])
 
 
-def is_rescale(node: Node | None, tensors: Mapping[str, Tensor]) -> TypeGuard[Node]:
-    """Whether it scales sums to int8; RESCALE of int32 is of signed integers alone."""
+def is_rescale(
+    node: Node | None, tensors: Mapping[str, Tensor], to: Sequence[DType] = (DType.INT8,)
+) -> TypeGuard[Node]:
+    """Whether it scales sums to one of some types; RESCALE of them is of signed integers alone."""
     if node is None or node.op != "RESCALE":
         return False
-    of, to = (tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
-    return (of, to) == (DType.INT32, DType.INT8)
+    of, found = (tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
+    return of in (DType.INT32, DType.INT48) and found in to
 
 
 def rounds_twice(rescale: Node) -> bool:
@@ -75,8 +79,10 @@ class Reader(NamedTuple):
         """
         from tosajax.native.call import Epilogue
 
-        bounds = (-128, 127)
+        out = self.tensors[rescale.outputs[0]].dtype.storage
+        bounds = np.iinfo(out).min, np.iinfo(out).max
         if clamp is not None:
             bounds = tuple(self.attribute(clamp, name) for name in ("min_val", "max_val"))
         scale = self.operands(rescale, "multiplier", "shift", "output_zp")
-        return Epilogue(*scale, *bounds, double=rounds_twice(rescale))
+        bits = 8 * np.dtype(out).itemsize
+        return Epilogue(*scale, *bounds, double=rounds_twice(rescale), out=f"i{bits}")

@@ -12,7 +12,7 @@ from tosajax.native.code import Code, Module, Value, vector
 from tosajax.native.handler import Buffers
 from tosajax.native.isa import InstructionSet
 from tosajax.native.requantize import Scale, SmallScale
-from tosajax.native.results import bytes_within
+from tosajax.native.results import within
 
 OPERANDS = ("left", "right", "scales", "plan")
 FIELDS = (
@@ -123,7 +123,7 @@ class _Item:
             other = self._scaled("right next", right.scaled(self._loaded("right", element)))
             total = one - other if self.kind.op == "SUB" else one + other
             result = self._scaled("result", total) + zero_point
-            code.store(bytes_within(result, *bounds), code.at(self.out, element))
+            code.store(within(result, *bounds), code.at(self.out, element))
 
     def _scale(self, number: int) -> SmallScale:
         """Of an operand."""

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tosajax.fixedpoint import _x64
 from tosajax.native import (
     addition,
     compiler,
@@ -25,7 +26,7 @@ from tosajax.native import (
 from tosajax.native import plan as plans
 from tosajax.native.code import Module
 from tosajax.native.isa import InstructionSet
-from tosajax.native.plan import Plan
+from tosajax.native.plan import Cut, Plan
 from tosajax.native.requantize import UPPER, Scale
 from tosajax.native.results import End
 from tosajax.ops._window import Window
@@ -37,10 +38,10 @@ class Operands(NamedTuple):
     """Of a convolution; what is a NumPy array is prepared when the program is made.
 
     Args:
-      x: int8, [N, H, W, IC].
+      x: int8 or int16, [N, H, W, IC].
       weight: int8, less its zero point: [OC, KH, KW, IC], or depthwise [KH, KW, C, M].
-      bias: int32, [1] or [OC].
-      x_zp: int8, [1].
+      bias: int32, or of int16 int48 in int64; [1] or [OC].
+      x_zp: of the type of x, [1]; of int16 it is 0.
     """
 
     x: Array
@@ -50,15 +51,16 @@ class Operands(NamedTuple):
 
 
 class Epilogue(NamedTuple):
-    """RESCALE of the sums to int8, and CLAMP; all but `double` may be traced.
+    """RESCALE of the sums, and CLAMP; all but `double` and `out` may be traced.
 
     Args:
-      multiplier: int32 or int16, [1] or [OC].
+      multiplier: int32 or int16, [1] or [OC]; int16 of int48 sums.
       shift: int8, [1] or [OC].
       zero_point: of the output, a scalar.
       least: the least result, a scalar.
       largest: the largest.
       double: whether it rounds twice.
+      out: the type of results, "i8" or "i16".
     """
 
     multiplier: Any
@@ -67,6 +69,7 @@ class Epilogue(NamedTuple):
     least: Any
     largest: Any
     double: bool
+    out: str = "i8"
 
 
 class Rescaling(NamedTuple):
@@ -133,14 +136,16 @@ def convolve(
       epilogue: of the sums, if they are scaled.
 
     Returns:
-      What `run` computes: [N, OH, OW, OC], int8, or int32 sums without an epilogue.
+      What `run` computes: [N, OH, OW, OC], of the epilogue's type; without one int32 sums, or
+      those of int16 in int64.
     """
-    oc, _, kw, ic = shape = o.weight.shape
+    shape = o.weight.shape
+    oc = shape[0]
     vectors = -(-oc // isa.lanes)
-    end = _end(isa, oc, epilogue)
+    end = _end(isa, oc, epilogue, wide=_is_wide(o))
     of_tile = plans.vectors_of_tile(isa, vectors, window, o.x.shape)
-    segment = ic if plans.is_split(window) else ic * kw
-    packed, weight_sums = _packed(o.weight, isa, vectors, of_tile, segment)
+    cut = plans.cut_of(isa, window, shape, wide=end.wide)
+    packed, weight_sums = _packed(o.weight, isa, vectors, of_tile, cut)
 
     def plan(of: Sequence[int]) -> Plan:
         return plans.of_convolution(isa, end, window, shape, of_tile, of)
@@ -161,7 +166,7 @@ def convolve_depthwise(
     together = plans.together(isa, inputs * multiplier, window.out(o.x.shape)[1])
     oc = inputs * multiplier * together
     vectors = -(-oc // isa.lanes)
-    end = _end(isa, oc, epilogue)
+    end = _end(isa, oc, epilogue, wide=_is_wide(o))
     kind = depthwise.Kind(isa, kh, kw, multiplier > 1, end)
     xp = _module_of(o.weight)
     flat = o.weight.reshape(kh, kw, inputs * multiplier)
@@ -208,7 +213,7 @@ def multiply(
         return of[1], width
 
     limits = _limits(zero_points[0], epilogue, zero_points[1])
-    operands = *inputs, _channels(end, width, np.zeros(1, np.int32), epilogue), limits
+    operands = *inputs, _channels(end, width, [np.zeros(1, np.int32)], epilogue), limits
     return Prepared(matmul.module_of, plan, out, operands, end.dtype, 2)
 
 
@@ -289,11 +294,18 @@ def combine(
 # Operands.
 
 
-def _end(isa: InstructionSet, channels: int, epilogue: Epilogue | None) -> End:
+def _is_wide(o: Operands) -> bool:
+    return np.dtype(o.x.dtype) == np.int16
+
+
+def _end(
+    isa: InstructionSet, channels: int, epilogue: Epilogue | None, *, wide: bool = False
+) -> End:
     last = channels % isa.lanes or isa.lanes
     if epilogue is None:
-        return End(isa.lanes, None, False, last)
-    return End(isa.lanes, epilogue.double, _is_upper(epilogue.shift), last)
+        return End(isa.lanes, None, False, last, wide, "i64" if wide else "i32")
+    upper = not wide and _is_upper(epilogue.shift)
+    return End(isa.lanes, epilogue.double, upper, last, wide, epilogue.out)
 
 
 def _is_upper(shift: Any) -> bool:
@@ -320,15 +332,29 @@ def _by_channel(
 ) -> tuple[Array, Array]:
     """The operands of channels and of limits."""
     xp = _module_of(o.bias, o.x_zp, weight_sums)
+    if end.wide:
+        words = _wide_bias(isa, o.bias, weight_sums)
+        return _channels(end, count, words, epilogue), _limits(np.zeros(1, np.int32), epilogue)
     bias, x_zp = (xp.asarray(v).reshape(-1).astype(np.int32) for v in (o.bias, o.x_zp))
     if isa.bytes_of_term == 1:  # Bytes are raised, and keep their zero point.
         bias = bias - (x_zp + np.int32(isa.raised)) * xp.asarray(weight_sums)
-    return _channels(end, count, bias, epilogue), _limits(x_zp, epilogue)
+    return _channels(end, count, [bias], epilogue), _limits(x_zp, epilogue)
 
 
-def _channels(end: End, count: int, bias: Array, epilogue: Epilogue | None) -> Array:
+def _wide_bias(isa: InstructionSet, bias: Array, weight_sums: Array) -> list[Array]:
+    """The lower and the upper words of a bias of int48 sums."""
+    xp = _module_of(bias, weight_sums)
+    with _x64.scope():
+        total = xp.asarray(bias).reshape(-1).astype(np.int64)
+        if isa.bytes_of_term == 1:  # Upper bytes are raised, lower ones less 128 but for that.
+            raised = np.int64(128 - isa.raised - 256 * isa.raised)
+            total = total + raised * xp.asarray(weight_sums).astype(np.int64)
+        return [part.astype(np.int32) for part in (total & 0xFFFFFFFF, total >> 32)]
+
+
+def _channels(end: End, count: int, bias: Sequence[Array], epilogue: Epilogue | None) -> Array:
     """The rows of so many channels; see `results`."""
-    rows = [bias] if epilogue is None else [bias, epilogue.multiplier, epilogue.shift]
+    rows = [*bias] if epilogue is None else [*bias, epilogue.multiplier, epilogue.shift]
     xp = _module_of(*rows)
 
     def padded(row: Any) -> Any:
@@ -348,20 +374,19 @@ def _limits(zero_point: Array, epilogue: Epilogue | None, *others: Array) -> Arr
 
 
 def _packed(
-    weight: Array, isa: InstructionSet, vectors: int, of_tile: int, segment: int
+    weight: Array, isa: InstructionSet, vectors: int, of_tile: int, cut: Cut
 ) -> tuple[Array, Array]:
     """The weights in the order in which kernels read them, and their sums by channel, int32."""
     xp = _module_of(weight)
     oc = weight.shape[0]
-    steps = -(-segment // isa.terms)
-    flat = weight.reshape(oc, -1, segment)
+    flat = weight.reshape(oc, -1, cut.terms)
     sums = flat.astype(np.int32).sum((1, 2))
-    widths = [(0, vectors * isa.lanes - oc), (0, 0), (0, steps * isa.terms - segment)]
+    widths = [(0, vectors * isa.lanes - oc), (0, 0), (0, cut.beyond)]
     flat = xp.pad(flat, widths).astype(_term_type(isa))
-    cut = flat.reshape(vectors, isa.lanes, flat.shape[1], steps, isa.terms)
+    steps = flat.reshape(vectors, isa.lanes, -1, cut.length // isa.terms, isa.terms)
     whole = vectors // of_tile * of_tile
     # [block, vector, lane, segment, step, term], and the vectors of a step side by side.
-    blocks = [cut[:whole].reshape(-1, of_tile, *cut.shape[1:]), cut[None, whole:]]
+    blocks = [steps[:whole].reshape(-1, of_tile, *steps.shape[1:]), steps[None, whole:]]
     parts = [part.transpose(0, 3, 4, 1, 2, 5).reshape(-1) for part in blocks]
     return xp.concatenate(parts), sums
 
@@ -381,11 +406,12 @@ def run(prepared: Prepared) -> jax.Array:
         fields[handler.WAITS] = int(waits)
         # In words, as arrays of 64 bits need a setting of JAX's.
         words = np.asarray(fields, np.int64).view(np.int32)
-        results = (
-            jax.ShapeDtypeStruct((x.shape[0], *prepared.out(x.shape)), prepared.dtype),
-            jax.ShapeDtypeStruct((workspace,), jnp.uint8),
-        )
-        return jax.ffi.ffi_call(kind.name, results)(x, *operands, words)[0]
+        with _x64.scope_of(prepared.dtype):
+            results = (
+                jax.ShapeDtypeStruct((x.shape[0], *prepared.out(x.shape)), prepared.dtype),
+                jax.ShapeDtypeStruct((workspace,), jnp.uint8),
+            )
+            return jax.ffi.ffi_call(kind.name, results)(x, *operands, words)[0]
 
     @call.def_vmap
     def _(count: int, batched: Sequence[bool], *operands: jax.Array):

@@ -125,6 +125,11 @@ class Value:
         op = "sext" if width < wanted else "trunc"
         return self.code.result(of, f"{op} {self.type} {self.name} to {of}")
 
+    def to_elements(self, of: str) -> Value:
+        """The same numbers as elements of another width, of a vector or alone."""
+        count = count_of(self.type)
+        return self.to(vector(of, count) if self.type.startswith("<") else of)
+
     def as_number(self) -> Value:
         """A pointer as i64."""
         return self.code.result("i64", f"ptrtoint ptr {self.name} to i64")

@@ -1,4 +1,4 @@
-"""The kernel of convolutions and products: int8 by int8, with an exact RESCALE at the end.
+"""The kernel of convolutions and products: int8 or int16 by int8, with an exact RESCALE at the end.
 
 A thread's copy of rows is padded, and in the form in which the instruction set reads it; there the
 terms of a pixel are contiguous by row of the window. Where the input has that form, as that of most
@@ -8,13 +8,15 @@ scaled, clamped and stored from registers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tosajax.native import rows
 from tosajax.native.code import Module, Value, vector
 from tosajax.native.isa import InstructionSet
-from tosajax.native.product import Terms, Tile, sums
-from tosajax.native.results import End
+from tosajax.native.product import Rounds, Terms, Tile, forms, sums, wide_bias, wide_sums
+from tosajax.native.requantize import Wide
+from tosajax.native.results import HIGH, End
 from tosajax.native.rows import COMMON, Rows
 
 
@@ -55,6 +57,8 @@ FIELDS = (
     "block_bytes",  # of weights
     "segments",
     "steps",
+    "round",  # segments that int32 holds, of int16
+    "plane",  # bytes of a copy of the upper bytes of int16
 )
 
 
@@ -99,20 +103,17 @@ class _Item:
             self._write_block(blocks, done, kind.rest or kind.vectors, is_last=True)
 
     def _copy_rows(self) -> None:
-        plan, item = self.plan, self.item
-        isa = self.kind.isa
-        with self.code.loop(plan["staged"]) as staged:
-            to = self.code.at(self.rows, staged * plan["staged_row"])
-            if isa.bytes_of_term == 1:
-                item.copy_row(staged, to, isa.raised)
-            else:
-                item.copy_differences(staged, to)
+        plan, item, kind = self.plan, self.item, self.kind
+        for number, form in enumerate(forms(kind.isa, item.padding, wide=kind.end.wide)):
+            plane = self.code.at(self.rows, plan["plane"] * number)
+            with self.code.loop(plan["staged"]) as staged:
+                item.copy_row(staged, self.code.at(plane, staged * plan["staged_row"]), form)
 
     def _write_block(self, block: Value, before: Value, vectors: int, *, is_last: bool) -> None:
         """The tiles of some vectors of channels, of which there are some before."""
         code, plan, kind, item = self.code, self.plan, self.kind, self.item
         weights = code.at(item.operand("weights"), block * plan["block_bytes"])
-        bias = code.at(item.operand("channels"), before * (4 * kind.isa.lanes))
+        channels = code.at(item.operand("channels"), before * (4 * kind.isa.lanes))
         offsets = code.at(item.buffers.plan, 8 * len(FIELDS))
         out_row = item.out_row
         with code.loop(plan["runs"]) as run:
@@ -124,8 +125,20 @@ class _Item:
                 place = code.at(start, at * plan["pixel_pitch"])
                 segments = plan["segments"], offsets, plan["steps"]
                 terms = Terms(place, plan["pixel_pitch"], *segments, self.raised)
-                found = sums(code, kind.isa, Tile(kind.pixels, vectors), terms, weights, bias)
+                found = self._sums(Tile(kind.pixels, vectors), terms, weights, channels)
                 for p, by_vector in enumerate(found):
                     for v, values in enumerate(by_vector):
                         last = is_last and v == vectors - 1
                         item.results.store(values, first + at + p, before + v, is_last=last)
+
+    def _sums(
+        self, tile: Tile, terms: Terms, weights: Value, channels: Value
+    ) -> Sequence[Sequence[Value | Wide]]:
+        """Of a tile, whose channels begin at an address in that operand."""
+        code, plan, kind = self.code, self.plan, self.kind
+        if not kind.end.wide:
+            return sums(code, kind.isa, tile, terms, weights, channels)
+        words = channels, code.at(channels, plan["padded_channels"] * (4 * HIGH))
+        bias = wide_bias(code, kind.isa, tile.vectors, *words)
+        rounds = Rounds(plan["round"], plan["plane"])
+        return wide_sums(code, kind.isa, tile, terms, weights, bias, rounds)

@@ -8,13 +8,15 @@ for the channels of several pixels, it holds these.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tosajax.native import rows
 from tosajax.native.code import Module, Value, vector
 from tosajax.native.isa import InstructionSet
-from tosajax.native.product import words
-from tosajax.native.results import End
+from tosajax.native.product import Form, forms, joined, wide_bias, words
+from tosajax.native.results import HIGH, End
 from tosajax.native.rows import COMMON, Rows
 
 
@@ -79,7 +81,8 @@ class _Item:
         self.code, self.plan = item.code, item.plan
         self.line = item.code.at(item.behind_table, slot * self.plan["slot"])
         self.words = item.code.at(self.line, self.plan["line"])
-        self.group_size = self.plan["staged_row"] // kind.groups
+        self.forms = forms(kind.isa, item.padding, wide=True) if kind.end.wide else [lambda x: x]
+        self.group_size = self.plan["staged_row"] // (kind.groups * len(self.forms))
 
     def write(self) -> None:
         self._copy_rows()
@@ -92,10 +95,11 @@ class _Item:
         """Rows of the input, with the taps of each step side by side in words."""
         code, plan, kind = self.code, self.plan, self.kind
         write = self._write_repeated if kind.repeats else self._write_words
+        raised = 0 if kind.end.wide else kind.isa.raised
         with code.loop(plan["staged"]) as staged:
-            self.item.copy_row(staged, self.line, kind.isa.raised)
-            for group in range(kind.groups):
-                to = code.at(self.words, staged * plan["staged_row"], self.group_size * group)
+            self.item.copy_row(staged, self.line, lambda x: x ^ raised)
+            for number, (form, group) in enumerate(self._copies()):
+                to = code.at(self.words, staged * plan["staged_row"], self.group_size * number)
                 first = group * kind.isa.terms
                 taps = [
                     code.at(self.line, plan["tap"] * tap)
@@ -104,50 +108,75 @@ class _Item:
                 with code.loop(plan["pieces"]) as piece:
                     source = piece * plan["piece_from"]
                     here = [code.at(tap, source) for tap in taps]
-                    write(here, code.at(to, piece * plan["piece_to"]))
+                    write(here, code.at(to, piece * plan["piece_to"]), form)
 
-    def _write_words(self, taps: list[Value], to: Value) -> None:
+    def _copies(self) -> Iterator[tuple[Form, int]]:
+        """The groups of a row's copy, in order."""
+        return itertools.product(self.forms, range(self.kind.groups))
+
+    def _write_words(self, taps: list[Value], to: Value, form: Form) -> None:
         """Of a piece; the last vector may go beyond it, where the next one or nothing is."""
         lanes = self.kind.isa.lanes
         with self.code.loop(self.plan["piece"], lanes) as at:
-            values = [self.code.load(vector("i8", lanes), tap, at) for tap in taps]
-            self.code.store(self._words(values), to, at * 4)
+            self.code.store(self._words(taps, at, lanes, form), to, at * 4)
 
-    def _write_repeated(self, taps: list[Value], to: Value) -> None:
+    def _write_repeated(self, taps: list[Value], to: Value, form: Form) -> None:
         """Of a pixel, with the word of each channel several times."""
         code, plan = self.code, self.plan
         with code.loop(plan["piece"]) as channel:
-            word = self._words([code.load(vector("i8", 1), tap, channel) for tap in taps])
+            word = self._words(taps, channel, 1, form)
             first = channel * plan["multiplier"] * 4
             with code.loop(plan["multiplier"] * 4, 4) as copy:
                 code.store(word, to, first, copy)
 
-    def _words(self, taps: list[Value]) -> Value:
-        return words(self.code, self.kind.isa, taps, self.item.padding)
+    def _words(self, taps: list[Value], element: Value, count: int, form: Form) -> Value:
+        of = self.item.element
+        at = element * (int(of[1:]) // 8)
+        values = [form(self.code.load(vector(of, count), tap, at)) for tap in taps]
+        return words(self.code, self.kind.isa, values, self.item.padding)
 
     def _write_vector(self, number: Value, *, is_last: bool) -> None:
         """The outputs of a vector of channels."""
         code, plan, kind, item = self.code, self.plan, self.kind, self.item
         lanes, size = vector("i32", kind.isa.lanes), 4 * kind.isa.lanes
-        steps = [(row, group) for row in range(kind.rows) for group in range(kind.groups)]
-        weights = code.at(item.operand("weights"), number * (len(steps) * size))
-        factors = [code.load(lanes, weights, i * size) for i in range(len(steps))]
-        bias = code.load(lanes, item.operand("channels"), number * size)
+        steps = kind.rows * kind.groups
+        weights = code.at(item.operand("weights"), number * (steps * size))
+        factors = [code.load(lanes, weights, i * size) for i in range(steps)]
+        channels = code.at(item.operand("channels"), number * size)
+        bias = None
+        if kind.end.wide:
+            words = channels, code.at(channels, plan["padded_channels"] * (4 * HIGH))
+            (bias,) = wide_bias(code, kind.isa, 1, *words)
+        begin = code.value(0, lanes) if kind.end.wide else code.load(lanes, channels)
         out_row = item.out_row
         with code.loop(plan["rows"]) as run:
-            starts = [
-                code.at(
-                    self.words,
-                    (run * plan["stride"] + plan["dilation"] * row) * plan["staged_row"],
-                    self.group_size * group,
-                    number * size,
-                )
-                for row, group in steps
-            ]
+            places = [self._places(run, number * size, form) for form in range(len(self.forms))]
             first = (out_row + run) * plan["run"]
             with code.loop(plan["run"]) as pixel:
-                total = bias
-                for start, factor in zip(starts, factors, strict=True):
-                    x = code.load(lanes, start, pixel * plan["padded_channels"] * 4)
-                    total = kind.isa.step(code, total, x, factor)
-                item.results.store(total, first + pixel, number, is_last=is_last)
+                at = pixel * plan["padded_channels"] * 4
+                totals = [self._total(begin, factors, of_form, at) for of_form in places]
+                found = totals[0] if bias is None else joined(totals).plus(bias)
+                item.results.store(found, first + pixel, number, is_last=is_last)
+
+    def _places(self, run: Value, vector_at: Value, form: int) -> list[Value]:
+        """Where the words of each step begin, of a row of the output."""
+        plan, kind = self.plan, self.kind
+        return [
+            self.code.at(
+                self.words,
+                (run * plan["stride"] + plan["dilation"] * row) * plan["staged_row"],
+                self.group_size * (form * kind.groups + group),
+                vector_at,
+            )
+            for row in range(kind.rows)
+            for group in range(kind.groups)
+        ]
+
+    def _total(
+        self, begin: Value, factors: list[Value], places: list[Value], pixel: Value
+    ) -> Value:
+        """The sums of a pixel, int32."""
+        code, isa, total = self.code, self.kind.isa, begin
+        for place, factor in zip(places, factors, strict=True):
+            total = isa.step(code, total, code.load(begin.type, place, pixel), factor)
+        return total

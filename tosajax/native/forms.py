@@ -1,8 +1,8 @@
-"""Convolutions of other forms, as convolutions of int8 over height and width."""
+"""Convolutions of other forms, as convolutions over height and width."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,9 +13,8 @@ from tosajax.fixedpoint import _x64
 from tosajax.native.call import Epilogue, Operands, convolve, run
 from tosajax.native.isa import InstructionSet
 from tosajax.ops._window import Window
-from tosajax.ops.conv import add_bias, phases
+from tosajax.ops.conv import phases
 from tosajax.ops.routes.constant import depth_to_channels
-from tosajax.ops.routes.int16_dot import halves
 
 
 def convolve_3d(
@@ -61,30 +60,11 @@ def convolve_transposed(
         crops.append([more * step - end for more, end in zip(further, ends, strict=True)])
     window = Window(reach, (1, 1), (1, 1), tuple(pads))
     xp: Any = np if isinstance(o.bias, np.ndarray) else jnp
-    bias = o.bias if o.bias.size == 1 else xp.tile(o.bias, stride[0] * stride[1])
+    with _x64.scope_of(o.bias.dtype):
+        bias = o.bias if o.bias.size == 1 else xp.tile(o.bias, stride[0] * stride[1])
     parts = run(convolve(isa, o._replace(weight=weight, bias=bias), window, epilogue))
     n, height, width, _ = parts.shape
     split = parts.reshape(n, height, width, *stride, oc).transpose(0, 1, 3, 2, 4, 5)
     whole = split.reshape(n, height * stride[0], width * stride[1], oc)
     (top, bottom), (left, right) = crops
     return whole[:, top : whole.shape[1] - bottom, left : whole.shape[2] - right]
-
-
-def convolve_int16(sums: Callable[[Operands], jax.Array], o: Operands) -> jax.Array:
-    """A convolution of int16, by its bytes.
-
-    Args:
-      sums: the convolution of int8, to int32.
-      o: the operands; x is int16 and has no zero point, bias is int48 in int64.
-
-    Returns:
-      int48 in int64.
-    """
-    nothing = np.zeros(1, np.int32)
-    of_high, of_low = (
-        sums(o._replace(x=x, x_zp=np.full(1, zero, np.int8), bias=nothing))
-        for x, zero in zip(halves(jnp.asarray(o.x)), (0, -128), strict=True)
-    )
-    with _x64.scope():
-        total = _x64.widen(of_high) * np.int64(256) + _x64.widen(of_low)
-    return add_bias(total, o.bias)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ _ITEM_STEPS, _THREAD_STEPS = 2**13, 2**10  # vectors that a pool combines
 _MOST_THREADS = 64
 _MOST_VECTORS, _MOST_PIXELS = 4, 14  # of a tile
 _MANY = 64  # images
+_MOST_TERMS = 510  # products of int16 and int8 that int32 holds, in steps of two
 _LATENCY = 4  # cycles of a multiplication
 _COPY = 2**18  # bytes of rows of a product
 _TILES = 8  # of rows, which pay for a packed block of columns
@@ -49,6 +51,44 @@ class Plan(NamedTuple):
 def is_split(window: Window) -> bool:
     """Whether the taps of a row of the window are not contiguous."""
     return window.dilation[1] > 1 and window.size[1] > 1
+
+
+class Cut(NamedTuple):
+    """How the terms of a row of a window are cut into segments.
+
+    Args:
+      terms: that there are.
+      parts: segments.
+      length: of each, a multiple of a step's terms.
+    """
+
+    terms: int
+    parts: int
+    length: int
+
+    @property
+    def beyond(self) -> int:
+        """Terms of segments that are not there."""
+        return self.parts * self.length - self.terms
+
+    @property
+    def is_whole(self) -> bool:
+        return self.beyond == 0
+
+
+def cut_of(isa: InstructionSet, window: Window, weight: Sequence[int], *, wide: bool) -> Cut:
+    """How weights are packed, and their terms are read.
+
+    Args:
+      isa: of the processor.
+      window: of the convolution.
+      weight: its shape, [OC, KH, KW, IC].
+      wide: whether inputs are int16.
+    """
+    _, _, kw, ic = weight
+    terms = ic if is_split(window) else ic * kw
+    parts = -(-terms // _MOST_TERMS) if wide and isa.bytes_of_term == 2 else 1
+    return Cut(terms, parts, -(-terms // (parts * isa.terms)) * isa.terms)
 
 
 def vectors_of_tile(isa: InstructionSet, vectors: int, window: Window, x: Sequence[int]) -> int:
@@ -166,6 +206,8 @@ def of_convolution(
       x: shape of the input.
     """
     size = isa.bytes_of_term
+    planes = 2 if end.wide and size == 1 else 1
+    cut = cut_of(isa, window, weight, wide=end.wide)
     oc, kh, kw, ic = weight
     images, height, width, _ = x
     (top, _), (left, _) = window.pad
@@ -176,11 +218,11 @@ def of_convolution(
     if flat:
         images, height, width = 1, math.prod(x[:3]), 1
         out_height, out_width = height, 1
-    row_macs = out_width * oc * kh * kw * ic
+    row_macs = out_width * oc * kh * kw * ic * planes
     share = _share(images, out_height, row_macs, unit=pixels if flat else 1)
     taps = range(kw) if is_split(window) else (0,)
-    segment = ic * (kw if len(taps) == 1 else 1)
-    in_place = not _is_padded(window) and size == 1 and segment % isa.terms == 0
+    is_read = planes == 1 and (end.wide or size == 1) and cut.is_whole
+    in_place = not _is_padded(window) and is_read
     pixel = _pitch(ic * size) if flat and not in_place else ic * size
     # Of a flat one, the copy has all pixels of an item in a row, unless they lie apart.
     one_row = flat and pixel == ic * size
@@ -188,11 +230,14 @@ def of_convolution(
     left = min(left, needed)
     copied = needed if flat else max(min(width, needed - left), 0)
     staged = 1 if one_row else (share.rows - 1) * stride[0] + (kh - 1) * dilation[0] + 1
-    row = width * ic if in_place else needed * pixel
-    slot = 0 if in_place else _lines(staged * row + _SLACK)
-    steps = -(-segment // isa.terms)
+    of_input = width * ic * (2 if end.wide else 1)
+    row = of_input if in_place else needed * pixel
+    plane = _lines(staged * row + _SLACK + cut.beyond * size)
+    slot = 0 if in_place else planes * plane
+    steps = cut.length // isa.terms
     offsets = [
-        ky * dilation[0] * row + kx * dilation[1] * ic * size for ky in range(kh) for kx in taps
+        ky * dilation[0] * row + (kx * dilation[1] * ic + part * cut.length) * size
+        for ky, kx, part in itertools.product(range(kh), taps, range(cut.parts))
     ]
     vectors = -(-oc // isa.lanes)
     kind = convolution.Kind(isa, pixels, of_tile, vectors % of_tile, in_place, end)
@@ -203,7 +248,7 @@ def of_convolution(
         out_height=out_height,
         out_width=out_width,
         height=height,
-        row=width * ic,
+        row=of_input,
         left=left * ic,
         copied=copied * ic,
         right=(needed - left - copied) * ic,
@@ -222,6 +267,8 @@ def of_convolution(
         block_bytes=len(offsets) * steps * STEP * of_tile * isa.lanes,
         segments=len(offsets),
         steps=steps,
+        round=max(1, _MOST_TERMS // cut.length),
+        plane=plane,
         table=table,
     )
     return Plan(kind, [*fields, *offsets], table + share.threads * slot)
@@ -247,14 +294,16 @@ def of_depthwise(kind: depthwise.Kind, window: Window, multiplier: int, x: Seque
     padded = vectors * isa.lanes
     pixel = padded // joined * STEP
     # A step counts as much as two multiply-accumulates of a product, for its part of the copy.
-    row_macs = out_width // joined * padded * kind.rows * kind.groups * isa.terms * 2
+    size = 2 if kind.end.wide else 1
+    copies = kind.groups * (size if isa.bytes_of_term == 1 else 1)
+    row_macs = out_width // joined * padded * kind.rows * copies * isa.terms * 2
     share = _share(images, out_height, row_macs)
     staged = (share.rows - 1) * stride + (kind.rows - 1) * dilation + 1
-    staged_row = kind.groups * out_width * pixel
+    staged_row = copies * out_width * pixel
     needed = (out_width - 1) * stride_x + (kind.taps - 1) * dilation_x + 1
     left = min(left, needed)
     copied = max(min(width, needed - left), 0)
-    line = _lines(needed * inputs + _SLACK)
+    line = _lines(needed * inputs * size + _SLACK)
     slot = line + _lines(staged * staged_row + _SLACK)
     # All pixels are one piece where they are side by side in both copies.
     is_whole = stride_x == 1 and pixel == inputs * STEP
@@ -265,7 +314,7 @@ def of_depthwise(kind: depthwise.Kind, window: Window, multiplier: int, x: Seque
         out_height=out_height,
         out_width=out_width,
         height=height,
-        row=width * inputs,
+        row=width * inputs * size,
         left=left * inputs,
         copied=copied * inputs,
         right=(needed - left - copied) * inputs,
@@ -278,10 +327,10 @@ def of_depthwise(kind: depthwise.Kind, window: Window, multiplier: int, x: Seque
         run=out_width // joined,
         pieces=1 if is_whole else out_width,
         piece=out_width * inputs if is_whole else inputs,
-        piece_from=stride_x * inputs,
+        piece_from=stride_x * inputs * size,
         piece_to=pixel,
         multiplier=multiplier,
-        tap=dilation_x * inputs,
+        tap=dilation_x * inputs * size,
         channels=channels,
         padded_channels=padded,
         dilation=dilation,

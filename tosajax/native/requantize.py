@@ -8,10 +8,9 @@ networks are, the upper words of the products decide, with half a unit of what i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from tosajax.native.code import Code, Value, vector
+from tosajax.native.code import Code, Value, count_of, vector
 
 _TOP = 1 << 63
 _CUT = 16  # bits of a product's first shift, at most, where two are made
@@ -90,20 +89,54 @@ def _write_whole(
         code.store(away, rows, scale.place("away even"), at)
 
 
-def scaled(code: Code, scale: Scale, rows: Value, sums: Value) -> Value:
-    """A vector of int32 sums, scaled; int32, before the output's zero point."""
-    return (_scaled_upper if scale.upper else _scaled_whole)(code, scale, rows, sums)
+class Wide(NamedTuple):
+    """A vector of int64 values: those of even lanes, and those of odd ones."""
+
+    even: Value
+    odd: Value
+
+    @classmethod
+    def of(cls, values: Value) -> Wide:
+        """From int32."""
+        both = values.bits_as(vector("i64", count_of(values.type) // 2))
+        return cls((both << 32) >> 32, both >> 32)
+
+    @classmethod
+    def of_words(cls, low: Value, high: Value) -> Wide:
+        """From the lower and the upper words."""
+        low, high = (v.bits_as(vector("i64", count_of(v.type) // 2)) for v in (low, high))
+        word = (1 << 32) - 1
+        return cls((low & word) | (high << 32), low.unsigned_shift(32) | (high & ~word))
+
+    def plus(self, other: Wide) -> Wide:
+        return Wide(self.even + other.even, self.odd + other.odd)
+
+    def times(self, factor: int) -> Wide:
+        return Wide(self.even * factor, self.odd * factor)
 
 
-def _scaled_upper(code: Code, scale: Scale, rows: Value, sums: Value) -> Value:
+def scaled(code: Code, scale: Scale, rows: Value, sums: Value | Wide) -> Value:
+    """A vector of sums, scaled; int32, before the output's zero point.
+
+    Args:
+      code: gets the instructions.
+      scale: the columns of the table.
+      rows: the address of those of these channels.
+      sums: int32; or int48, whose multipliers have 16 bits.
+    """
+    values = sums if isinstance(sums, Wide) else Wide.of(sums)
+    return (_scaled_upper if scale.upper else _scaled_whole)(code, scale, rows, values)
+
+
+def _scaled_upper(code: Code, scale: Scale, rows: Value, values: Wide) -> Value:
     wide, narrow = vector("i64", scale.lanes // 2), vector("i32", scale.lanes)
 
     def column(name: str) -> Value:
         return code.load(narrow, rows, scale.place(name))
 
     parts = []
-    for value, name in zip(_halves(sums, wide), ("multiplier", "neighbour"), strict=True):
-        factor, _ = _halves(column(name), wide)
+    for value, name in zip(values, ("multiplier", "neighbour"), strict=True):
+        factor = Wide.of(column(name)).even
         product = value * factor
         if scale.double:
             product = product + (product < 0).choose(code.value(-(1 << 30), wide), 1 << 30)
@@ -114,13 +147,11 @@ def _scaled_upper(code: Code, scale: Scale, rows: Value, sums: Value) -> Value:
     return (upper + column("half")) >> column("shift")
 
 
-def _scaled_whole(code: Code, scale: Scale, rows: Value, sums: Value) -> Value:
+def _scaled_whole(code: Code, scale: Scale, rows: Value, values: Wide) -> Value:
     wide, narrow = vector("i64", scale.lanes // 2), vector("i32", scale.lanes)
     factors = code.load(narrow, rows, scale.place("multiplier"))
     parts = []
-    for part, value, factor in zip(
-        _PARTS, _halves(sums, wide), _halves(factors, wide), strict=True
-    ):
+    for part, value, factor in zip(_PARTS, values, Wide.of(factors), strict=True):
         half, shift = (code.load(wide, rows, scale.place(f"{n} {part}")) for n in ("half", "shift"))
         total = value * factor + half
         if scale.double:
@@ -130,13 +161,6 @@ def _scaled_whole(code: Code, scale: Scale, rows: Value, sums: Value) -> Value:
     even, odd = parts
     merged = ((even & 0xFFFFFFFF) | (odd << 32)).bits_as(narrow)
     return merged - code.load(narrow, rows, scale.place("less"))
-
-
-def _halves(sums: Value, wide: str) -> Iterator[Value]:
-    """Even elements, then odd ones, in 64 bits."""
-    both = sums.bits_as(wide)
-    yield (both << 32) >> 32
-    yield both >> 32
 
 
 class SmallScale(NamedTuple):

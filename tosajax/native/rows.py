@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from tosajax.native import handler
 from tosajax.native.code import Code, Module, Value
 from tosajax.native.handler import Buffers
+from tosajax.native.product import Form
 from tosajax.native.results import FILL, End, Results, write_scales
 
 OPERANDS = ("x", "weights", "channels", "limits", "plan")
@@ -24,7 +25,7 @@ COMMON = (
     "out_height",
     "out_width",
     "height",
-    "row",  # of the input: elements
+    "row",  # of the input: bytes
     "left",  # padding, elements
     "copied",  # of a row of the input: elements
     "right",
@@ -61,6 +62,7 @@ class Rows:
         # The last item ends with the image, and may do rows again that the one before has done.
         self.first = (part * plan["rows"]).least(plan["out_height"] - plan["rows"])
         self.padding = code.load("i32", self.operand("limits"), 4 * FILL)
+        self.element = "i16" if end.wide else "i8"
         out, table = buffers.results
         limits = self.operand("limits")
         self.results = Results(code, end, out, table, limits, plan["channels"])
@@ -85,37 +87,26 @@ class Rows:
         inside = (row > -1) & (row < self.plan["height"])
         return self.image * self.plan["height"] + row, inside
 
-    def copy_row(self, staged: Value, to: Value, raised: int = 0) -> None:
-        """Copies a row with its padding, as bytes.
+    def copy_row(self, staged: Value, to: Value, made: Form) -> None:
+        """Copies a row with its padding.
 
         Args:
           staged: its number in the copy.
           to: where it begins.
-          raised: what bits of bytes are turned over.
+          made: what is stored of an element.
         """
         code = self.code
         source, left, copied, right = self._parts(staged)
-        padding = self.padding.to("i8") ^ raised
-        behind = code.at(to, left)
+        padding = made(self.padding.to(self.element))
+        read, written = (int(of[1:]) // 8 for of in (self.element, padding.type))
+        behind = code.at(to, left * written)
         with code.loop(left) as i:
-            code.store(padding, to, i)
+            code.store(padding, to, i * written)
         with code.loop(copied) as i:
-            code.store(code.load("i8", source, i) ^ raised, behind, i)
+            element = code.load(self.element, source, i * read)
+            code.store(made(element), behind, i * written)
         with code.loop(right) as i:
-            code.store(padding, behind, copied, i)
-
-    def copy_differences(self, staged: Value, to: Value) -> None:
-        """Copies a row, less the zero point, as int16; what pads is 0."""
-        code = self.code
-        source, left, copied, right = self._parts(staged)
-        zero, zero_point = code.value(0, "i16"), self.padding.to("i16")
-        behind = code.at(to, left * 2)
-        with code.loop(left) as i:
-            code.store(zero, to, i * 2)
-        with code.loop(copied) as i:
-            code.store(code.load("i8", source, i).to("i16") - zero_point, behind, i * 2)
-        with code.loop(right) as i:
-            code.store(zero, behind, copied * 2, i * 2)
+            code.store(padding, behind, copied * written, i * written)
 
     def _parts(self, staged: Value) -> tuple[Value, Value, Value, Value]:
         """Of a row of a copy: its source, padding, elements of the source, and padding again."""

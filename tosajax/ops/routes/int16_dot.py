@@ -80,14 +80,10 @@ def product(
 
 
 def bytes_of(x: jax.Array, axis: int) -> jax.Array:
-    """The `halves` of int16, one after the other on `axis`."""
-    return jnp.concatenate(halves(x), axis=axis)
-
-
-def halves(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """int16 as high and low int8: x = 256 * high + low + 128."""
+    """High and low int8 of int16, one after the other on `axis`: x = 256 * high + low + 128."""
     high = (x >> np.int16(8)).astype(jnp.int8)
-    return high, ((x & np.int16(0xFF)) - np.int16(128)).astype(jnp.int8)
+    low = ((x & np.int16(0xFF)) - np.int16(128)).astype(jnp.int8)
+    return jnp.concatenate([high, low], axis=axis)
 
 
 def _chunked(part: Callable[[int, int], jax.Array], length: int) -> jax.Array:
