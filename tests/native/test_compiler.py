@@ -16,6 +16,12 @@ KIND = convolution.Kind(S, 1, 1, 0, False, End(S.lanes, None, False, S.lanes))
 TEXT = str(convolution.module_of(KIND))
 
 
+@pytest.fixture(autouse=True)
+def helpers():
+    """Compiled before others, which count their files."""
+    compiler._share_helpers()
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TOSAJAX_CACHE", str(tmp_path))
@@ -89,9 +95,32 @@ def test_what_the_system_withholds_is_not_used(monkeypatch):
 def test_the_system_is_asked_what_llvm_does_not_look_for(machine, has, monkeypatch):
     monkeypatch.setattr(isa.platform, "machine", lambda: machine)
     monkeypatch.setattr(isa.llvm, "get_host_cpu_features", lambda: {"neon": True})
-    monkeypatch.setattr(isa, "_has_dot_product", lambda: has)
+    monkeypatch.setattr(isa, "_arm_has", lambda how: has and how is isa._OF_ARM["dotprod"])
     isa.usable.cache_clear()
     try:
         assert [s.name for s in isa.usable()] == ["dotprod"] * has + ["portable"]
     finally:
         isa.usable.cache_clear()
+
+
+@pytest.mark.parametrize("answer", [0, -1])
+def test_tiles_are_used_where_the_system_gives_room_for_them(answer, monkeypatch):
+    class Library:
+        def syscall(self, *numbers: int) -> int:
+            assert numbers == (158, 0x1023, 18)
+            return answer
+
+    amx = next(s for s in isa.SETS if s.name == "amx-int8")
+    monkeypatch.setattr(isa.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(isa.sys, "platform", "linux")
+    monkeypatch.setattr(isa.ctypes, "CDLL", lambda name: Library())
+    has = dict.fromkeys(amx.features, True)
+    monkeypatch.setattr(isa.llvm, "get_host_cpu_features", lambda: has)
+    for cache in (isa.usable, isa._may_use_tiles):
+        cache.cache_clear()
+    try:
+        assert isa.usable()[0].name == ("avx512-vnni" if answer else "amx-int8")
+        assert isa.chosen(None) is None
+    finally:
+        for cache in (isa.usable, isa._may_use_tiles):
+            cache.cache_clear()

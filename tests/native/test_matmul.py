@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import native_calls
 import numpy as np
 import pytest
-from native_calls import SETS, Pool
+from native_calls import Pool
+from native_sets import SETS
 
 pytest.importorskip("llvmlite")
 

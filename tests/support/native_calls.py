@@ -11,41 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tosajax.native import compiler, handler, isa
+from tosajax.native import compiler, handler
 from tosajax.native.call import Prepared
-from tosajax.native.code import Code, Value
 
 _PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
 _TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _OF_XLA = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
-
-
-def _of_bytes(*, raised: bool) -> isa.Step:
-    """The step of a set that multiplies bytes, by instructions of any processor."""
-
-    def step(code: Code, sums: Value, x: Value, weight: Value) -> Value:
-        del code
-        for left in (0, 8, 16, 24):
-            shifted = x << left
-            byte = shifted.unsigned_shift(24) if raised else shifted >> 24
-            sums = sums + byte * ((weight << left) >> 24)
-        return sums
-
-    return step
-
-
-# The instruction sets of this processor, and those of others as far as their bytes go.
-SETS = [
-    pytest.param(s, id=s.name)
-    for s in (
-        *isa.usable(),
-        isa.PORTABLE._replace(
-            name="raised-bytes", terms=4, raised=128, step=_of_bytes(raised=True)
-        ),
-        isa.PORTABLE._replace(name="signed-bytes", terms=4, step=_of_bytes(raised=False)),
-    )
-]
 
 
 class Guarded:

@@ -161,6 +161,7 @@ def convolve_depthwise(
     isa: InstructionSet, o: Operands, window: Window, epilogue: Epilogue | None = None
 ) -> Prepared:
     """`convolve` of each channel by itself, to [N, OH, OW, C * M]."""
+    isa = isa.of_vectors
     kh, kw, inputs, multiplier = o.weight.shape
     # Small pixels lie in a vector together; each of them has the same weights.
     together = plans.together(isa, inputs * multiplier, window.out(o.x.shape)[1])
@@ -383,11 +384,12 @@ def _packed(
     sums = flat.astype(np.int32).sum((1, 2))
     widths = [(0, vectors * isa.lanes - oc), (0, 0), (0, cut.beyond)]
     flat = xp.pad(flat, widths).astype(_term_type(isa))
-    steps = flat.reshape(vectors, isa.lanes, -1, cut.length // isa.terms, isa.terms)
+    count, each = cut.length // isa.depth, isa.depth // isa.inner
+    steps = flat.reshape(vectors, isa.lanes, -1, count, each, isa.inner)
     whole = vectors // of_tile * of_tile
-    # [block, vector, lane, segment, step, term], and the vectors of a step side by side.
+    # [block, vector, lane, segment, step, word, term], and the vectors of a step side by side.
     blocks = [steps[:whole].reshape(-1, of_tile, *steps.shape[1:]), steps[None, whole:]]
-    parts = [part.transpose(0, 3, 4, 1, 2, 5).reshape(-1) for part in blocks]
+    parts = [part.transpose(0, 3, 4, 1, 5, 2, 6).reshape(-1) for part in blocks]
     return xp.concatenate(parts), sums
 
 

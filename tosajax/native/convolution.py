@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from tosajax.native import rows
 from tosajax.native.code import Module, Value, vector
+from tosajax.native.held import Tile
 from tosajax.native.isa import InstructionSet
-from tosajax.native.product import Rounds, Terms, Tile, forms, sums, wide_bias, wide_sums
+from tosajax.native.product import Rounds, Terms, forms, sums, wide_bias, wide_sums
 from tosajax.native.requantize import Wide
 from tosajax.native.results import HIGH, End
 from tosajax.native.rows import COMMON, Rows
@@ -93,6 +94,7 @@ class _Item:
         kind = self.kind
         if not kind.in_place:
             self._copy_rows()
+        kind.isa.held.enter(self.code, kind.pixels)
         # The last block is apart where it has fewer vectors or channels.
         is_apart = kind.rest > 0 or kind.end.last < kind.isa.lanes
         blocks = self.plan["blocks"] - int(is_apart and not kind.rest)
@@ -101,6 +103,7 @@ class _Item:
         if is_apart:
             done = blocks * kind.vectors
             self._write_block(blocks, done, kind.rest or kind.vectors, is_last=True)
+        kind.isa.held.leave(self.code)
 
     def _copy_rows(self) -> None:
         plan, item, kind = self.plan, self.item, self.kind

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import llvmlite.binding as llvm
 
 from tosajax.native.code import Code, Value, vector
+from tosajax.native.held import Held, Pairs, Tiles, Vectors
 
 # (code, sums, input, weight) -> the next sums, all vectors of as many words as there are lanes.
 Step = Callable[[Code, Value, Value, Value], Value]
@@ -31,7 +32,9 @@ class InstructionSet(NamedTuple):
       registers: vectors that a kernel can hold.
       raised: what is added to inputs, which are unsigned then: 128 or 0.
       is_default: whether programs take it unasked: it has run, and was faster than XLA's route.
-      step: of a kernel.
+      step: of vectors.
+      held: how products hold their sums.
+      base: the set of kernels that have vectors alone, if it is another.
     """
 
     name: str
@@ -43,6 +46,33 @@ class InstructionSet(NamedTuple):
     raised: int
     is_default: bool
     step: Step
+    held: type[Held] = Vectors
+    base: InstructionSet | None = None
+
+    @property
+    def of_vectors(self) -> InstructionSet:
+        """The set of kernels that have vectors alone."""
+        return self.base or self
+
+    @property
+    def depth(self) -> int:
+        """Terms of a step of a product."""
+        return self.held.DEPTH or self.terms
+
+    @property
+    def inner(self) -> int:
+        """Terms of a lane that lie side by side among the weights of a step."""
+        return self.held.INNER or self.terms
+
+    @property
+    def step_bytes(self) -> int:
+        """Of a pixel in a step of a product."""
+        return self.depth * self.bytes_of_term
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of a vector of channels in a step of a product."""
+        return self.lanes * self.step_bytes
 
     @property
     def label(self) -> str:
@@ -93,27 +123,55 @@ _OF_512 = _pmaddwd("llvm.x86.avx512.pmaddw.d.512", 512)
 _OF_256 = _pmaddwd("llvm.x86.avx2.pmadd.wd", 256)
 _VNNI = (*_AVX512, "avx512vnni")
 PORTABLE = InstructionSet("portable", (), None, 4, 2, 16, 0, False, _pairs)
+_OF_VNNI = InstructionSet("avx512-vnni", _VNNI, "x86_64", 16, 4, 32, 128, True, _vpdpbusd(512))
+_DOTPROD = InstructionSet("dotprod", ("dotprod",), "aarch64", 4, 4, 32, 0, False, _sdot)
+_AMX = (*_VNNI, "amx-tile", "amx-int8")
+_I8MM = "dotprod", "i8mm"
 # The fastest first.
 SETS = (
-    InstructionSet("avx512-vnni", _VNNI, "x86_64", 16, 4, 32, 128, True, _vpdpbusd(512)),
+    InstructionSet(
+        "amx-int8", _AMX, "x86_64", 16, 4, 32, 0, False, _vpdpbusd(512), Tiles, _OF_VNNI
+    ),
+    _OF_VNNI,
     InstructionSet("avx-vnni", ("avx2", "avxvnni"), "x86_64", 8, 4, 16, 128, False, _vpdpbusd(256)),
     InstructionSet("avx512", _AVX512, "x86_64", 16, 2, 32, 0, True, _OF_512),
     InstructionSet("avx2", ("avx2",), "x86_64", 8, 2, 16, 0, True, _OF_256),
-    InstructionSet("dotprod", ("dotprod",), "aarch64", 4, 4, 32, 0, False, _sdot),
+    InstructionSet("i8mm", _I8MM, "aarch64", 4, 4, 32, 0, False, _sdot, Pairs, _DOTPROD),
+    _DOTPROD,
     PORTABLE,
 )
 
 
-# Of Linux: what the system lets programs use, and `sdot` among it.
-_AT_HWCAP, _HWCAP_ASIMDDP = 16, 1 << 20
+class _OfArm(NamedTuple):
+    """How a system says that programs may use a feature.
+
+    Args:
+      kind: of Linux: the kind of `getauxval`.
+      bit: of what that gives.
+      name: of macOS.
+    """
+
+    kind: int
+    bit: int
+    name: bytes
+
+
+# LLVM, as of 22, never asks for them on Linux and macOS.
+_OF_ARM = {
+    "dotprod": _OfArm(16, 20, b"hw.optional.arm.FEAT_DotProd"),
+    "i8mm": _OfArm(26, 13, b"hw.optional.arm.FEAT_I8MM"),
+}
+# Of Linux on x86: the system call, what it is asked for, and the state that tiles have.
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
 def features() -> Mapping[str, bool]:
     """Of LLVM, and whether this processor has them; others are not known."""
     found = dict(llvm.get_host_cpu_features())
-    # LLVM, as of 22, never asks for it on Linux and macOS.
-    if _machine() == "aarch64" and "dotprod" not in found:
-        found["dotprod"] = _has_dot_product()
+    if _machine() == "aarch64":
+        found |= {name: _arm_has(how) for name, how in _OF_ARM.items() if name not in found}
+    if found.get("amx-int8"):
+        found["amx-int8"] = _may_use_tiles()
     return found
 
 
@@ -121,19 +179,25 @@ def _machine() -> str:
     return {"arm64": "aarch64"}.get(platform.machine(), platform.machine())
 
 
-def _has_dot_product() -> bool:
-    """Whether the system lets programs use `sdot`."""
+def _arm_has(how: _OfArm) -> bool:
     library = ctypes.CDLL(None)
     if sys.platform == "darwin":
         value, size, zero = ctypes.c_int(0), ctypes.c_size_t(4), ctypes.c_size_t(0)
-        name = b"hw.optional.arm.FEAT_DotProd"
-        failed = library.sysctlbyname(name, ctypes.byref(value), ctypes.byref(size), None, zero)
+        failed = library.sysctlbyname(how.name, ctypes.byref(value), ctypes.byref(size), None, zero)
         return not failed and value.value == 1
     known = getattr(library, "getauxval", None)
     if known is None:
         return False
     known.argtypes, known.restype = [ctypes.c_ulong], ctypes.c_ulong
-    return bool(known(_AT_HWCAP) & _HWCAP_ASIMDDP)
+    return bool(known(how.kind) & 1 << how.bit)
+
+
+@functools.cache
+def _may_use_tiles() -> bool:
+    """Whether this process gets the room for tiles, which Linux gives those that ask for it."""
+    if sys.platform != "linux":
+        return False
+    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
 
 
 @functools.cache
@@ -152,7 +216,7 @@ def chosen(native: bool | None) -> InstructionSet | None:
       native: the user's wish; None leaves it to what was measured.
     """
     if native is None:
-        # XLA multiplies by AMX, which no kernel here does.
+        # XLA multiplies by AMX too, and it is not known which is faster.
         if llvm.get_host_cpu_features().get("amx-int8"):
             return None
         return next((s for s in usable() if s.is_default), None)

@@ -10,13 +10,15 @@ away then:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tosajax.native import handler
-from tosajax.native.code import Code, Module, Value, vector
+from tosajax.native.code import Code, Module, Value, element_of, vector
 from tosajax.native.handler import Buffers
+from tosajax.native.held import Tile
 from tosajax.native.isa import InstructionSet
-from tosajax.native.product import STEP, Terms, Tile, sums, words
+from tosajax.native.product import Terms, sums, words
 from tosajax.native.results import FILL, LARGEST, End, Results, write_scales
 
 
@@ -28,7 +30,8 @@ class Kind(NamedTuple):
       rows: of a tile.
       vectors: of columns in a tile.
       rest: vectors of columns in the last block, 0 if it is like the others.
-      tail: terms of the last step, 0 if it is like the others.
+      tail: terms of a lane that are left, 0 if it is like the others.
+      in_place: whether rows are read where they are.
       end: of the sums.
     """
 
@@ -37,18 +40,15 @@ class Kind(NamedTuple):
     vectors: int
     rest: int
     tail: int
+    in_place: bool
     end: End
 
     @property
     def name(self) -> str:
         """Of the target for XLA."""
-        numbers = f"{self.rows}_{self.vectors}_{self.rest}_{self.tail}"
+        sizes = self.rows, self.vectors, self.rest, self.tail, int(self.in_place)
+        numbers = "_".join(map(str, sizes))
         return f"tosajax_matmul_{self.isa.label}_{numbers}_{self.end.name}"
-
-    @property
-    def in_place(self) -> bool:
-        """Whether rows are read where they are."""
-        return self.isa.bytes_of_term == 1 and not self.tail
 
 
 OPERANDS = ("a", "b", "channels", "limits", "plan")
@@ -66,7 +66,8 @@ FIELDS = (
     "height",
     "depth",
     "width",
-    "steps",  # whole ones
+    "words",  # of a lane, whole ones
+    "steps",
     "row_pitch",  # bytes from what is read of a row to that of the next
     "panel",  # bytes of packed columns
     "bias",  # bytes of the sums' begin, by column
@@ -133,6 +134,7 @@ class _Item:
         if self.isa.bytes_of_term == 1:
             self._correct_rows()
         plan = self.plan
+        self.isa.held.enter(code, kind.rows)
         begin = self.group * plan["group"]
         end = (begin + plan["group"]).least(plan["blocks"])
         # The last block is apart where it has fewer vectors or columns.
@@ -143,6 +145,7 @@ class _Item:
         if is_apart:
             with code.when(whole < end):
                 self._write_block(whole, kind.rest or kind.vectors, is_last=True)
+        self.isa.held.leave(code)
 
     # Rows.
 
@@ -160,9 +163,9 @@ class _Item:
                 code.store(x, to, i * self.isa.bytes_of_term)
 
     def _correct_rows(self) -> None:
-        """-b_zp * (sum a - C * a_zp) of each row; a and a_zp may be raised."""
+        """-b_zp * (sum a - C * a_zp) of each row."""
         code, plan, lanes = self.code, self.plan, self.isa.lanes
-        size = lanes * STEP
+        size = 4 * lanes
         with code.loop(plan["rows"]) as row:
             code.store(code.value(0, "i32"), self.corrections, row * 4)
         with code.when(self.b_zp.differs(0)), code.loop(plan["rows"]) as row:
@@ -172,19 +175,23 @@ class _Item:
             code.store(code.value(0, self.words), vectors)
             with code.loop(whole) as i:
                 x = code.load(self.words, source, i * size)
-                x = x if self.raised is None else x ^ self.raised
-                code.store(
-                    self.isa.step(code, code.load(self.words, vectors), x, self.ones), vectors
-                )
+                self._add(vectors, x)
             reduced = code.load(self.words, vectors)
             name = f"llvm.vector.reduce.add.v{lanes}i32"
             code.store(code.call("i32", name, reduced), total)
             with code.loop(plan["depth"] - whole * size) as i:
-                x = code.load("i8", source, whole * size, i).to("i32") + self.isa.raised
+                x = code.load("i8", source, whole * size, i).to("i32")
                 code.store(code.load("i32", total) + x, total)
-            zero_points = plan["depth"].to("i32") * (self.a_zp + self.isa.raised)
+            zero_points = plan["depth"].to("i32") * self.a_zp
             correction = (zero_points - code.load("i32", total)) * self.b_zp
             code.store(correction, self.corrections, row * 4)
+
+    def _add(self, total: Value, of_bytes: Value) -> None:
+        """Adds bytes in fours to a variable."""
+        added = self.isa.step(
+            self.code, self.code.load(self.words, total), self.ones, of_bytes.bits_as(self.words)
+        )
+        self.code.store(added, total)
 
     # Columns.
 
@@ -195,13 +202,12 @@ class _Item:
         columns = code.at(self.b, before * self.isa.lanes)
         self._pack(columns, vectors, kind.end.last if is_last else self.isa.lanes)
         source = self.a if kind.in_place else self.copy
-        has_tail = int(kind.tail > 0)
         offsets = code.at(self.fields, 8 * FIELDS.index("first_segment"))
         corrections = self.corrections if self.isa.bytes_of_term == 1 else None
         with code.loop(plan["rows"], kind.rows) as row:
             # The last tile ends with the rows.
             at = row.least(plan["rows"] - kind.rows)
-            segment = code.value(1), offsets, plan["steps"] + has_tail
+            segment = code.value(1), offsets, plan["steps"]
             first = code.at(source, at * plan["row_pitch"])
             terms = Terms(first, plan["row_pitch"], *segment, self.raised)
             begin = None if corrections is None else code.at(corrections, at * 4)
@@ -215,29 +221,48 @@ class _Item:
     def _pack(self, block: Value, vectors: int, last: int) -> None:
         """Columns of a block, and where their sums begin; `last` columns of the last vector."""
         code, plan, isa = self.code, self.plan, self.isa
-        size = 4 * isa.lanes
+        of_step, of_word = isa.weight_bytes, isa.weight_bytes // (isa.depth // isa.inner)
         counts = [isa.lanes] * (vectors - 1) + [last]
         totals = [code.room(self.words) for _ in counts]
         for total in totals:
             code.store(code.value(0, self.words), total)
 
-        def step(number: Value, terms: int) -> None:
-            rows = [code.at(block, (number * isa.terms + t) * plan["width"]) for t in range(terms)]
+        def place(number: Value) -> Value:
+            each = isa.depth // isa.inner
+            step = code.at(self.panel, number // each * (vectors * of_step))
+            return code.at(step, number % each * of_word)
+
+        def pack(number: Value, terms: int) -> None:
+            rows = [code.at(block, (number * isa.inner + t) * plan["width"]) for t in range(terms)]
             for v, (count, total) in enumerate(zip(counts, totals, strict=True)):
                 at = v * isa.lanes
                 parts = [
                     code.load_first(count, vector("i8", isa.lanes), code.at(r, at)) for r in rows
                 ]
                 word = words(code, isa, parts, self.b_zp)
-                code.store(word, self.panel, number * (vectors * size), v * size)
+                code.store(word, place(number), v * of_step)
                 if isa.bytes_of_term == 1:
-                    code.store(isa.step(code, code.load(self.words, total), self.ones, word), total)
+                    for part in _in_fours(word):
+                        self._add(total, part)
 
-        with code.loop(plan["steps"]) as number:
-            step(number, isa.terms)
+        with code.loop(plan["words"]) as number:
+            pack(number, isa.inner)
         if self.kind.tail:
-            step(plan["steps"], self.kind.tail)
+            pack(plan["words"], self.kind.tail)
+        if isa.depth > isa.inner:  # What is left of the last step.
+            done = plan["words"] + int(self.kind.tail > 0)
+            nothing = code.value(0, vector("i8", of_word))
+            with code.loop(plan["steps"] * (isa.depth // isa.inner) - done) as more:
+                for v in range(vectors):
+                    code.store(nothing, place(done + more), v * of_step)
         zero_point = (self.a_zp + isa.raised).spread(isa.lanes)
         for v, total in enumerate(totals):
             begin = code.value(0, self.words) - zero_point * code.load(self.words, total)
-            code.store(begin, self.bias, v * size)
+            code.store(begin, self.bias, v * (4 * isa.lanes))
+
+
+def _in_fours(word: Value) -> Sequence[Value]:
+    """A vector of words of 4 or 8 bytes as vectors of 4 bytes."""
+    if element_of(word.type) == "i32":
+        return [word]
+    return [part.to_elements("i32") for part in (word, word >> 32)]

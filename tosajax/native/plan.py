@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tosajax.native import addition, convolution, depthwise, matmul, pool
+from tosajax.native.held import Tile
 from tosajax.native.isa import InstructionSet
-from tosajax.native.product import STEP
 from tosajax.native.results import End
 from tosajax.ops._window import Window
 
@@ -20,10 +20,9 @@ _ITEM_MACS, _THREAD_MACS = 2**19, 2**17  # multiply-accumulates
 _ITEM_SUMS, _THREAD_SUMS = 2**15, 2**12  # elements of an addition
 _ITEM_STEPS, _THREAD_STEPS = 2**13, 2**10  # vectors that a pool combines
 _MOST_THREADS = 64
-_MOST_VECTORS, _MOST_PIXELS = 4, 14  # of a tile
 _MANY = 64  # images
 _MOST_TERMS = 510  # products of int16 and int8 that int32 holds, in steps of two
-_LATENCY = 4  # cycles of a multiplication
+_WORD = 4  # bytes, of the taps of a channel side by side
 _COPY = 2**18  # bytes of rows of a product
 _TILES = 8  # of rows, which pay for a packed block of columns
 _ITEMS_OF_THREAD = 16  # so that none waits long for the last
@@ -88,7 +87,7 @@ def cut_of(isa: InstructionSet, window: Window, weight: Sequence[int], *, wide: 
     _, _, kw, ic = weight
     terms = ic if is_split(window) else ic * kw
     parts = -(-terms // _MOST_TERMS) if wide and isa.bytes_of_term == 2 else 1
-    return Cut(terms, parts, -(-terms // (parts * isa.terms)) * isa.terms)
+    return Cut(terms, parts, -(-terms // (parts * isa.depth)) * isa.depth)
 
 
 def vectors_of_tile(isa: InstructionSet, vectors: int, window: Window, x: Sequence[int]) -> int:
@@ -106,9 +105,9 @@ def vectors_of_tile(isa: InstructionSet, vectors: int, window: Window, x: Sequen
     runs = (run, _MANY * run) if _is_flat(window) else (run,)
 
     def cost(v: int) -> float:
-        return sum(_cost(vectors, _pixels(isa, v, r), v, r) / r for r in runs)
+        return sum(_cost(isa, vectors, Tile(_pixels(isa, v, r), v), r) / r for r in runs)
 
-    return min(range(1, min(_MOST_VECTORS, vectors) + 1), key=cost)
+    return min(range(1, min(isa.held.MOST_VECTORS, vectors) + 1), key=cost)
 
 
 def _run(window: Window, x: Sequence[int]) -> int:
@@ -128,22 +127,13 @@ def _is_padded(window: Window) -> bool:
 
 def _pixels(isa: InstructionSet, vectors: int, run: int) -> int:
     """Pixels of a tile that has some vectors of channels."""
-    spare = 1 if isa.bytes_of_term == 1 else 2
-    most = (isa.registers - spare - vectors) // vectors
-    return min(
-        range(1, min(_MOST_PIXELS, run, most) + 1),
-        key=lambda p: _cost(vectors, p, vectors, run),
-    )
+    most = min(run, isa.held.most_pixels(isa, vectors))
+    return min(range(1, most + 1), key=lambda p: _cost(isa, vectors, Tile(p, vectors), run))
 
 
-def _cost(vectors: int, pixels: int, of_tile: int, run: int) -> float:
-    """The time of a run's tiles, by a rough count of cycles for a step.
-
-    A step has a load for each pixel and each vector, and a multiplication for each pair. It takes
-    as long at least as a sum waits for the one before.
-    """
-    cycles = max(pixels * of_tile, (pixels + of_tile) / 2, _LATENCY) + 0.5
-    return -(-run // pixels) * -(-vectors // of_tile) * cycles
+def _cost(isa: InstructionSet, vectors: int, tile: Tile, run: int) -> float:
+    """The time of a run's tiles, by a rough count of cycles for a step."""
+    return -(-run // tile.pixels) * -(-vectors // tile.vectors) * isa.held.cycles(tile)
 
 
 def threads() -> int:
@@ -234,7 +224,7 @@ def of_convolution(
     row = of_input if in_place else needed * pixel
     plane = _lines(staged * row + _SLACK + cut.beyond * size)
     slot = 0 if in_place else planes * plane
-    steps = cut.length // isa.terms
+    steps = cut.length // isa.depth
     offsets = [
         ky * dilation[0] * row + (kx * dilation[1] * ic + part * cut.length) * size
         for ky, kx, part in itertools.product(range(kh), taps, range(cut.parts))
@@ -264,7 +254,7 @@ def of_convolution(
         blocks=vectors // of_tile,
         channels=oc,
         padded_channels=vectors * isa.lanes,
-        block_bytes=len(offsets) * steps * STEP * of_tile * isa.lanes,
+        block_bytes=len(offsets) * steps * of_tile * isa.weight_bytes,
         segments=len(offsets),
         steps=steps,
         round=max(1, _MOST_TERMS // cut.length),
@@ -292,7 +282,7 @@ def of_depthwise(kind: depthwise.Kind, window: Window, multiplier: int, x: Seque
     channels = inputs * multiplier * joined
     vectors = -(-channels // isa.lanes)
     padded = vectors * isa.lanes
-    pixel = padded // joined * STEP
+    pixel = padded // joined * _WORD
     # A step counts as much as two multiply-accumulates of a product, for its part of the copy.
     size = 2 if kind.end.wide else 1
     copies = kind.groups * (size if isa.bytes_of_term == 1 else 1)
@@ -306,7 +296,7 @@ def of_depthwise(kind: depthwise.Kind, window: Window, multiplier: int, x: Seque
     line = _lines(needed * inputs * size + _SLACK)
     slot = line + _lines(staged * staged_row + _SLACK)
     # All pixels are one piece where they are side by side in both copies.
-    is_whole = stride_x == 1 and pixel == inputs * STEP
+    is_whole = stride_x == 1 and pixel == inputs * _WORD
     table = kind.end.table_size(vectors)
     fields = _fields(
         depthwise.FIELDS,
@@ -358,11 +348,12 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
     count, height, depth = a
     vectors = -(-width // isa.lanes)
     of_tile = min(
-        range(1, min(_MOST_VECTORS, vectors) + 1),
-        key=lambda v: _cost(vectors, _pixels(isa, v, height), v, height),
+        range(1, min(isa.held.MOST_VECTORS, vectors) + 1),
+        key=lambda v: _cost(isa, vectors, Tile(_pixels(isa, v, height), v), height),
     )
     rows = _pixels(isa, of_tile, height)
-    kind = matmul.Kind(isa, rows, of_tile, vectors % of_tile, depth % isa.terms, end)
+    is_whole = isa.bytes_of_term == 1 and depth % isa.depth == 0
+    kind = matmul.Kind(isa, rows, of_tile, vectors % of_tile, depth % isa.inner, is_whole, end)
     blocks = -(-vectors // of_tile)
     padded = of_tile * isa.lanes
     worth = max(1, height * width * depth // _THREAD_MACS)
@@ -370,9 +361,10 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
     group = -(-blocks // groups)
     parts, groups = -(-height // of_part), -(-blocks // group)
     items = count * groups * parts
-    steps = -(-depth // isa.terms)
-    panel, bias, corrections = _lines(steps * STEP * padded), 4 * padded, _lines(4 * of_part)
-    row_pitch = depth if kind.in_place else _pitch(steps * isa.terms * isa.bytes_of_term)
+    steps = -(-depth // isa.depth)
+    panel = _lines(steps * of_tile * isa.weight_bytes)
+    bias, corrections = 4 * padded, _lines(4 * of_part)
+    row_pitch = depth if kind.in_place else _pitch(steps * isa.step_bytes)
     copy = 0 if kind.in_place else _lines(of_part * row_pitch)
     slot = _lines(panel + bias + corrections + copy)
     used = _used(items, count * height * width * depth)
@@ -389,7 +381,8 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
         "height": height,
         "depth": depth,
         "width": width,
-        "steps": depth // isa.terms,
+        "words": depth // isa.inner,
+        "steps": steps,
         "row_pitch": row_pitch,
         "panel": panel,
         "bias": bias,

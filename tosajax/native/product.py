@@ -1,9 +1,9 @@
 """Sums of products: a tile of pixels by vectors of channels, in registers.
 
 The terms of a pixel are some segments, each contiguous: the taps of a row of a window and their
-channels. A step reads 4 bytes of a pixel's terms, spreads them over a vector, and multiplies them
-by the weights of as many channels as the vector has lanes. Weights lie in the order in which they
-are read: block of channels, segment, step, vector.
+channels. A step reads some bytes of a pixel's terms, and multiplies them by the weights of as many
+channels as vectors have lanes; `held` has how. Weights lie in the order in which they are read:
+block of channels, segment, step, vector.
 """
 
 from __future__ import annotations
@@ -12,25 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tosajax.native.code import Code, Value, count_of, element_of, vector
+from tosajax.native.held import Pixels, Tile
 from tosajax.native.isa import InstructionSet
 from tosajax.native.requantize import Wide
 
-STEP = 4  # bytes
-
 # What a copy holds of an element.
 Form = Callable[[Value], Value]
-
-
-class Tile(NamedTuple):
-    """Sums that are held in registers at a time.
-
-    Args:
-      pixels: rows of the product.
-      vectors: of channels.
-    """
-
-    pixels: int
-    vectors: int
 
 
 class Terms(NamedTuple):
@@ -74,29 +61,25 @@ def sums(
       corrections: the address of int32 for these pixels.
     """
     lanes, size = vector("i32", isa.lanes), 4 * isa.lanes
-    held = [[code.room(lanes) for _ in range(tile.vectors)] for _ in range(tile.pixels)]
-    for v in range(tile.vectors):
-        start = code.value(0, lanes) if bias is None else code.load(lanes, bias, v * size)
-        for p, row in enumerate(held):
-            if corrections is None:
-                code.store(start, row[v])
-            else:
-                own = code.load("i32", corrections, 4 * p).spread(isa.lanes)
-                code.store(start + own, row[v])
+    starts = [
+        code.value(0, lanes) if bias is None else code.load(lanes, bias, v * size)
+        for v in range(tile.vectors)
+    ]
+    rows = [starts] * tile.pixels
+    if corrections is not None:
+        own = [code.load("i32", corrections, 4 * p).spread(isa.lanes) for p in range(tile.pixels)]
+        rows = [[start + correction for start in starts] for correction in own]
+    held = isa.held(code, isa, tile, Pixels(terms.pitch, terms.raised))
+    held.begin(rows)
     at = code.room("ptr")
     code.store(weights, at)
     with code.loop(terms.segments) as segment:
         first = code.at(terms.first, code.load("i64", terms.offsets, segment * 8))
-        with code.loop(terms.steps * STEP, STEP) as step:
+        with code.loop(terms.steps * isa.step_bytes, isa.step_bytes) as step:
             here = code.load("ptr", at)
-            factors = [code.load(lanes, here, v * size) for v in range(tile.vectors)]
-            for p, row in enumerate(held):
-                x = code.load("i32", first, terms.pitch * p, step).spread(isa.lanes)
-                x = x if terms.raised is None else x ^ terms.raised
-                for total, factor in zip(row, factors, strict=True):
-                    code.store(isa.step(code, code.load(lanes, total), x, factor), total)
-            code.store(code.at(here, tile.vectors * size), at)
-    return [[code.load(lanes, total) for total in row] for row in held]
+            held.step(first, step, here)
+            code.store(code.at(here, tile.vectors * isa.weight_bytes), at)
+    return held.values()
 
 
 class Rounds(NamedTuple):
@@ -144,7 +127,7 @@ def wide_sums(
     for row in held:
         for room, begin in zip(row, bias, strict=True):
             _store(code, begin, room)
-    size = terms.steps * (STEP * tile.vectors * isa.lanes)
+    size = terms.steps * (tile.vectors * isa.weight_bytes)
     with code.loop((terms.segments + rounds.segments - 1) // rounds.segments) as number:
         done = number * rounds.segments
         some = terms._replace(
@@ -202,18 +185,18 @@ def forms(isa: InstructionSet, zero_point: Value, *, wide: bool) -> list[Form]:
 
 
 def words(code: Code, isa: InstructionSet, terms: Sequence[Value], zero_point: Value) -> Value:
-    """The terms of a step side by side, by lane, as steps read them: int32.
+    """The terms of a lane side by side, as steps read them: int32, or int64 of 8 bytes.
 
     Args:
       code: gets the instructions.
       isa: of the processor; where it multiplies 16 bits, bytes lose the zero point.
-      terms: vectors of bytes, or of 16 bits; as many as a step has or fewer: others are 0.
+      terms: vectors of bytes, or of 16 bits; as many as a lane has or fewer: others are 0.
       zero_point: of bytes, int32.
     """
     lanes, bits = count_of(terms[0].type), int(element_of(terms[0].type)[1:])
     is_less = bits < 8 * isa.bytes_of_term
     zero = zero_point.to("i8").spread(lanes) if is_less else code.value(0, terms[0].type)
-    parts = [*terms, *[zero] * (isa.terms - len(terms))]
+    parts = [*terms, *[zero] * (isa.inner - len(terms))]
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=True)
         bits *= 2
@@ -223,4 +206,4 @@ def words(code: Code, isa: InstructionSet, terms: Sequence[Value], zero_point: V
         halves = 2 * lanes
         differences = word.bits_as(vector("i8", halves)).to(vector("i16", halves))
         word = differences - zero_point.to("i16").spread(halves)
-    return word.bits_as(vector("i32", lanes))
+    return word.bits_as(vector(f"i{8 * isa.inner * isa.bytes_of_term}", lanes))

@@ -1,0 +1,73 @@
+"""Each instruction set's kernels are made of its instructions, whatever this processor has."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("llvmlite")
+
+import llvmlite.binding as llvm
+
+from tosajax.native import convolution, depthwise, isa, matmul
+from tosajax.native.code import Module
+from tosajax.native.held import Tiles
+from tosajax.native.results import End
+
+TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+# What multiplies in products, and in vectors.
+WANTED = {
+    "amx-int8": ("tdpbssd", "vpdpbusd"),
+    "avx512-vnni": ("vpdpbusd", "vpdpbusd"),
+    "avx-vnni": ("vpdpbusd", "vpdpbusd"),
+    "avx512": ("vpmaddwd", "vpmaddwd"),
+    "avx2": ("vpmaddwd", "vpmaddwd"),
+    "i8mm": ("smmla", "sdot"),
+    "dotprod": ("sdot", "sdot"),
+}
+
+
+def assembly(module: Module, s: isa.InstructionSet) -> str:
+    """The text of a module's machine code, for a processor that has the set."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    assert s.machine
+    machine = llvm.Target.from_triple(TRIPLES[s.machine]).create_target_machine(
+        features=",".join(f"+{name}" for name in s.features), opt=3
+    )
+    parsed = llvm.parse_assembly(str(module))
+    parsed.verify()
+    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
+    passes.getModulePassManager().run(parsed, passes)
+    return machine.emit_assembly(parsed)
+
+
+def has(text: str, instruction: str) -> bool:
+    return any(instruction in line.split()[:2] for line in text.splitlines())
+
+
+@pytest.mark.parametrize("s", [s for s in isa.SETS if s.machine], ids=lambda s: s.name)
+def test_instructions(s: isa.InstructionSet):
+    of_products, of_vectors = WANTED[s.name]
+    end = End(s.lanes, False, True, s.lanes, out="i8")
+    products = [
+        convolution.module_of(convolution.Kind(s, 4, 2, 0, True, end)),
+        matmul.module_of(matmul.Kind(s, 4, 2, 0, 0, True, end)),
+    ]
+    for module in products:
+        assert has(assembly(module, s), of_products)
+    window = depthwise.module_of(depthwise.Kind(s.of_vectors, 3, 3, False, end))
+    text = assembly(window, s.of_vectors)
+    assert has(text, of_vectors)
+    assert not has(text, "ldtilecfg")
+
+
+def test_tiles_are_shaped_and_released():
+    s = next(s for s in isa.SETS if s.name == "amx-int8")
+    end = End(s.lanes, None, False, s.lanes)
+    text = assembly(convolution.module_of(convolution.Kind(s, 20, 2, 1, False, end)), s)
+    used = [line.split()[0] for line in text.splitlines() if line.strip()]
+    assert [used.count(name) for name in ("ldtilecfg", "tilerelease")] == [1, 1]
+    # Two groups of pixels by two vectors of channels, and by the one that is left.
+    assert [used.count(name) for name in ("tilezero", "tdpbssd", "tilestored")] == [6, 6, 6]
+    assert Tiles.rows_of(20) == [16, 16, 4, 4, 16, 4, 16, 16]
+    assert Tiles.rows_of(7)[:2] == [7, 7]

@@ -1,0 +1,97 @@
+"""Instruction sets to test: those of this processor, and those of others, emulated.
+
+What is emulated is as slow as it is simple, and runs the code that is written for a set on any
+processor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tosajax.native import isa
+from tosajax.native.code import Code, Value, vector
+from tosajax.native.held import Pairs, Tiles
+
+
+def _of_bytes(*, raised: bool) -> isa.Step:
+    """The step of a set that multiplies bytes; those of the left operand may have no sign."""
+
+    def step(code: Code, sums: Value, x: Value, weight: Value) -> Value:
+        del code
+        for left in (0, 8, 16, 24):
+            shifted = x << left
+            byte = shifted.unsigned_shift(24) if raised else shifted >> 24
+            sums = sums + byte * ((weight << left) >> 24)
+        return sums
+
+    return step
+
+
+class _Pairs(Pairs):
+    """`smmla` of ARM."""
+
+    @staticmethod
+    def multiply(code: Code, sums: Value, x: Value, weight: Value) -> Value:
+        del code
+        for term in range(8):
+            pixels = x.mixed(x, [term, term, 8 + term, 8 + term])
+            channels = weight.mixed(weight, [term, 8 + term] * 2)
+            sums = sums + pixels.to(sums.type) * channels.to(sums.type)
+        return sums
+
+
+class _Tiles(Tiles):
+    """The instructions of AMX; what says how tiles are shaped is not run."""
+
+    def __init__(self, code: Code, *others: Any) -> None:
+        super().__init__(code, *others)
+        self._tiles = [code.room("[1024 x i8]") for _ in range(8)]
+        self._rows = self.rows_of(self.tile.pixels)
+
+    @staticmethod
+    def enter(code: Code, pixels: int) -> None:
+        del code, pixels
+
+    @staticmethod
+    def leave(code: Code) -> None:
+        del code
+
+    def zero(self, tile: int) -> None:
+        self._copy(self._tiles[tile], None, 0, self._rows[tile])
+
+    def load(self, tile: int, address: Value, pitch: Value) -> None:
+        self._copy(self._tiles[tile], address, pitch, self._rows[tile])
+
+    def store(self, tile: int, address: Value) -> None:
+        self._copy(address, self._tiles[tile], self.ROW, self._rows[tile])
+
+    def _copy(self, to: Value, source: Value | None, pitch: Value | int, rows: int) -> None:
+        code = self.code
+        with code.loop(code.value(rows)) as row:
+            values = code.value(0, self.words)
+            if source is not None:
+                values = code.load(self.words, source, row * pitch)
+            code.store(values, to, row * self.ROW)
+
+    def multiply(self, sums: int, x: int, weight: int) -> None:
+        code, step = self.code, _of_bytes(raised=False)
+        c, a, b = (self._tiles[tile] for tile in (sums, x, weight))
+        with code.loop(code.value(self._rows[x])) as row, code.loop(code.value(16)) as k:
+            pixel = code.load("i32", a, row * self.ROW, k * 4).spread(16)
+            channels = code.load(vector("i32", 16), b, k * self.ROW)
+            code.store(step(code, code.load(self.words, c, row * self.ROW), pixel, channels),
+                       c, row * self.ROW)  # fmt: skip
+
+
+_SIGNED = isa.PORTABLE._replace(name="signed-bytes", terms=4, step=_of_bytes(raised=False))
+_RAISED = _SIGNED._replace(name="raised-bytes", raised=128, step=_of_bytes(raised=True))
+_WIDE = _RAISED._replace(name="wide-bytes", lanes=16)
+EMULATED = (
+    _SIGNED,
+    _RAISED,
+    _SIGNED._replace(name="pairs", registers=32, held=_Pairs, base=_SIGNED),
+    _WIDE._replace(name="tiles", raised=0, held=_Tiles, base=_WIDE),
+)
+SETS = [pytest.param(s, id=s.name) for s in (*isa.usable(), *EMULATED)]
