@@ -73,7 +73,6 @@ MUTANTS = [
                 change("7", "8", 0),
                 change("127", "63"),
                 unwrap(".astype", 1),
-                change("wide.at[index].get", "wide.at[index + 1].get"),
                 left("+", 1),
                 change("7", "6", 1),
                 swap("-"),

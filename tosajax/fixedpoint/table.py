@@ -18,8 +18,8 @@ def apply_lookup(table: jax.Array, value: jax.Array) -> jax.Array:
     """
     position = value.astype(jnp.int32) + 32768
     index, fraction = position >> 7, position & 0x7F
-    wide = table.astype(jnp.int32)
-    # The index is in [0, 511] by construction.
-    base = wide.at[index].get(mode="promise_in_bounds")
-    following = wide.at[index + 1].get(mode="promise_in_bounds")
+    # The index is in [0, 511] by construction. XLA reads entries of 16 bits faster than of 32.
+    base, following = (
+        table.at[at].get(mode="promise_in_bounds").astype(jnp.int32) for at in (index, index + 1)
+    )
     return (base << 7) + (following - base) * fraction
