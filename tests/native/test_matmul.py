@@ -10,7 +10,7 @@ import native_calls
 import numpy as np
 import pytest
 from native_calls import Pool
-from native_sets import SETS
+from native_sets import EMULATED, SETS, SETS_OF_INT16
 
 pytest.importorskip("llvmlite")
 
@@ -19,7 +19,7 @@ from tosajax.native.isa import InstructionSet
 from tosajax.native.requantize import UPPER
 
 pytestmark = pytest.mark.usefixtures("quick")
-EXTREMES = np.array([-128, -128, -127, -1, 0, 1, 126, 127, 127], np.int8)
+EXTREMES = np.array([-128, -128, -127, -1, 0, 1, 126, 127, 127])
 # [N, H, C, W].
 CASES = {
     "one product": (1, 1, 1, 1),
@@ -41,14 +41,19 @@ ZERO_POINTS = [(0, 0), (-128, 0), (0, 127), (3, -128), (127, 5)]
 Pair = tuple[np.ndarray, np.ndarray]
 
 
-def drawn(sizes: tuple[int, ...], seed: int, *, extreme: bool = False) -> Pair:
-    rng = np.random.default_rng(seed)
+def drawn(
+    sizes: tuple[int, ...], seed: int, *, extreme: bool = False, dtype: type = np.int8
+) -> Pair:
+    rng, of = np.random.default_rng(seed), np.iinfo(dtype)
     count, height, depth, width = sizes
 
-    def int8(*shape: int) -> np.ndarray:
-        return rng.choice(EXTREMES, shape) if extreme else rng.integers(-128, 128, shape, np.int8)
+    def ints(*shape: int) -> np.ndarray:
+        if extreme:
+            wide = [*[of.min] * 3, of.min + 1, -256, 255, of.max] if dtype is np.int16 else []
+            return rng.choice([*EXTREMES, *wide], shape).astype(dtype)
+        return rng.integers(of.min, of.max + 1, shape).astype(dtype)
 
-    return int8(count, height, depth), int8(count, depth, width)
+    return ints(count, height, depth), ints(count, depth, width)
 
 
 def bytes_of(*values: int) -> Pair:
@@ -85,7 +90,7 @@ def scaled(sums: np.ndarray, e: call.Epilogue) -> np.ndarray:
         total = total + away.astype(object)
     total = (total >> shift) + int(e.zero_point)
     total = (total + 2**31) % 2**32 - 2**31
-    return np.clip(total, int(e.least), int(e.largest)).astype(np.int8)
+    return np.clip(total, int(e.least), int(e.largest)).astype(f"int{e.out[1:]}")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -108,6 +113,49 @@ def test_scaled_sums(s: InstructionSet, name: str, double: bool, upper: bool):
         found = jax.jit(lambda *xs, e=e: call.run(call.multiply(s, xs, zps, e)))(*inputs)
         assert found.dtype == np.int8
         np.testing.assert_array_equal(found, scaled(product(inputs, zps), e))
+
+
+ZEROS = np.zeros(1, np.int16), np.zeros(1, np.int16)
+
+
+def epilogue_of_int16(width: int, seed: int, out: str) -> call.Epilogue:
+    rng = np.random.default_rng(seed)
+    count = width if seed % 2 else 1
+    scale = rng.integers(2**14, 2**15, count).astype(np.int16), rng.integers(28, 46, count)
+    half = 2 ** (int(out[1:]) - 1)
+    low, high = sorted(rng.integers(-half, half, 2).tolist())
+    zero_point = np.int32(rng.integers(-128, 128) if out == "i8" else 0)
+    return call.Epilogue(scale[0], scale[1].astype(np.int8), zero_point, low, high, False, out)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("s", SETS_OF_INT16)
+def test_int16(s: InstructionSet, name: str, at_end: bool):
+    """In guarded memory; values at random, and the ends."""
+    for seed, out in enumerate((None, "i8", "i16", None)):
+        inputs = drawn(CASES[name], seed, extreme=seed > 1, dtype=np.int16)
+        wanted = product(inputs, ZEROS)
+        e = out and epilogue_of_int16(CASES[name][-1], seed, out)
+        found = native_calls.call(call.multiply(s, inputs, ZEROS, e or None), at_end=at_end)
+        wanted = scaled(wanted, e) if e else wanted
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_the_largest_sums_of_int16():
+    """Of lower bytes: 256 products of -2**15 and 255 are all that int32 holds."""
+    for depth, right in itertools.product((255, 256, 257, 511, 513), (-1, 255, -(2**15))):
+        a = np.full((1, 3, depth), -(2**15), np.int16)
+        b = np.full((1, depth, 40), right, np.int16)
+        found = native_calls.call(call.multiply(isa.usable()[0], (a, b), ZEROS))
+        assert (found == -(2**15) * right * depth).all()
+
+
+def test_int16_is_multiplied_by_a_set_of_16_bits():
+    for s in (*isa.SETS, *EMULATED):
+        kernel = call.multiply(s, drawn((1, 2, 3, 4), 1, dtype=np.int16), ZEROS)
+        assert kernel.plan((1, 2, 3)).kind.isa.bytes_of_term == 2
 
 
 @pytest.mark.parametrize("at_end", [True, False])

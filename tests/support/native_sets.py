@@ -85,7 +85,9 @@ class _Tiles(Tiles):
                        c, row * self.ROW)  # fmt: skip
 
 
-_SIGNED = isa.PORTABLE._replace(name="signed-bytes", terms=4, step=_of_bytes(raised=False))
+_SIGNED = isa.PORTABLE._replace(
+    name="signed-bytes", terms=4, step=_of_bytes(raised=False), int16=isa.PORTABLE
+)
 _RAISED = _SIGNED._replace(name="raised-bytes", raised=128, step=_of_bytes(raised=True))
 _WIDE = _RAISED._replace(name="wide-bytes", lanes=16)
 EMULATED = (
@@ -94,4 +96,6 @@ EMULATED = (
     _SIGNED._replace(name="pairs", registers=32, held=_Pairs, base=_SIGNED),
     _WIDE._replace(name="tiles", raised=0, held=_Tiles, base=_WIDE),
 )
-SETS = [pytest.param(s, id=s.name) for s in (*isa.usable(), *EMULATED)]
+_ALL = (*isa.usable(), *EMULATED)
+SETS = [pytest.param(s, id=s.name) for s in _ALL]
+SETS_OF_INT16 = [pytest.param(s, id=s.name) for s in _ALL if s.bytes_of_term == 2]

@@ -119,13 +119,14 @@ MUTANTS = [
             "_Item._write_block": [left("and", 0), left("-", 1), left("+", 0)],
             "_Item._pack": [
                 condition("False", 1),
-                condition("False", 2),
                 left("+", 1),
                 left("+", 2),
                 left("+", 3),
                 left("+", 4),
             ],
             "_in_fours": [condition("True"), change("32", "16")],
+            "_Item._sums": [change("256", "128"), change("1", "2", 1)],
+            "_Item._forms": [change("255", "127"), change("8", "7")],
         },
     ),
     *mutants(
@@ -163,6 +164,7 @@ MUTANTS = [
         "native/plan.py",
         "native/test_matmul.py",
         {
+            "_MOST_TERMS_OF_INT16": [change("256", "258")],
             "of_matmul": [condition("True", 0), unsigned("-", 0), left("and"), right("and")],
             "_tiles": [left("*")],
         },
@@ -189,7 +191,6 @@ MUTANTS = [
         "lowering/test_fused_int16.py",
         {
             "_MOST_TERMS": [left("//")],
-            "_has_scales": [right("or")],
             "_matmul": [condition("False", 0)],
         },
     ),

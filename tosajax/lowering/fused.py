@@ -22,7 +22,6 @@ from tosajax.lowering.fused_rescale import Reader, inputs_of, is_rescale, nodes_
 from tosajax.lowering.fused_sums import Addition, addition_kernel, additions
 from tosajax.lowering.run import Run, Step, Traced, store
 from tosajax.ops import _window
-from tosajax.ops.routes.int16_dot import dot_int16
 from tosajax.ops.routes.operands import INT8_CHUNK, known_weights
 from tosajax.ops.routes.route import Route
 
@@ -58,7 +57,7 @@ def fusions(
             continue
         fusion = Fusion(node)
         reader = reader_of(node, readers)
-        if _has_scales(node, tensors) and is_rescale(reader, tensors, _SCALED):
+        if is_rescale(reader, tensors, _SCALED):
             fusion = Fusion(node, reader)
             reader = reader_of(reader, readers)
             if reader is not None and reader.op == "CLAMP":
@@ -82,11 +81,6 @@ _SIZE = {
 
 # What kernels scale sums to.
 _SCALED = DType.INT8, DType.INT16
-
-
-def _has_scales(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether its kernel can scale its sums: a MATMUL of int16 is one of several products."""
-    return node.op != "MATMUL" or tensors[node.inputs[0]].dtype is DType.INT8
 
 
 def _is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
@@ -218,20 +212,12 @@ def _form(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> Callable[..., 
 def _matmul(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:
     from tosajax.native import call
 
-    def multiplied(inputs: Sequence[Any], zero_points: Sequence[Any], end: Any) -> jax.Array:
-        return call.run(call.multiply(isa, inputs, zero_points, end))
-
     def products(reader: Reader, end: Any) -> jax.Array:
         *inputs, a_zp, b_zp = reader.operands(node, "a", "b", "a_zp", "b_zp")
-        return multiplied(inputs, (a_zp, b_zp), end)
-
-    def of_bytes(reader: Reader, _: Any) -> jax.Array:
-        a, b = (jnp.asarray(x) for x in reader.operands(node, "a", "b"))
-        zero = np.zeros(1, np.int8)
-        return dot_int16(a, b, lambda x, y: multiplied((x, y), (zero, zero), None))
+        return call.run(call.multiply(isa, inputs, (a_zp, b_zp), end))
 
     if tensors[node.inputs[0]].dtype is DType.INT16:
-        return of_bytes
+        return products
     weight = _columns(node, tensors)
     if weight is None:
         return products

@@ -197,15 +197,18 @@ def multiply(
 
     Args:
       isa: of this processor.
-      inputs: a and b, int8, [N, H, C] and [N, C, W].
-      zero_points: of a and b, int8, [1].
+      inputs: a and b, int8 or int16, [N, H, C] and [N, C, W].
+      zero_points: of a and b, [1]; of int16 they are 0.
       epilogue: of the sums, if they are scaled.
 
     Returns:
-      What `run` computes: [N, H, W], int8, or int32 sums without an epilogue.
+      What `run` computes: [N, H, W], of the epilogue's type; without one int32 sums, or those of
+      int16 in int64.
     """
     width = inputs[1].shape[2]
-    end = _end(isa, width, epilogue)
+    wide = np.dtype(inputs[0].dtype) == np.int16
+    isa = isa.of_int16 if wide else isa
+    end = _end(isa, width, epilogue, wide=wide)
 
     def plan(of: Sequence[int]) -> Plan:
         return plans.of_matmul(isa, end, width, of)
@@ -214,7 +217,8 @@ def multiply(
         return of[1], width
 
     limits = _limits(zero_points[0], epilogue, zero_points[1])
-    operands = *inputs, _channels(end, width, [np.zeros(1, np.int32)], epilogue), limits
+    bias = [np.zeros(1, np.int32)] * (1 + wide)
+    operands = *inputs, _channels(end, width, bias, epilogue), limits
     return Prepared(matmul.module_of, plan, out, operands, end.dtype, 2)
 
 

@@ -35,6 +35,7 @@ class InstructionSet(NamedTuple):
       step: of vectors.
       held: how products hold their sums.
       base: the set of kernels that have vectors alone, if it is another.
+      int16: that of products of int16, if it is another.
     """
 
     name: str
@@ -48,11 +49,17 @@ class InstructionSet(NamedTuple):
     step: Step
     held: type[Held] = Vectors
     base: InstructionSet | None = None
+    int16: InstructionSet | None = None
 
     @property
     def of_vectors(self) -> InstructionSet:
         """The set of kernels that have vectors alone."""
         return self.base or self
+
+    @property
+    def of_int16(self) -> InstructionSet:
+        """The set of products of int16, which multiplies 16 bits."""
+        return self.int16 or self
 
     @property
     def depth(self) -> int:
@@ -119,24 +126,36 @@ def _pairs(code: Code, sums: Value, x: Value, weight: Value) -> Value:
 
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+_VNNI = (*_AVX512, "avx512vnni")
+_AMX = (*_VNNI, "amx-tile", "amx-int8")
+_AVX_VNNI = ("avx2", "avxvnni")
+_I8MM = ("dotprod", "i8mm")
 _OF_512 = _pmaddwd("llvm.x86.avx512.pmaddw.d.512", 512)
 _OF_256 = _pmaddwd("llvm.x86.avx2.pmadd.wd", 256)
-_VNNI = (*_AVX512, "avx512vnni")
 PORTABLE = InstructionSet("portable", (), None, 4, 2, 16, 0, False, _pairs)
-_OF_VNNI = InstructionSet("avx512-vnni", _VNNI, "x86_64", 16, 4, 32, 128, True, _vpdpbusd(512))
-_DOTPROD = InstructionSet("dotprod", ("dotprod",), "aarch64", 4, 4, 32, 0, False, _sdot)
-_AMX = (*_VNNI, "amx-tile", "amx-int8")
-_I8MM = "dotprod", "i8mm"
+_OF_AVX512 = InstructionSet("avx512", _AVX512, "x86_64", 16, 2, 32, 0, True, _OF_512)
+_OF_AVX2 = InstructionSet("avx2", ("avx2",), "x86_64", 8, 2, 16, 0, True, _OF_256)
+_OF_VNNI = InstructionSet(
+    "avx512-vnni", _VNNI, "x86_64", 16, 4, 32, 128, True, _vpdpbusd(512), int16=_OF_AVX512
+)
+_OF_AVX_VNNI = InstructionSet(
+    "avx-vnni", _AVX_VNNI, "x86_64", 8, 4, 16, 128, False, _vpdpbusd(256), int16=_OF_AVX2
+)
+_OF_AMX = _OF_VNNI._replace(
+    name="amx-int8", features=_AMX, raised=0, is_default=False, held=Tiles, base=_OF_VNNI
+)
+_DOTPROD = InstructionSet(
+    "dotprod", ("dotprod",), "aarch64", 4, 4, 32, 0, False, _sdot, int16=PORTABLE
+)
+_OF_I8MM = _DOTPROD._replace(name="i8mm", features=_I8MM, held=Pairs, base=_DOTPROD)
 # The fastest first.
 SETS = (
-    InstructionSet(
-        "amx-int8", _AMX, "x86_64", 16, 4, 32, 0, False, _vpdpbusd(512), Tiles, _OF_VNNI
-    ),
+    _OF_AMX,
     _OF_VNNI,
-    InstructionSet("avx-vnni", ("avx2", "avxvnni"), "x86_64", 8, 4, 16, 128, False, _vpdpbusd(256)),
-    InstructionSet("avx512", _AVX512, "x86_64", 16, 2, 32, 0, True, _OF_512),
-    InstructionSet("avx2", ("avx2",), "x86_64", 8, 2, 16, 0, True, _OF_256),
-    InstructionSet("i8mm", _I8MM, "aarch64", 4, 4, 32, 0, False, _sdot, Pairs, _DOTPROD),
+    _OF_AVX_VNNI,
+    _OF_AVX512,
+    _OF_AVX2,
+    _OF_I8MM,
     _DOTPROD,
     PORTABLE,
 )

@@ -1,4 +1,4 @@
-"""The kernel of MATMUL: int8 by int8, neither of which is known before, with an exact RESCALE.
+"""The kernel of MATMUL of int8 or int16, neither of which is known before, with an exact RESCALE.
 
 An item is some or all rows of one product, and some blocks of its columns. Its thread copies the
 rows if it must, packs a block of columns as the steps of `product` read them, and multiplies all
@@ -6,10 +6,14 @@ its rows by them. Sets that multiply bytes keep zero points, which sums over col
 away then:
 
   sum (a - a_zp) * (b - b_zp) = sum a * b - a_zp * sum b - b_zp * (sum a - C * a_zp)
+
+Of int16, which has no zero points, sets that multiply 16 bits take all of a, and the upper and the
+lower bytes of b, one after the other.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,7 +22,8 @@ from tosajax.native.code import Code, Module, Value, element_of, vector
 from tosajax.native.handler import Buffers
 from tosajax.native.held import Tile
 from tosajax.native.isa import InstructionSet
-from tosajax.native.product import Terms, sums, words
+from tosajax.native.product import Form, Rounds, Terms, sums, wide_sums, words
+from tosajax.native.requantize import Wide
 from tosajax.native.results import FILL, LARGEST, End, Results, write_scales
 
 
@@ -54,6 +59,7 @@ class Kind(NamedTuple):
 OPERANDS = ("a", "b", "channels", "limits", "plan")
 # Of limits, behind those of `results`, whose first is the zero point of a.
 B_ZP = LARGEST + 1
+# The plan, in order; where segments begin follows.
 FIELDS = (
     "items",
     "threads",
@@ -67,15 +73,16 @@ FIELDS = (
     "depth",
     "width",
     "words",  # of a lane, whole ones
-    "steps",
+    "segments",  # whose sums int32 holds
+    "steps",  # of a segment
     "row_pitch",  # bytes from what is read of a row to that of the next
     "panel",  # bytes of packed columns
+    "plane",  # of those of the upper bytes of int16
     "bias",  # bytes of the sums' begin, by column
     "corrections",  # bytes of the same by row
     "slot",  # bytes of a thread
     "padded_width",
     "table",  # bytes of the table of scales, at the start of the workspace
-    "first_segment",  # where it begins
 )
 
 
@@ -113,8 +120,9 @@ class _Item:
         # The last part ends with the rows, and may do some again that another has done.
         first = (part * plan["rows"]).least(plan["height"] - plan["rows"])
         self.row = number * plan["height"] + first
-        self.a = code.at(a, self.row * plan["depth"])
-        self.b = code.at(b, number * plan["depth"] * plan["width"])
+        self.element, self.size = ("i16", 2) if kind.end.wide else ("i8", 1)
+        self.a = code.at(a, self.row * plan["depth"] * self.size)
+        self.b = code.at(b, number * plan["depth"] * plan["width"] * self.size)
         self.panel = code.at(table, plan["table"], slot * plan["slot"])
         self.bias = code.at(self.panel, plan["panel"])
         self.corrections = code.at(self.bias, plan["bias"])
@@ -152,13 +160,13 @@ class _Item:
     def _copy_rows(self) -> None:
         """Rows as steps read them. Terms that are not there may be anything: times 0."""
         code, plan, depth = self.code, self.plan, self.plan["depth"]
-        wide = self.isa.bytes_of_term == 2
+        is_less = self.size < self.isa.bytes_of_term
         with code.loop(plan["rows"]) as row:
-            source = code.at(self.a, row * depth)
+            source = code.at(self.a, row * depth * self.size)
             to = code.at(self.copy, row * plan["row_pitch"])
             with code.loop(depth) as i:
-                x = code.load("i8", source, i)
-                if wide:
+                x = code.load(self.element, source, i * self.size)
+                if is_less:
                     x = x.to("i16") - self.a_zp.to("i16")
                 code.store(x, to, i * self.isa.bytes_of_term)
 
@@ -199,24 +207,43 @@ class _Item:
         """Packs a block of columns, and multiplies all rows by it."""
         code, plan, kind = self.code, self.plan, self.kind
         before = block * kind.vectors
-        columns = code.at(self.b, before * self.isa.lanes)
+        columns = code.at(self.b, before * (self.isa.lanes * self.size))
         self._pack(columns, vectors, kind.end.last if is_last else self.isa.lanes)
         source = self.a if kind.in_place else self.copy
-        offsets = code.at(self.fields, 8 * FIELDS.index("first_segment"))
-        corrections = self.corrections if self.isa.bytes_of_term == 1 else None
+        offsets = code.at(self.fields, 8 * len(FIELDS))
         with code.loop(plan["rows"], kind.rows) as row:
             # The last tile ends with the rows.
             at = row.least(plan["rows"] - kind.rows)
-            segment = code.value(1), offsets, plan["steps"]
+            segments = plan["segments"], offsets, plan["steps"]
             first = code.at(source, at * plan["row_pitch"])
-            terms = Terms(first, plan["row_pitch"], *segment, self.raised)
-            begin = None if corrections is None else code.at(corrections, at * 4)
-            tile = Tile(kind.rows, vectors)
-            found = sums(code, self.isa, tile, terms, self.panel, self.bias, begin)
+            terms = Terms(first, plan["row_pitch"], *segments, self.raised)
+            found = self._sums(Tile(kind.rows, vectors), terms, at)
             for r, by_vector in enumerate(found):
                 for v, values in enumerate(by_vector):
                     last = is_last and v == vectors - 1
                     self.results.store(values, self.row + at + r, before + v, is_last=last)
+
+    def _sums(self, tile: Tile, terms: Terms, row: Value) -> Sequence[Sequence[Value | Wide]]:
+        """Of a tile, whose first row is one of the item's."""
+        code, isa = self.code, self.isa
+        if not self.kind.end.wide:
+            is_corrected = isa.bytes_of_term == 1
+            corrections = code.at(self.corrections, row * 4) if is_corrected else None
+            return sums(code, isa, tile, terms, self.panel, self.bias, corrections)
+        zero = code.value(0, vector("i64", isa.lanes // 2))
+        rounds = Rounds(code.value(1), code.value(0))
+        upper, lower = (
+            wide_sums(code, isa, tile, terms, panel, [Wide(zero, zero)] * tile.vectors, rounds)
+            for panel in (self.panel, code.at(self.panel, self.plan["plane"]))
+        )
+        return [
+            [u.times(256).plus(w) for u, w in zip(*both, strict=True)]
+            for both in zip(upper, lower, strict=True)
+        ]
+
+    def _forms(self) -> list[Form]:
+        """What panels hold of an element: of int16 the upper and the lower byte."""
+        return [lambda x: x >> 8, lambda x: x & 255] if self.kind.end.wide else [lambda x: x]
 
     def _pack(self, block: Value, vectors: int, last: int) -> None:
         """Columns of a block, and where their sums begin; `last` columns of the last vector."""
@@ -233,28 +260,30 @@ class _Item:
             return code.at(step, number % each * of_word)
 
         def pack(number: Value, terms: int) -> None:
-            rows = [code.at(block, (number * isa.inner + t) * plan["width"]) for t in range(terms)]
+            first, pitch = number * isa.inner, plan["width"] * self.size
+            rows = [code.at(block, (first + t) * pitch) for t in range(terms)]
+            of = vector(self.element, isa.lanes)
             for v, (count, total) in enumerate(zip(counts, totals, strict=True)):
-                at = v * isa.lanes
-                parts = [
-                    code.load_first(count, vector("i8", isa.lanes), code.at(r, at)) for r in rows
-                ]
-                word = words(code, isa, parts, self.b_zp)
-                code.store(word, place(number), v * of_step)
-                if isa.bytes_of_term == 1:
-                    for part in _in_fours(word):
-                        self._add(total, part)
+                at = v * isa.lanes * self.size
+                parts = [code.load_first(count, of, code.at(r, at)) for r in rows]
+                for plane, form in enumerate(self._forms()):
+                    word = words(code, isa, list(map(form, parts)), self.b_zp)
+                    code.store(word, place(number), plan["plane"] * plane, v * of_step)
+                    if isa.bytes_of_term == 1:
+                        for part in _in_fours(word):
+                            self._add(total, part)
 
         with code.loop(plan["words"]) as number:
             pack(number, isa.inner)
         if self.kind.tail:
             pack(plan["words"], self.kind.tail)
-        if isa.depth > isa.inner:  # What is left of the last step.
-            done = plan["words"] + int(self.kind.tail > 0)
-            nothing = code.value(0, vector("i8", of_word))
-            with code.loop(plan["steps"] * (isa.depth // isa.inner) - done) as more:
-                for v in range(vectors):
-                    code.store(nothing, place(done + more), v * of_step)
+        # What is left of the last step, or of the last segment.
+        done = plan["words"] + int(self.kind.tail > 0)
+        nothing = code.value(0, vector("i8", of_word))
+        all_words = plan["segments"] * plan["steps"] * (isa.depth // isa.inner)
+        with code.loop(all_words - done) as more:
+            for v, plane in itertools.product(range(vectors), range(len(self._forms()))):
+                code.store(nothing, place(done + more), plan["plane"] * plane, v * of_step)
         zero_point = (self.a_zp + isa.raised).spread(isa.lanes)
         for v, total in enumerate(totals):
             begin = code.value(0, self.words) - zero_point * code.load(self.words, total)

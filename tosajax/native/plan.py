@@ -21,7 +21,9 @@ _ITEM_SUMS, _THREAD_SUMS = 2**15, 2**12  # elements of an addition
 _ITEM_STEPS, _THREAD_STEPS = 2**13, 2**10  # vectors that a pool combines
 _MOST_THREADS = 64
 _MANY = 64  # images
-_MOST_TERMS = 510  # products of int16 and int8 that int32 holds, in steps of two
+# Products that int32 holds, in steps of two: of int16 and int8, or bytes without sign.
+_MOST_TERMS = 510
+_MOST_TERMS_OF_INT16 = 256
 _WORD = 4  # bytes, of the taps of a channel side by side
 _COPY = 2**18  # bytes of rows of a product
 _TILES = 8  # of rows, which pay for a packed block of columns
@@ -352,7 +354,11 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
         key=lambda v: _cost(isa, vectors, Tile(_pixels(isa, v, height), v), height),
     )
     rows = _pixels(isa, of_tile, height)
-    is_whole = isa.bytes_of_term == 1 and depth % isa.depth == 0
+    size = 2 if end.wide else 1
+    segments = -(-depth // _MOST_TERMS_OF_INT16) if end.wide else 1
+    steps = -(-depth // (segments * isa.depth))
+    of_segment = steps * isa.depth
+    is_whole = isa.bytes_of_term == size and depth == segments * of_segment
     kind = matmul.Kind(isa, rows, of_tile, vectors % of_tile, depth % isa.inner, is_whole, end)
     blocks = -(-vectors // of_tile)
     padded = of_tile * isa.lanes
@@ -361,10 +367,10 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
     group = -(-blocks // groups)
     parts, groups = -(-height // of_part), -(-blocks // group)
     items = count * groups * parts
-    steps = -(-depth // isa.depth)
-    panel = _lines(steps * of_tile * isa.weight_bytes)
+    plane = _lines(segments * steps * of_tile * isa.weight_bytes)
+    panel = size * plane
     bias, corrections = 4 * padded, _lines(4 * of_part)
-    row_pitch = depth if kind.in_place else _pitch(steps * isa.step_bytes)
+    row_pitch = depth * size if kind.in_place else _pitch(segments * steps * isa.step_bytes)
     copy = 0 if kind.in_place else _lines(of_part * row_pitch)
     slot = _lines(panel + bias + corrections + copy)
     used = _used(items, count * height * width * depth)
@@ -382,17 +388,20 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
         "depth": depth,
         "width": width,
         "words": depth // isa.inner,
+        "segments": segments,
         "steps": steps,
         "row_pitch": row_pitch,
         "panel": panel,
+        "plane": plane,
         "bias": bias,
         "corrections": corrections,
         "slot": slot,
         "padded_width": vectors * isa.lanes,
         "table": table,
-        "first_segment": 0,
     }
-    return Plan(kind, [sizes[name] for name in matmul.FIELDS], table + used * slot)
+    offsets = [at * of_segment * isa.bytes_of_term for at in range(segments)]
+    fields = [*(sizes[name] for name in matmul.FIELDS), *offsets]
+    return Plan(kind, fields, table + used * slot)
 
 
 def _parts_of_matmul(

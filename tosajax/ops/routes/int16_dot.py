@@ -38,23 +38,13 @@ def dot_int16_int8(
     return _chunked(part, a.shape[-1])
 
 
-def dot_int16(
-    a: jax.Array,
-    b: jax.Array,
-    multiply: Callable[[jax.Array, jax.Array], jax.Array] = dot,
-) -> jax.Array:
-    """int16 [..., M, K] times int16 [..., K, N], in int48 held in int64.
-
-    Args:
-      a: the left matrices.
-      b: the right ones.
-      multiply: the product of int8, in int32.
-    """
+def dot_int16(a: jax.Array, b: jax.Array) -> jax.Array:
+    """int16 [..., M, K] times int16 [..., K, N], in int48 held in int64."""
     a_halves, b_halves = bytes_of(a, -2), bytes_of(b, -1)
 
     def part(start: int, end: int) -> jax.Array:
         x, y = a_halves[..., start:end], b_halves[..., start:end, :]
-        products, x_sums, y_sums = multiply(x, y), sums_of_a(x), sums_of_b(y, -2)
+        products, x_sums, y_sums = dot(x, y), sums_of_a(x), sums_of_b(y, -2)
         with _x64.scope():
             # a = a' + 128 with a' = 256 * high + low, and b = b' + 128.
             def join(value: jax.Array, axis: int) -> jax.Array:
