@@ -196,6 +196,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("-o", "--output", type=Path, metavar="PAGE", help="write the page there")
     parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="measure nothing")
     options = parser.parse_args(arguments)
+    kept = options.output and options.output.with_suffix(".json")
+    if kept is not None and kept in (options.json, options.source):
+        parser.error(f"{kept} has the targets of each kind of processor, expected another file")
     if options.source is None:
         try:
             all_works.select(quick=options.quick, only=options.only)

@@ -455,6 +455,15 @@ def test_other_kinds_stay_on_the_page(results, tmp_path):
     assert f"| resnet8-b32 against LiteRT 2 threads | {both} |" in text
 
 
+@pytest.mark.parametrize("option", ["--json", "--from"])
+def test_results_are_not_what_a_page_keeps_of_others(option, tmp_path, capsys):
+    kept = tmp_path / "page.json"
+    with pytest.raises(SystemExit):
+        run.main(["-o", str(tmp_path / "page.md"), option, str(kept)])
+    assert f"{kept} has the targets of each kind of processor" in capsys.readouterr().err
+    assert not kept.exists()
+
+
 def test_page_of_nothing(results):
     results.update(works={}, sweep=None, starts={}, limits={}, interrupted=True)
     page = page_of(results)

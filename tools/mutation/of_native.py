@@ -99,7 +99,7 @@ MUTANTS = [
             "together": [condition("True", 0), condition("True", 1)],
             "_is_flat": [left("and"), right("and")],
             "_is_padded": [result("False")],
-            "of_convolution": [left("and", 0), left("and", 1)],
+            "of_convolution": [left("and", 1), left("and", 2), right("and", 5)],
             "of_depthwise": [left("and"), right("and")],
         },
     ),
@@ -165,7 +165,7 @@ MUTANTS = [
         "native/test_matmul.py",
         {
             "_MOST_TERMS_OF_INT16": [change("256", "258")],
-            "of_matmul": [condition("True", 0), unsigned("-", 0), left("and"), right("and")],
+            "of_matmul": [condition("True", 0), unsigned("-", 0), left("and", 0), right("and", 0)],
             "_tiles": [left("*")],
         },
     ),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from tosajax.native.code import Code, Value, vector
 
@@ -37,43 +38,46 @@ class Pixels(NamedTuple):
     raised: Value | None
 
 
-class Held(Protocol):
+class Held(abc.ABC):
     """The sums of a tile.
 
     A step reads `DEPTH` terms of each pixel, and the weights of as many channels as vectors have
     lanes, with `INNER` terms of a lane side by side. None stands for those that lanes multiply.
     """
 
-    DEPTH: ClassVar[int | None]
-    INNER: ClassVar[int | None]
-    MOST_VECTORS: ClassVar[int]
+    DEPTH: ClassVar[int | None] = None
+    INNER: ClassVar[int | None] = None
+    MOST_VECTORS: ClassVar[int] = 4
 
-    def __init__(self, code: Code, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None: ...
+    def __init__(self, code: Code, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None:
+        self.code, self.isa, self.tile, self.pixels = code, isa, tile, pixels
+        self.words = vector("i32", isa.lanes)
 
     @staticmethod
+    @abc.abstractmethod
     def most_pixels(isa: InstructionSet, vectors: int) -> int:
         """Pixels of a tile that has some vectors of channels."""
-        ...
 
     @staticmethod
+    @abc.abstractmethod
     def cycles(tile: Tile) -> float:
         """Of a step, roughly."""
-        ...
 
     @staticmethod
     def enter(code: Code, pixels: int) -> None:
         """What a thread does before it sums tiles of so many pixels."""
-        ...
+        del code, pixels
 
     @staticmethod
     def leave(code: Code) -> None:
         """What it does then."""
-        ...
+        del code
 
+    @abc.abstractmethod
     def begin(self, starts: Sequence[Sequence[Value]]) -> None:
         """Sums begin with vectors of int32, by pixel and vector."""
-        ...
 
+    @abc.abstractmethod
     def step(self, first: Value, at: Value, weights: Value) -> None:
         """Adds a step.
 
@@ -82,25 +86,19 @@ class Held(Protocol):
           at: bytes from there.
           weights: the address of those of the step.
         """
-        ...
 
+    @abc.abstractmethod
     def values(self) -> list[list[Value]]:
         """The sums, by pixel and vector."""
-        ...
 
 
-class Vectors:
+class Vectors(Held):
     """Sums in vectors: a step reads 4 bytes of a pixel, and spreads them over a vector."""
 
-    DEPTH: ClassVar[int | None] = None
-    INNER: ClassVar[int | None] = None
-    MOST_VECTORS: ClassVar[int] = 4
-
     def __init__(self, code: Code, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None:
-        self.code, self.isa, self.pixels = code, isa, pixels
-        self.words = vector("i32", isa.lanes)
-        self.rooms = [[code.room(self.words) for _ in range(tile.vectors)]
-                      for _ in range(tile.pixels)]  # fmt: skip
+        super().__init__(code, isa, tile, pixels)
+        row = range(tile.vectors)
+        self.rooms = [[code.room(self.words) for _ in row] for _ in range(tile.pixels)]
 
     @staticmethod
     def most_pixels(isa: InstructionSet, vectors: int) -> int:
@@ -114,14 +112,6 @@ class Vectors:
         It takes as long at least as a sum waits for the one before.
         """
         return max(tile.pixels * tile.vectors, sum(tile) / 2, _LATENCY) + 0.5
-
-    @staticmethod
-    def enter(code: Code, pixels: int) -> None:
-        del code, pixels
-
-    @staticmethod
-    def leave(code: Code) -> None:
-        del code
 
     def begin(self, starts: Sequence[Sequence[Value]]) -> None:
         for rooms, row in zip(self.rooms, starts, strict=True):
@@ -142,7 +132,7 @@ class Vectors:
         return [[self.code.load(self.words, room) for room in rooms] for rooms in self.rooms]
 
 
-class Pairs:
+class Pairs(Held):
     """Sums of two pixels by two channels in a vector of four, of 8 bytes at a time.
 
     A vector of channels is two of those; what is beyond the last pixel of an odd number is its own
@@ -151,14 +141,14 @@ class Pairs:
 
     DEPTH: ClassVar[int | None] = 8
     INNER: ClassVar[int | None] = 8
-    MOST_VECTORS: ClassVar[int] = 4
 
     def __init__(self, code: Code, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None:
-        self.code, self.tile, self.pixels = code, tile, pixels
-        self.words = vector("i32", 4)
+        super().__init__(code, isa, tile, pixels)
         self.pairs = [(p, min(p + 1, tile.pixels - 1)) for p in range(0, tile.pixels, 2)]
-        self.rooms = [[(code.room(self.words), code.room(self.words))
-                       for _ in range(tile.vectors)] for _ in self.pairs]  # fmt: skip
+        self.rooms = [
+            [[code.room(self.words) for _ in range(2)] for _ in range(tile.vectors)]
+            for _ in self.pairs
+        ]
 
     @staticmethod
     def most_pixels(isa: InstructionSet, vectors: int) -> int:
@@ -168,14 +158,6 @@ class Pairs:
     def cycles(tile: Tile) -> float:
         pairs = -(-tile.pixels // 2)
         return max(pairs * tile.vectors * 2, (tile.pixels + tile.vectors * 2) / 2, _LATENCY) + 0.5
-
-    @staticmethod
-    def enter(code: Code, pixels: int) -> None:
-        del code, pixels
-
-    @staticmethod
-    def leave(code: Code) -> None:
-        del code
 
     @staticmethod
     def multiply(code: Code, sums: Value, x: Value, weight: Value) -> Value:
@@ -219,7 +201,7 @@ def _crossed(one: Value, other: Value) -> tuple[Value, Value]:
     return one.mixed(other, [0, 1, 4, 5]), one.mixed(other, [2, 3, 6, 7])
 
 
-class Tiles:
+class Tiles(Held):
     """Sums in tiles of AMX, of 16 pixels by 16 channels, of 64 bytes at a time.
 
     Tiles 0 to 3 are sums, by group of pixels and vector; 4 and 5 are pixels, 6 and 7 weights.
@@ -232,8 +214,7 @@ class Tiles:
     ROW: ClassVar[int] = 64  # bytes
 
     def __init__(self, code: Code, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None:
-        self.code, self.tile, self.pixels = code, tile, pixels
-        self.words = vector("i32", isa.lanes)
+        super().__init__(code, isa, tile, pixels)
         self.groups = range(-(-tile.pixels // self.ROWS))
         self.starts: Sequence[Sequence[Value]] = []
 

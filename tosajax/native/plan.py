@@ -214,7 +214,8 @@ def of_convolution(
     share = _share(images, out_height, row_macs, unit=pixels if flat else 1)
     taps = range(kw) if is_split(window) else (0,)
     is_read = planes == 1 and (end.wide or size == 1) and cut.is_whole
-    in_place = not _is_padded(window) and is_read
+    is_apart = not (end.wide and flat and _is_crowded(ic * size))
+    in_place = not _is_padded(window) and is_read and is_apart
     pixel = _pitch(ic * size) if flat and not in_place else ic * size
     # Of a flat one, the copy has all pixels of an item in a row, unless they lie apart.
     one_row = flat and pixel == ic * size
@@ -359,7 +360,8 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
     steps = -(-depth // (segments * isa.depth))
     of_segment = steps * isa.depth
     is_whole = isa.bytes_of_term == size and depth == segments * of_segment
-    kind = matmul.Kind(isa, rows, of_tile, vectors % of_tile, depth % isa.inner, is_whole, end)
+    in_place = is_whole and not (end.wide and _is_crowded(depth * size))
+    kind = matmul.Kind(isa, rows, of_tile, vectors % of_tile, depth % isa.inner, in_place, end)
     blocks = -(-vectors // of_tile)
     padded = of_tile * isa.lanes
     worth = max(1, height * width * depth // _THREAD_MACS)
@@ -482,8 +484,13 @@ def of_pool(kind: pool.Kind, window: Window, x: Sequence[int]) -> Plan:
 
 
 def _pitch(size: int) -> int:
-    """Bytes from a row to the next: a power of two apart, they crowd a part of the cache."""
-    return size + _LINE if size % _CROWDED == 0 else size
+    """Bytes from a row of a copy to the next."""
+    return size + _LINE if _is_crowded(size) else size
+
+
+def _is_crowded(size: int) -> bool:
+    """Whether rows with so many bytes share a small part of the cache, a power of two apart."""
+    return size % _CROWDED == 0
 
 
 def _lines(size: int) -> int:
