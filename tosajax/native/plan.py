@@ -419,13 +419,14 @@ def _parts_of_matmul(
       depth: terms.
       worth: the most items of a product.
     """
+    least = -(-threads() // (count * blocks))  # So that no thread is idle.
     if kind.in_place:
-        # All rows share a packed block, but for idle threads.
-        return _tiles(kind.rows, height, -(-threads() // (count * blocks))), blocks
+        return _tiles(kind.rows, height, least), blocks
     # Rows are copied once for many blocks, and blocks packed once for many rows.
     wanted = min(worth, -(-_ITEMS_OF_THREAD * threads() // count))
-    least = -(-height * depth * kind.isa.bytes_of_term // _COPY)
-    rows = _tiles(kind.rows, height, max(least, min(wanted, height // (_TILES * kind.rows))))
+    copies = -(-height * depth * kind.isa.bytes_of_term // _COPY)
+    parts = max(copies, min(wanted, max(least, height // (_TILES * kind.rows))))
+    rows = _tiles(kind.rows, height, parts)
     return rows, min(blocks, -(-wanted // -(-height // rows)))
 
 
