@@ -97,5 +97,6 @@ EMULATED = (
     _WIDE._replace(name="tiles", raised=0, held=_Tiles, base=_WIDE),
 )
 _ALL = (*isa.usable(), *EMULATED)
+USABLE = [pytest.param(s, id=s.name) for s in isa.usable()]
 SETS = [pytest.param(s, id=s.name) for s in _ALL]
 SETS_OF_INT16 = [pytest.param(s, id=s.name) for s in _ALL if s.bytes_of_term == 2]
