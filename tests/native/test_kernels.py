@@ -84,6 +84,7 @@ CASES = {
 }
 CASES |= {f"{name}, int16": dataclasses.replace(case, wide=True) for name, case in CASES.items()}
 CASES["segments that are cut, int16"] = Case((1, 2, 5, 1021), 9, wide=True)
+CASES["a round that is left, int16"] = Case((1, 5, 4, 64), 9, (3, 3), pad=ONE, wide=True)
 
 
 @dataclasses.dataclass(frozen=True)
