@@ -63,6 +63,10 @@ def products(s: isa.InstructionSet) -> Iterator[Case]:
             zps = test_matmul.bytes_of(*zero_points)
             wanted = test_matmul.product(inputs, zps)
             yield Case(f"{name}, product", call.multiply(s, inputs, zps), wanted)
+        wide = test_matmul.drawn(sizes, 3, extreme=True, dtype=np.int16)
+        zeros = test_matmul.ZEROS
+        wanted = test_matmul.product(wide, zeros)
+        yield Case(f"{name}, product of int16", call.multiply(s, wide, zeros), wanted)
 
 
 def additions(s: isa.InstructionSet) -> Iterator[Case]:

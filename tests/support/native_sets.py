@@ -12,7 +12,7 @@ import pytest
 
 from tosajax.native import isa
 from tosajax.native.code import Code, Value, vector
-from tosajax.native.held import Pairs, Tiles
+from tosajax.native.held import Held, Pairs, Tiles
 
 
 def _of_bytes(*, raised: bool) -> isa.Step:
@@ -50,13 +50,8 @@ class _Tiles(Tiles):
         self._tiles = [code.room("[1024 x i8]") for _ in range(8)]
         self._rows = self.rows_of(self.tile.pixels)
 
-    @staticmethod
-    def enter(code: Code, pixels: int) -> None:
-        del code, pixels
-
-    @staticmethod
-    def leave(code: Code) -> None:
-        del code
+    enter = staticmethod(Held.enter)
+    leave = staticmethod(Held.leave)
 
     def zero(self, tile: int) -> None:
         self._copy(self._tiles[tile], None, 0, self._rows[tile])

@@ -125,7 +125,7 @@ MUTANTS = [
                 left("+", 4),
             ],
             "_in_fours": [condition("True"), change("32", "16")],
-            "_Item._sums": [change("256", "128"), change("1", "2", 1)],
+            "_Item._sums": [change("1", "2", 1)],
             "_Item._forms": [change("255", "127"), change("8", "7")],
         },
     ),

@@ -16,6 +16,7 @@ from tosajax.native import rows
 from tosajax.native.code import Module, Value, vector
 from tosajax.native.isa import InstructionSet
 from tosajax.native.product import Form, forms, joined, wide_bias, words
+from tosajax.native.requantize import Wide
 from tosajax.native.results import HIGH, End
 from tosajax.native.rows import COMMON, Rows
 
@@ -155,7 +156,7 @@ class _Item:
             with code.loop(plan["run"]) as pixel:
                 at = pixel * plan["padded_channels"] * 4
                 totals = [self._total(begin, factors, of_form, at) for of_form in places]
-                found = totals[0] if bias is None else joined(totals).plus(bias)
+                found = totals[0] if bias is None else joined(map(Wide.of, totals)).plus(bias)
                 item.results.store(found, first + pixel, number, is_last=is_last)
 
     def _places(self, run: Value, vector_at: Value, form: int) -> list[Value]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tosajax.native.isa import InstructionSet
 
 _LATENCY = 4  # cycles of a multiplication
+_MOST_PIXELS = 14  # of a tile in vectors, each of which is code
 
 
 class Tile(NamedTuple):
@@ -103,7 +104,7 @@ class Vectors(Held):
     @staticmethod
     def most_pixels(isa: InstructionSet, vectors: int) -> int:
         spare = 1 if isa.bytes_of_term == 1 else 2
-        return min(14, (isa.registers - spare - vectors) // vectors)
+        return min(_MOST_PIXELS, (isa.registers - spare - vectors) // vectors)
 
     @staticmethod
     def cycles(tile: Tile) -> float:
@@ -121,7 +122,7 @@ class Vectors(Held):
     def step(self, first: Value, at: Value, weights: Value) -> None:
         code, isa, pixels = self.code, self.isa, self.pixels
         size = 4 * isa.lanes
-        factors = [code.load(self.words, weights, v * size) for v in range(len(self.rooms[0]))]
+        factors = [code.load(self.words, weights, v * size) for v in range(self.tile.vectors)]
         for p, rooms in enumerate(self.rooms):
             x = code.load("i32", first, pixels.pitch * p, at).spread(isa.lanes)
             x = x if pixels.raised is None else x ^ pixels.raised
@@ -152,7 +153,7 @@ class Pairs(Held):
 
     @staticmethod
     def most_pixels(isa: InstructionSet, vectors: int) -> int:
-        return min(14, (isa.registers - 2 - 2 * vectors) // vectors)
+        return min(_MOST_PIXELS, (isa.registers - 2 - 2 * vectors) // vectors)
 
     @staticmethod
     def cycles(tile: Tile) -> float:
@@ -167,10 +168,9 @@ class Pairs(Held):
     def begin(self, starts: Sequence[Sequence[Value]]) -> None:
         for (one, other), by_vector in zip(self.pairs, self.rooms, strict=True):
             for v, rooms in enumerate(by_vector):
-                for start, room in zip(
-                    _crossed(starts[one][v], starts[other][v]), rooms, strict=True
-                ):
-                    self.code.store(start, room)
+                halves = _crossed(starts[one][v], starts[other][v])
+                for half, room in zip(halves, rooms, strict=True):
+                    self.code.store(half, room)
 
     def step(self, first: Value, at: Value, weights: Value) -> None:
         code = self.code

@@ -22,7 +22,7 @@ from tosajax.native.code import Code, Module, Value, element_of, vector
 from tosajax.native.handler import Buffers
 from tosajax.native.held import Tile
 from tosajax.native.isa import InstructionSet
-from tosajax.native.product import Form, Rounds, Terms, sums, wide_sums, words
+from tosajax.native.product import Form, Rounds, Terms, joined, sums, wide_sums, words
 from tosajax.native.requantize import Wide
 from tosajax.native.results import FILL, LARGEST, End, Results, write_scales
 
@@ -236,10 +236,8 @@ class _Item:
             wide_sums(code, isa, tile, terms, panel, [Wide(zero, zero)] * tile.vectors, rounds)
             for panel in (self.panel, code.at(self.panel, self.plan["plane"]))
         )
-        return [
-            [u.times(256).plus(w) for u, w in zip(*both, strict=True)]
-            for both in zip(upper, lower, strict=True)
-        ]
+        rows = zip(upper, lower, strict=True)
+        return [[joined(parts) for parts in zip(*both, strict=True)] for both in rows]
 
     def _forms(self) -> list[Form]:
         """What panels hold of an element: of int16 the upper and the lower byte."""

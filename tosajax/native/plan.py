@@ -214,8 +214,8 @@ def of_convolution(
     share = _share(images, out_height, row_macs, unit=pixels if flat else 1)
     taps = range(kw) if is_split(window) else (0,)
     is_read = planes == 1 and (end.wide or size == 1) and cut.is_whole
-    is_apart = not (end.wide and flat and _is_crowded(ic * size))
-    in_place = not _is_padded(window) and is_read and is_apart
+    is_crowded = end.wide and flat and _is_crowded(ic * size)
+    in_place = not _is_padded(window) and is_read and not is_crowded
     pixel = _pitch(ic * size) if flat and not in_place else ic * size
     # Of a flat one, the copy has all pixels of an item in a row, unless they lie apart.
     one_row = flat and pixel == ic * size

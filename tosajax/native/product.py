@@ -8,7 +8,7 @@ block of channels, segment, step, vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from tosajax.native.code import Code, Value, count_of, element_of, vector
@@ -103,14 +103,10 @@ def wide_sums(
     bias: Sequence[Wide],
     rounds: Rounds,
 ) -> list[list[Wide]]:
-    """The sums of a tile of int16, by pixel and vector: int48.
+    """The `sums` of a tile of int16, by pixel and vector: int48.
 
     Args:
-      code: gets the instructions.
-      isa: of the processor.
-      tile: what is summed.
-      terms: of the pixels.
-      weights: the address of those of these channels.
+      code, isa, tile, terms, weights: as `sums` has them.
       bias: of the vectors of channels.
       rounds: how terms are summed.
     """
@@ -119,7 +115,7 @@ def wide_sums(
         of_lower = terms._replace(first=code.at(terms.first, rounds.plane))
         lower = sums(code, isa, tile, of_lower, weights, None)
         return [
-            [joined(parts).plus(begin) for begin, *parts in zip(bias, *both, strict=True)]
+            [joined(map(Wide.of, parts)).plus(b) for b, *parts in zip(bias, *both, strict=True)]
             for both in zip(upper, lower, strict=True)
         ]
     half = vector("i64", isa.lanes // 2)
@@ -141,9 +137,9 @@ def wide_sums(
     return [[_load(code, half, room) for room in row] for row in held]
 
 
-def joined(sums: Sequence[Value]) -> Wide:
+def joined(sums: Iterable[Wide]) -> Wide:
     """The sums of the forms of int16: of itself, or of its upper and of its lower bytes."""
-    total, *lower = map(Wide.of, sums)
+    total, *lower = sums
     return total.times(256).plus(*lower) if lower else total
 
 
