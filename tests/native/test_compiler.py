@@ -12,7 +12,7 @@ from tosajax.native import compiler, convolution, isa
 from tosajax.native.results import End
 
 S = isa.usable()[-1]
-KIND = convolution.Kind(S, 1, 1, 0, False, End(S.lanes, None, False, S.lanes))
+KIND = convolution.Kind(S, 1, 1, 0, False, End(S, None, False, S.lanes))
 TEXT = str(convolution.module_of(KIND))
 
 

@@ -48,14 +48,14 @@ def has(text: str, instruction: str) -> bool:
 @pytest.mark.parametrize("s", [s for s in isa.SETS if s.machine], ids=lambda s: s.name)
 def test_instructions(s: isa.InstructionSet):
     of_products, of_vectors = WANTED[s.name]
-    end = End(s.lanes, False, True, s.lanes, out="i8")
+    end = End(s, False, True, s.lanes, out="i8")
     products = [
         convolution.module_of(convolution.Kind(s, 4, 2, 0, True, end)),
         matmul.module_of(matmul.Kind(s, 4, 2, 0, 0, True, end)),
     ]
     for module in products:
         assert has(assembly(module, s), of_products)
-    window = depthwise.module_of(depthwise.Kind(s.of_vectors, 3, 3, False, end))
+    window = depthwise.module_of(depthwise.Kind(s.of_vectors, 3, 3, 4, False, end))
     text = assembly(window, s.of_vectors)
     assert has(text, of_vectors)
     assert not has(text, "ldtilecfg")
@@ -63,7 +63,7 @@ def test_instructions(s: isa.InstructionSet):
 
 def test_tiles_are_shaped_and_released():
     s = next(s for s in isa.SETS if s.name == "amx-int8")
-    end = End(s.lanes, None, False, s.lanes)
+    end = End(s, None, False, s.lanes)
     text = assembly(convolution.module_of(convolution.Kind(s, 20, 2, 1, False, end)), s)
     used = [line.split()[0] for line in text.splitlines() if line.strip()]
     assert [used.count(name) for name in ("ldtilecfg", "tilerelease")] == [1, 1]

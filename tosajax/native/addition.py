@@ -5,14 +5,16 @@ An operand may be scaled twice: to have more bits first, and then by its scale.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tosajax.native import handler, requantize
 from tosajax.native.code import Code, Module, Value, vector
 from tosajax.native.handler import Buffers
 from tosajax.native.isa import InstructionSet
-from tosajax.native.requantize import Scale, SmallScale
-from tosajax.native.results import within
+from tosajax.native.packing import packed
+from tosajax.native.requantize import Scale, Small, SmallScale
+from tosajax.native.results import clamped
 
 OPERANDS = ("left", "right", "scales", "plan")
 FIELDS = (
@@ -37,21 +39,23 @@ class Kind(NamedTuple):
     Args:
       isa: of the processor.
       op: "ADD" or "SUB".
-      doubles: whether the first scale of the left and of the right rounds twice.
+      together: vectors of sums that become one of bytes: 4, or 1 of fewer elements.
+      firsts: the form of the first scale of the left and of the right.
       scales: of int32: the next of the left and of the right, if there is one, and the result's.
     """
 
     isa: InstructionSet
     op: str
-    doubles: tuple[bool, ...]
-    scales: tuple[Scale | None, ...]
+    together: int
+    firsts: tuple[Small, Small]
+    scales: tuple[Scale | None, Scale | None, Scale]
 
     @property
     def name(self) -> str:
         """Of the target for XLA."""
-        first = "".join(str(1 + double) for double in self.doubles)
+        firsts = "_".join(form.value for form in self.firsts)
         others = "_".join(_label(scale) for scale in self.scales)
-        return f"tosajax_{self.op.lower()}_{self.isa.label}_{first}_{others}"
+        return f"tosajax_{self.op.lower()}_{self.isa.label}_{self.together}_{firsts}_{others}"
 
     @property
     def tables(self) -> list[tuple[str, Scale, int]]:
@@ -110,26 +114,37 @@ class _Item:
             requantize.write_table(code, scale, table, multiplier, shift, lanes)
 
     def write(self, index: Value) -> None:
-        code, lanes, count = self.code, self.kind.isa.lanes, self.plan["count"]
-        words = vector("i32", lanes)
-        left, right = (self._scale(n) for n in range(2))
-        zero_point, *limits = (code.load(words, self._row(name)) for name in ROWS[-3:])
-        bounds = [limit.to(vector("i8", lanes)) for limit in limits]
+        code, kind, count = self.code, self.kind, self.plan["count"]
+        lanes = kind.isa.lanes
+        zero_point, *bounds = (code.load("i32", self._row(name)) for name in ROWS[-3:])
+        scales = [self._scale(n) for n in range(2)]
         # The last item ends with the elements, and may do some again that another has done.
         first = (index * count).least(self.plan["elements"] - count)
-        with code.loop(count, lanes) as at:
+        with code.loop(count, lanes * kind.together) as at:
             element = first + at
-            one = self._scaled("left next", left.scaled(self._loaded("left", element)))
-            other = self._scaled("right next", right.scaled(self._loaded("right", element)))
-            total = one - other if self.kind.op == "SUB" else one + other
-            result = self._scaled("result", total) + zero_point
-            code.store(within(result, *bounds), code.at(self.out, element))
+            sums = [self._sum(scales, element + v * lanes) for v in range(kind.together)]
+            whole = sums * (4 // kind.together)
+            wraps = not kind.scales[-1].upper
+            results = packed(code, kind.isa.pack, whole, zero_point, wraps=wraps)
+            some = clamped(results, *bounds).part(0, lanes * kind.together)
+            code.store(some, code.at(self.out, element))
+
+    def _sum(self, scales: Sequence[SmallScale], element: Value) -> Value:
+        """A vector of results before they are bytes."""
+        of = vector("i8", self.kind.isa.lanes)
+        one, other = (
+            self._scaled(
+                f"{name} next", scale.scaled(self.code.load(of, source, element).to_elements("i32"))
+            )
+            for name, scale, source in zip(OPERANDS, scales, self.sources, strict=False)
+        )
+        return self._scaled("result", one - other if self.kind.op == "SUB" else one + other)
 
     def _scale(self, number: int) -> SmallScale:
         """Of an operand."""
-        rows = (self._row(f"{OPERANDS[number]} {name}") for name in ("multiplier", "shift"))
-        numbers = (self.code.load("i32", row).to("i64") for row in rows)
-        scale = SmallScale.of(self.code, *numbers, double=self.kind.doubles[number])
+        names = (f"{OPERANDS[number]} {name}" for name in ("zero point", "multiplier", "shift"))
+        numbers = (self.code.load("i32", self._row(name)).to("i64") for name in names)
+        scale = SmallScale.of(self.code, self.kind.firsts[number], *numbers)
         return scale.spread(self.kind.isa.lanes)
 
     def _scaled(self, name: str, values: Value) -> Value:
@@ -138,9 +153,3 @@ class _Item:
             if of == name:
                 return requantize.scaled(self.code, scale, self.code.at(self.table, at), values)
         return values
-
-    def _loaded(self, name: str, element: Value) -> Value:
-        """A vector of an operand, less its zero point."""
-        lanes, source = self.kind.isa.lanes, self.sources[OPERANDS.index(name)]
-        values = self.code.load(vector("i8", lanes), source, element).to(vector("i32", lanes))
-        return values - self.code.load("i32", self._row(f"{name} zero point")).spread(lanes)

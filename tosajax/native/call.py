@@ -27,7 +27,7 @@ from tosajax.native import plan as plans
 from tosajax.native.code import Module
 from tosajax.native.isa import InstructionSet
 from tosajax.native.plan import Cut, Plan
-from tosajax.native.requantize import UPPER, Scale
+from tosajax.native.requantize import UPPER, Scale, Small
 from tosajax.native.results import End
 from tosajax.ops._window import Window
 
@@ -164,11 +164,13 @@ def convolve_depthwise(
     isa = isa.of_vectors
     kh, kw, inputs, multiplier = o.weight.shape
     # Small pixels lie in a vector together; each of them has the same weights.
-    together = plans.together(isa, inputs * multiplier, window.out(o.x.shape)[1])
+    width = window.out(o.x.shape)[1]
+    together = plans.together(isa, inputs * multiplier, width)
+    places = min(width // together, depthwise.MOST_PLACES)
     oc = inputs * multiplier * together
     vectors = -(-oc // isa.lanes)
     end = _end(isa, oc, epilogue, wide=_is_wide(o))
-    kind = depthwise.Kind(isa, kh, kw, multiplier > 1, end)
+    kind = depthwise.Kind(isa, kh, kw, places, multiplier > 1, end)
     xp = _module_of(o.weight)
     flat = o.weight.reshape(kh, kw, inputs * multiplier)
     weight_sums = flat.astype(np.int32).sum((0, 1))
@@ -247,7 +249,8 @@ def add(
     kind = addition.Kind(
         isa,
         op,
-        (left.double, right.double),
+        1,
+        (_form(left), _form(right)),
         tuple(r and Scale(isa.lanes, r.double, _is_upper(r.shift)) for r in rescalings),
     )
     numbers = [
@@ -308,9 +311,17 @@ def _end(
 ) -> End:
     last = channels % isa.lanes or isa.lanes
     if epilogue is None:
-        return End(isa.lanes, None, False, last, wide, "i64" if wide else "i32")
+        return End(isa, None, False, last, wide, "i64" if wide else "i32")
     upper = not wide and _is_upper(epilogue.shift)
-    return End(isa.lanes, epilogue.double, upper, last, wide, epilogue.out)
+    return End(isa, epilogue.double, upper, last, wide, epilogue.out)
+
+
+def _form(scale: Scaling) -> Small:
+    """That of the first scale of an addition's input."""
+    numbers = scale.multiplier, scale.shift
+    if any(isinstance(n, jax.Array) for n in numbers):
+        return Small.of_any(double=scale.double)
+    return Small.of(*(np.asarray(n).item() for n in numbers), double=scale.double)
 
 
 def _is_upper(shift: Any) -> bool:

@@ -129,10 +129,7 @@ class _Item:
                 segments = plan["segments"], offsets, plan["steps"]
                 terms = Terms(place, plan["pixel_pitch"], *segments, self.raised)
                 found = self._sums(Tile(kind.pixels, vectors), terms, weights, channels)
-                for p, by_vector in enumerate(found):
-                    for v, values in enumerate(by_vector):
-                        last = is_last and v == vectors - 1
-                        item.results.store(values, first + at + p, before + v, is_last=last)
+                item.results.store(found, first + at, before, is_last=is_last)
 
     def _sums(
         self, tile: Tile, terms: Terms, weights: Value, channels: Value

@@ -20,6 +20,8 @@ from tosajax.native.requantize import Wide
 from tosajax.native.results import HIGH, End
 from tosajax.native.rows import COMMON, Rows
 
+MOST_PLACES = 4
+
 
 class Kind(NamedTuple):
     """What distinguishes the machine code of two depthwise convolutions.
@@ -28,6 +30,7 @@ class Kind(NamedTuple):
       isa: of the processor.
       rows: of the window.
       taps: in a row of the window.
+      places: of the output in a row, that are summed at a time.
       repeats: whether channels of the input have several of the output.
       end: of the sums.
     """
@@ -35,13 +38,14 @@ class Kind(NamedTuple):
     isa: InstructionSet
     rows: int
     taps: int
+    places: int
     repeats: bool
     end: End
 
     @property
     def name(self) -> str:
         """Of the target for XLA."""
-        numbers = f"{self.rows}_{self.taps}_{int(self.repeats)}"
+        numbers = f"{self.rows}_{self.taps}_{self.places}_{int(self.repeats)}"
         return f"tosajax_depthwise_{self.isa.label}_{numbers}_{self.end.name}"
 
     @property
@@ -53,7 +57,7 @@ class Kind(NamedTuple):
 FIELDS = (
     *COMMON,
     "line",  # bytes of a row's padded copy
-    "run",  # vectors of the same channels in a row: fewer than pixels where one holds several
+    "run",  # places of a row: its pixels, or fewer where a vector holds several of these
     "pieces",  # of a row, each of which is contiguous in its padded copy and among words
     "piece",  # elements
     "piece_from",  # elements from a piece to the next
@@ -153,11 +157,17 @@ class _Item:
         with code.loop(plan["rows"]) as run:
             places = [self._places(run, number * size, form) for form in range(len(self.forms))]
             first = (out_row + run) * plan["run"]
-            with code.loop(plan["run"]) as pixel:
-                at = pixel * plan["padded_channels"] * 4
-                totals = [self._total(begin, factors, of_form, at) for of_form in places]
-                found = totals[0] if bias is None else joined(map(Wide.of, totals)).plus(bias)
-                item.results.store(found, first + pixel, number, is_last=is_last)
+            with code.loop(plan["run"], kind.places) as at:
+                # The last ones end with the run.
+                begin_at = at.least(plan["run"] - kind.places)
+                found = []
+                for i in range(kind.places):
+                    place = (begin_at + i) * plan["padded_channels"] * 4
+                    totals = [self._total(begin, factors, of_form, place) for of_form in places]
+                    found.append(
+                        totals if bias is None else [joined(map(Wide.of, totals)).plus(bias)]
+                    )
+                item.results.store(found, first + begin_at, number, is_last=is_last)
 
     def _places(self, run: Value, vector_at: Value, form: int) -> list[Value]:
         """Where the words of each step begin, of a row of the output."""

@@ -13,6 +13,7 @@ import llvmlite.binding as llvm
 
 from tosajax.native.code import Code, Value, vector
 from tosajax.native.held import Held, Pairs, Tiles, Vectors
+from tosajax.native.packing import Pack, plain, x86
 
 # (code, sums, input, weight) -> the next sums, all vectors of as many words as there are lanes.
 Step = Callable[[Code, Value, Value, Value], Value]
@@ -33,6 +34,7 @@ class InstructionSet(NamedTuple):
       raised: what is added to inputs, which are unsigned then: 128 or 0.
       is_default: whether programs take it unasked: it has run, and was faster than XLA's route.
       step: of vectors.
+      pack: two vectors as one of narrower elements.
       held: how products hold their sums.
       base: the set of kernels that have vectors alone, if it is another.
       int16: that of products of int16, if it is another.
@@ -47,6 +49,7 @@ class InstructionSet(NamedTuple):
     raised: int
     is_default: bool
     step: Step
+    pack: Pack = plain
     held: type[Held] = Vectors
     base: InstructionSet | None = None
     int16: InstructionSet | None = None
@@ -132,14 +135,26 @@ _AVX_VNNI = ("avx2", "avxvnni")
 _I8MM = ("dotprod", "i8mm")
 _OF_512 = _pmaddwd("llvm.x86.avx512.pmaddw.d.512", 512)
 _OF_256 = _pmaddwd("llvm.x86.avx2.pmadd.wd", 256)
+_PACK_512 = x86("llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packsswb.512")
+_PACK_256 = x86("llvm.x86.avx2.packssdw", "llvm.x86.avx2.packsswb")
 PORTABLE = InstructionSet("portable", (), None, 4, 2, 16, 0, False, _pairs)
-_OF_AVX512 = InstructionSet("avx512", _AVX512, "x86_64", 16, 2, 32, 0, True, _OF_512)
-_OF_AVX2 = InstructionSet("avx2", ("avx2",), "x86_64", 8, 2, 16, 0, True, _OF_256)
+_OF_AVX512 = InstructionSet("avx512", _AVX512, "x86_64", 16, 2, 32, 0, True, _OF_512, _PACK_512)
+_OF_AVX2 = InstructionSet("avx2", ("avx2",), "x86_64", 8, 2, 16, 0, True, _OF_256, _PACK_256)
 _OF_VNNI = InstructionSet(
-    "avx512-vnni", _VNNI, "x86_64", 16, 4, 32, 128, True, _vpdpbusd(512), int16=_OF_AVX512
+    "avx512-vnni",
+    _VNNI,
+    "x86_64",
+    16,
+    4,
+    32,
+    128,
+    True,
+    _vpdpbusd(512),
+    _PACK_512,
+    int16=_OF_AVX512,
 )
 _OF_AVX_VNNI = InstructionSet(
-    "avx-vnni", _AVX_VNNI, "x86_64", 8, 4, 16, 128, False, _vpdpbusd(256), int16=_OF_AVX2
+    "avx-vnni", _AVX_VNNI, "x86_64", 8, 4, 16, 128, False, _vpdpbusd(256), _PACK_256, int16=_OF_AVX2
 )
 _OF_AMX = _OF_VNNI._replace(
     name="amx-int8", features=_AMX, raised=0, is_default=False, held=Tiles, base=_OF_VNNI

@@ -218,10 +218,7 @@ class _Item:
             first = code.at(source, at * plan["row_pitch"])
             terms = Terms(first, plan["row_pitch"], *segments, self.raised)
             found = self._sums(Tile(kind.rows, vectors), terms, at)
-            for r, by_vector in enumerate(found):
-                for v, values in enumerate(by_vector):
-                    last = is_last and v == vectors - 1
-                    self.results.store(values, self.row + at + r, before + v, is_last=last)
+            self.results.store(found, self.row + at, before, is_last=is_last)
 
     def _sums(self, tile: Tile, terms: Terms, row: Value) -> Sequence[Sequence[Value | Wide]]:
         """Of a tile, whose first row is one of the item's."""

@@ -439,8 +439,10 @@ def _tiles(unit: int, height: int, parts: int) -> int:
 def of_addition(kind: addition.Kind, elements: int) -> Plan:
     """The plan of an addition of so many elements."""
     lanes = kind.isa.lanes
-    fair = -(-elements // (threads() * lanes)) * lanes
-    count = min(elements // lanes * lanes, _ITEM_SUMS, max(fair, _THREAD_SUMS))
+    kind = kind._replace(together=4 if elements >= 4 * lanes else 1)
+    unit = lanes * kind.together
+    fair = -(-elements // (threads() * unit)) * unit
+    count = min(elements // unit * unit, _ITEM_SUMS, max(fair, _THREAD_SUMS))
     items = -(-elements // count)
     fields = [items, _sharing(items, elements // _THREAD_SUMS), 0, count, elements]
     return Plan(kind, fields, kind.table_size)

@@ -8,12 +8,13 @@ networks are, the upper words of the products decide, with half a unit of what i
 
 from __future__ import annotations
 
+import enum
 from typing import NamedTuple
 
 from tosajax.native.code import Code, Value, count_of, vector
 
 _TOP = 1 << 63
-_CUT = 16  # bits of a product's first shift, at most, where two are made
+CUT = 16  # bits of a product's first shift, at most, where two are made
 
 
 class Scale(NamedTuple):
@@ -163,55 +164,92 @@ def _scaled_whole(code: Code, scale: Scale, rows: Value, values: Wide) -> Value:
     return merged - code.load(narrow, rows, scale.place("less"))
 
 
+class Small(enum.Enum):
+    """How values of few bits are scaled; the less a scale needs, the faster it is."""
+
+    MULTIPLE = "whole"  # by a whole number
+    ONE_SHIFT = "short"  # by a multiplier and a shift of at most `CUT`
+    TWO_SHIFTS = "long"
+    TWICE = "twice"  # any scale that rounds twice
+
+    @classmethod
+    def of(cls, multiplier: int, shift: int, *, double: bool) -> Small:
+        """The fastest form of a scale that is known."""
+        if shift > CUT:
+            return cls.of_any(double=double)
+        return cls.ONE_SHIFT if multiplier % (1 << shift) else cls.MULTIPLE
+
+    @classmethod
+    def of_any(cls, *, double: bool) -> Small:
+        """The form of scales that are not known."""
+        return cls.TWICE if double else cls.TWO_SHIFTS
+
+
 class SmallScale(NamedTuple):
-    """A scale of values of few bits, so that words of 32 bits hold all products.
+    """A scale of bytes less their zero point, so that words of 32 bits hold all products.
 
     The multiplier is cut where the shift or 16 bits end; what the upper part gives is not shifted
-    by as much. A shift beyond 46 gives 0, as 46 does.
+    by as much. A shift beyond 46 gives 0, as 46 does. Products of the zero point are taken from
+    what is added to those of bytes.
 
     Args:
+      form: which of the numbers are used.
+      zero_point: of the values.
       high: the upper part of the multiplier.
       low: the lower one.
       cut: the bits of the lower part.
-      half: of the first shift; 0 if another follows.
+      half: of the first shift; 0 if another follows; less the zero point's lower product.
       rest: the second shift.
-      rest_half: half a unit of it, and 0 if it is 0.
-      away: what rounding twice adds to positive values, None if it does not.
+      rest_half: half a unit of it, and 0 if it is 0; less the zero point's upper product.
+      away: what rounding twice adds to positive values.
     """
 
+    form: Small
+    zero_point: Value
     high: Value
     low: Value
     cut: Value
     half: Value
     rest: Value
     rest_half: Value
-    away: Value | None
+    away: Value
 
     @classmethod
-    def of(cls, code: Code, multiplier: Value, shift: Value, *, double: bool) -> SmallScale:
-        """From i64, which the vectors of `scaled` hold in all lanes."""
+    def of(
+        cls, code: Code, form: Small, zero_point: Value, multiplier: Value, shift: Value
+    ) -> SmallScale:
+        """From int64."""
         one, least = code.value(1), shift.least(46)
-        cut = least.least(_CUT)
+        cut = least.least(CUT)
         rest = least - cut
         two = rest > 0
+        high, low = multiplier >> cut, multiplier & ((one << cut) - 1)
         return cls(
-            multiplier >> cut,
-            multiplier & ((one << cut) - 1),
+            form,
+            zero_point,
+            high,
+            low,
             cut,
-            two.choose(0, one << (cut - 1)),
+            two.choose(0, one << (cut - 1)) - zero_point * low,
             rest,
-            two.choose((one << rest) >> 1, 0),
-            (shift > 31).choose(1 << (30 - _CUT), 0) if double else None,
+            two.choose((one << rest) >> 1, 0) - zero_point * high,
+            (shift > 31).choose(1 << (30 - CUT), 0),
         )
 
     def spread(self, lanes: int) -> SmallScale:
-        """With all in vectors of 32 bits."""
-        return self._make(v and v.to("i32").spread(lanes) for v in self)
+        """With all numbers in vectors of int32."""
+        form, *numbers = self
+        return SmallScale(form, *(v.to("i32").spread(lanes) for v in numbers))
 
     def scaled(self, values: Value) -> Value:
-        """A vector of int32 of at most 9 bits, scaled; what has more than 32 bits wraps."""
-        total = values * self.high + ((values * self.low + self.half) >> self.cut) + self.rest_half
-        if self.away is not None:
-            sign = values >> 31
+        """A vector of bytes as int32, scaled; what has more than 32 bits wraps."""
+        total = values * self.high + self.rest_half
+        if self.form is Small.MULTIPLE:
+            return total
+        total = total + ((values * self.low + self.half) >> self.cut)
+        if self.form is Small.ONE_SHIFT:
+            return total
+        if self.form is Small.TWICE:
+            sign = (values - self.zero_point) >> 31
             total = total + ((self.away ^ sign) - sign)
         return total >> self.rest

@@ -5,12 +5,16 @@ Sums of int8 are int32; those of int16 are int48, held in int64 as `requantize.W
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tosajax.native import requantize
-from tosajax.native.code import Code, Value, element_of, pieces
+from tosajax.native.code import Code, Value, count_of, element_of, pieces
+from tosajax.native.isa import InstructionSet
+from tosajax.native.packing import packed
 from tosajax.native.requantize import Scale, Wide
 
 # The rows of the operand of channels, int32, each of all channels. The bias of int48 sums has a row
@@ -25,7 +29,7 @@ class End(NamedTuple):
     """How sums end.
 
     Args:
-      lanes: of a vector of sums.
+      isa: of the processor.
       double: whether they are rounded twice; None for sums as they are.
       upper: whether they are scaled by their products' upper words; see `requantize`.
       last: channels of the last vector.
@@ -33,7 +37,7 @@ class End(NamedTuple):
       out: the type of results.
     """
 
-    lanes: int
+    isa: InstructionSet
     double: bool | None
     upper: bool
     last: int
@@ -48,9 +52,24 @@ class End(NamedTuple):
         return "_".join([end, *ways, self.out, str(self.last)])
 
     @property
+    def lanes(self) -> int:
+        """Of a vector of sums."""
+        return self.isa.lanes
+
+    @property
     def dtype(self) -> Any:
         """Of the output."""
         return np.dtype(f"int{self.out[1:]}")
+
+    @property
+    def size(self) -> int:
+        """Bytes of a result."""
+        return self.dtype.itemsize
+
+    @property
+    def joined(self) -> int:
+        """How many vectors of sums become one of results."""
+        return 1 if self.double is None else 4 // self.size
 
     @property
     def scales(self) -> tuple[int, int]:
@@ -92,44 +111,68 @@ class Results:
         self.code, self.end = code, end
         self.out, self.table, self.channels = out, table, channels
         if end.double is not None:
-            zero_point, *bounds = (
+            self.zero_point, *self.bounds = (
                 code.load("i32", limits, 4 * i) for i in (ZERO_POINT, LEAST, LARGEST)
             )
-            self.zero_point = zero_point.spread(end.lanes)
-            self.bounds = [bound.to(end.out).spread(end.lanes) for bound in bounds]
 
-    def store(self, sums: Value | Wide, pixel: Value, number: Value, *, is_last: bool) -> None:
-        """Ends a vector of sums.
+    def store(
+        self,
+        sums: Sequence[Sequence[Value | Wide]],
+        pixel: Value,
+        number: Value,
+        *,
+        is_last: bool,
+    ) -> None:
+        """Ends the sums of a tile.
 
         Args:
-          sums: int32, or int48.
-          pixel: of the output, as a number.
-          number: of the vector among those of the channels.
-          is_last: whether it may have channels that are not there.
+          sums: by pixel and vector, int32 or int48.
+          pixel: the first one, as a number of the output.
+          number: of the first vector among those of the channels.
+          is_last: whether the last vector may have channels that are not there.
         """
-        code, lanes = self.code, self.end.lanes
-        if self.end.double is not None:
-            results = self._scaled(sums, number)
-        else:
-            results = sums.even.alternating(sums.odd) if isinstance(sums, Wide) else sums
-        of = element_of(results.type)
-        size = int(of[1:]) // 8
-        address = code.at(self.out, (pixel * self.channels + number * lanes) * size)
-        if not is_last or self.end.last == lanes:
-            code.store(results, address)
-            return
-        for begin, length in pieces(self.end.last):
-            code.store(results.part(begin, length), address, begin * size)
+        code, end, vectors = self.code, self.end, len(sums[0])
+        base = code.at(self.out, (pixel * self.channels + number * end.lanes) * end.size)
+        values = [
+            self._scaled(of_vector, number + v) if end.double is not None else _whole(of_vector)
+            for of_pixel in sums
+            for v, of_vector in enumerate(of_pixel)
+        ]
+        for begin in range(0, len(values), end.joined):
+            some = values[begin : begin + end.joined]
+            joined = some[0] if end.double is None else self._joined(some)
+            for p, of_pixel in itertools.groupby(
+                range(begin, begin + len(some)), lambda i: i // vectors
+            ):
+                first, *others = of_pixel
+                length = (1 + len(others)) * end.lanes
+                if is_last and (first + len(others)) % vectors == vectors - 1:
+                    length -= end.lanes - end.last
+                place = code.at(base, self.channels * (p * end.size))
+                for at, part in pieces(length):
+                    found = joined.part((first - begin) * end.lanes + at, part)
+                    code.store(found, place, (first % vectors * end.lanes + at) * end.size)
 
     def _scaled(self, sums: Value | Wide, number: Value) -> Value:
         scale = self.end.scale
         row = self.code.at(self.table, number * scale.size)
-        result = requantize.scaled(self.code, scale, row, sums) + self.zero_point
-        return within(result, *self.bounds)
+        return requantize.scaled(self.code, scale, row, sums)
+
+    def _joined(self, values: Sequence[Value]) -> Value:
+        """The results of some vectors, after which others may follow."""
+        code, end = self.code, self.end
+        whole = [*values, *[values[-1]] * (end.joined - len(values))]
+        packs = packed(code, end.isa.pack, whole, self.zero_point, wraps=not end.upper)
+        return clamped(packs, *self.bounds)
 
 
-def within(values: Value, least: Value, largest: Value) -> Value:
-    """A vector of int32 in the type of two vectors, and between them."""
-    half = 1 << (int(element_of(least.type)[1:]) - 1)
-    narrow = values.most(-half).least(half - 1).to(least.type)
-    return narrow.most(least).least(largest)
+def clamped(values: Value, least: Value, largest: Value) -> Value:
+    """A vector of narrow elements between bounds, which are int32."""
+    of, count = element_of(values.type), count_of(values.type)
+    least, largest = (bound.to(of).spread(count) for bound in (least, largest))
+    return values.most(least).least(largest)
+
+
+def _whole(sums: Value | Wide) -> Value:
+    """A vector of sums in order."""
+    return sums.even.alternating(sums.odd) if isinstance(sums, Wide) else sums
