@@ -19,6 +19,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.fused_pools import Pool, pool_kernel, pools
 from tosajax.lowering.fused_rescale import Reader, inputs_of, is_rescale, nodes_of, reader_of
+from tosajax.lowering.fused_slice import needless_slice
 from tosajax.lowering.fused_sums import Addition, addition_kernel, additions
 from tosajax.lowering.run import Run, Step, Traced, store
 from tosajax.ops import _window
@@ -30,11 +31,13 @@ class Fusion(NamedTuple):
     """Nodes that follow each other; nothing else reads a tensor between two of them.
 
     Args:
+      cut: a SLICE of the input that is not needed, if there is one.
       main: a convolution or MATMUL of int8 or int16; the step has its name.
       rescale: of its sums to int8 or int16, if there is one.
       clamp: of the results, if there is one.
     """
 
+    cut: Node | None
     main: Node
     rescale: Node | None = None
     clamp: Node | None = None
@@ -51,14 +54,17 @@ def fusions(
       readers: the one node that reads a tensor that no other does and that is not an output.
     """
     found: list[Fusion | Addition | Pool] = [*additions(nodes, tensors, readers)]
-    found += pools(nodes, tensors)
+    found += pools(nodes, tensors, readers)
     for node in nodes:
         if not _is_product(node, tensors):
             continue
-        fusion = Fusion(node)
+        cut = None
+        if node.op in _PLANAR:
+            cut = needless_slice(node, _window_of(node, tensors), nodes, tensors, readers)
+        fusion = Fusion(cut, node)
         reader = reader_of(node, readers)
         if is_rescale(reader, tensors, _SCALED):
-            fusion = Fusion(node, reader)
+            fusion = fusion._replace(rescale=reader)
             reader = reader_of(reader, readers)
             if reader is not None and reader.op == "CLAMP":
                 fusion = fusion._replace(clamp=reader)
@@ -79,6 +85,8 @@ _SIZE = {
 }
 
 
+# Operators whose kernels read an input in rows, of which they may leave some.
+_PLANAR = "CONV2D", "DEPTHWISE_CONV2D"
 # What kernels scale sums to.
 _SCALED = DType.INT8, DType.INT16
 
@@ -109,7 +117,7 @@ def _fits(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 def has_kernels(graph: Graph) -> bool:
     """Whether native kernels can compute products or pools of a graph."""
     return any(
-        pools(part.nodes, part.tensors) or any(_is_product(n, part.tensors) for n in part.nodes)
+        pools(part.nodes, part.tensors, {}) or any(_is_product(n, part.tensors) for n in part.nodes)
         for part in graph.walk()
     )
 
@@ -169,7 +177,10 @@ _Kernel = Callable[[Reader, Any], jax.Array]
 def _product_kernel(
     fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any
 ) -> Callable[[Reader], jax.Array]:
-    kernel = (_matmul if fusion.main.op == "MATMUL" else _convolution)(fusion.main, tensors, isa)
+    if fusion.main.op == "MATMUL":
+        kernel = _matmul(fusion.main, tensors, isa)
+    else:
+        kernel = _convolution(fusion, tensors, isa)
 
     def product(reader: Reader) -> jax.Array:
         end = None if fusion.rescale is None else reader.epilogue(fusion.rescale, fusion.clamp)
@@ -178,14 +189,16 @@ def _product_kernel(
     return product
 
 
-def _convolution(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:
+def _convolution(fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:
     from tosajax.native import call
 
+    node = fusion.main
     form = _form(node, tensors, isa)
 
     def products(reader: Reader, end: Any) -> jax.Array:
-        names = "input", "weight", "bias", "input_zp", "weight_zp"
-        x, weight, bias, x_zp, weight_zp = reader.operands(node, *names)
+        names = "weight", "bias", "input_zp", "weight_zp"
+        weight, bias, x_zp, weight_zp = reader.operands(node, *names)
+        x = reader.value((fusion.cut or node).inputs[0])
         if isinstance(weight, np.ndarray):
             weight = (weight.astype(np.int16) - weight_zp).astype(np.int8)
         return form(call.Operands(jnp.asarray(x), weight, bias, x_zp), end)
@@ -197,16 +210,20 @@ def _form(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> Callable[..., 
     """The convolution that a node does: (operands, the epilogue or None) -> the result."""
     from tosajax.native import call, forms
 
-    size = (tensors[inputs_of(node)["weight"]].shape or ())[_SIZE[node.op]]
-    attributes = node.attributes
     if node.op == "TRANSPOSE_CONV2D":
-        how = attributes["stride"], attributes["out_pad"]
+        how = node.attributes["stride"], node.attributes["out_pad"]
         return lambda o, end: forms.convolve_transposed(isa, o, *how, end)
-    window = _window.window(size, *(attributes[n] for n in ("stride", "dilation", "pad")))
+    window = _window_of(node, tensors)
     if node.op == "CONV3D":
         return lambda o, end: forms.convolve_3d(isa, o, window, end)
     kernel = call.convolve if node.op == "CONV2D" else call.convolve_depthwise
     return lambda o, end: call.run(kernel(isa, o, window, end))
+
+
+def _window_of(node: Node, tensors: Mapping[str, Tensor]) -> _window.Window:
+    """That of a convolution whose weights have a known shape."""
+    size = (tensors[inputs_of(node)["weight"]].shape or ())[_SIZE[node.op]]
+    return _window.window(size, *(node.attributes[n] for n in ("stride", "dilation", "pad")))
 
 
 def _matmul(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:

@@ -13,7 +13,8 @@ import numpy as np
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
 from tosajax.lowering.fused_rescale import Reader
-from tosajax.ops._window import window
+from tosajax.lowering.fused_slice import needless_slice
+from tosajax.ops._window import Window, window
 
 _OPERATORS = ("AVG_POOL2D", "MAX_POOL2D")
 _TYPES = (DType.INT8, DType.INT16)
@@ -24,19 +25,31 @@ _MOST_READS = 9  # of an element of the input
 
 
 class Pool(NamedTuple):
-    """A node alone.
+    """A pool.
 
     Args:
+      cut: a SLICE of the input that is not needed, if there is one.
       main: AVG_POOL2D or MAX_POOL2D.
     """
 
+    cut: Node | None
     main: Node
 
 
-def pools(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> list[Pool]:
+def pools(
+    nodes: Sequence[Node], tensors: Mapping[str, Tensor], readers: Mapping[str, Node]
+) -> list[Pool]:
     """The pools of a graph; see `fusions`."""
-    found = (node for node in nodes if node.op in _OPERATORS)
-    return [Pool(node) for node in found if _is_faster(node, tensors)]
+    return [
+        Pool(needless_slice(node, _window_of(node), nodes, tensors, readers), node)
+        for node in nodes
+        if node.op in _OPERATORS and _is_faster(node, tensors)
+    ]
+
+
+def _window_of(node: Node) -> Window:
+    kernel, stride, pad = (node.attributes[name] for name in ("kernel", "stride", "pad"))
+    return window(kernel, stride, (1, 1), pad)
 
 
 def _is_faster(node: Node, tensors: Mapping[str, Tensor]) -> bool:
@@ -56,14 +69,13 @@ def pool_kernel(fusion: Pool, isa: Any) -> Callable[[Reader], jax.Array]:
     from tosajax.native import call
 
     node, zero = fusion.main, np.zeros(1, np.int8)
-    kernel, stride, pad = (node.attributes[name] for name in ("kernel", "stride", "pad"))
-    shape = window(kernel, stride, (1, 1), pad)
+    shape = _window_of(node)
 
     def combined(reader: Reader) -> jax.Array:
         zero_points = [zero, zero]
         if node.op == "AVG_POOL2D":
             zero_points = reader.operands(node, "input_zp", "output_zp")
-        x = jnp.asarray(*reader.operands(node, "input"))
+        x = jnp.asarray(reader.value((fusion.cut or node).inputs[0]))
         return call.run(call.combine(isa, node.op, x, shape, zero_points))
 
     return combined
