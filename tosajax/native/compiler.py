@@ -93,7 +93,8 @@ def _compiled(text: str, isa: InstructionSet) -> bytes:
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = True
-    options.loop_unrolling = True
+    # A loop over the steps of a tile would hold more than there are registers.
+    options.loop_unrolling = False
     passes = llvm.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
     return machine.emit_object(module)

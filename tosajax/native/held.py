@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tosajax.native.isa import InstructionSet
 
 _LATENCY = 4  # cycles of a multiplication
-_MOST_PIXELS = 14  # of a tile in vectors, each of which is code
+_MOST_PIXELS = 16  # of a tile in vectors, each of which is code
 
 
 class Tile(NamedTuple):
@@ -61,7 +61,7 @@ class Held(abc.ABC):
 
     @staticmethod
     @abc.abstractmethod
-    def cycles(tile: Tile) -> float:
+    def cycles(isa: InstructionSet, tile: Tile) -> float:
         """Of a step, roughly."""
 
     @staticmethod
@@ -107,12 +107,13 @@ class Vectors(Held):
         return min(_MOST_PIXELS, (isa.registers - spare - vectors) // vectors)
 
     @staticmethod
-    def cycles(tile: Tile) -> float:
-        """A load for each pixel and each vector, and a multiplication for each pair.
+    def cycles(isa: InstructionSet, tile: Tile) -> float:
+        """Two loads, and two multiplications, of which one of 16 bits counts twice.
 
         It takes as long at least as a sum waits for the one before.
         """
-        return max(tile.pixels * tile.vectors, sum(tile) / 2, _LATENCY) + 0.5
+        products = tile.pixels * tile.vectors * isa.bytes_of_term
+        return max(products / 2, sum(tile) / 2, _LATENCY) + 0.5
 
     def begin(self, starts: Sequence[Sequence[Value]]) -> None:
         for rooms, row in zip(self.rooms, starts, strict=True):
@@ -156,7 +157,8 @@ class Pairs(Held):
         return min(_MOST_PIXELS, (isa.registers - 2 - 2 * vectors) // vectors)
 
     @staticmethod
-    def cycles(tile: Tile) -> float:
+    def cycles(isa: InstructionSet, tile: Tile) -> float:
+        del isa
         pairs = -(-tile.pixels // 2)
         return max(pairs * tile.vectors * 2, (tile.pixels + tile.vectors * 2) / 2, _LATENCY) + 0.5
 
@@ -224,7 +226,7 @@ class Tiles(Held):
         return 32
 
     @staticmethod
-    def cycles(tile: Tile) -> float:
+    def cycles(isa: InstructionSet, tile: Tile) -> float:
         """16 of a multiplication, and some of a load, which has a row in each."""
         groups = -(-tile.pixels // 16)
         return max(16 * groups * tile.vectors, 8 * (groups + tile.vectors)) + 4

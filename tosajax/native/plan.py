@@ -16,7 +16,7 @@ from tosajax.ops._window import Window
 
 # The work of an item, enough to pay for its copy and for taking it; and of a thread that shares the
 # items of a call, enough to pay for finding it.
-_ITEM_MACS, _THREAD_MACS = 2**19, 2**17  # multiply-accumulates
+_ITEM_MACS, _THREAD_MACS = 2**20, 2**17  # multiply-accumulates
 _ITEM_SUMS, _THREAD_SUMS = 2**15, 2**12  # elements of an addition
 _ITEM_STEPS, _THREAD_STEPS = 2**13, 2**10  # vectors that a pool combines
 _MOST_THREADS = 64
@@ -135,7 +135,7 @@ def _pixels(isa: InstructionSet, vectors: int, run: int) -> int:
 
 def _cost(isa: InstructionSet, vectors: int, tile: Tile, run: int) -> float:
     """The time of a run's tiles, by a rough count of cycles for a step."""
-    return -(-run // tile.pixels) * -(-vectors // tile.vectors) * isa.held.cycles(tile)
+    return -(-run // tile.pixels) * -(-vectors // tile.vectors) * isa.held.cycles(isa, tile)
 
 
 def threads() -> int:
@@ -168,6 +168,8 @@ def _share(images: int, height: int, row_macs: int, *, unit: int = 1) -> _Share:
     rows = -(-_ITEM_MACS // max(1, row_macs))
     if images < threads():  # An image is cut for all threads, of which some come late.
         rows = min(rows, -(-height // (2 * threads())))
+    # Equal items: the last one does again what it has of the one before.
+    rows = -(-height // -(-height // min(height, rows)))
     rows = min(height, -(-rows // unit) * unit)
     per_image = -(-height // rows)
     used = _used(images * per_image, images * height * row_macs)

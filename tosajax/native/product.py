@@ -177,7 +177,13 @@ def forms(isa: InstructionSet, zero_point: Value, *, wide: bool) -> list[Form]:
         ]
     if wide:
         return [lambda x: x]
-    return [lambda x: x.to("i16") - zero_point.to("i16")]
+
+    def less_zero_point(x: Value) -> Value:
+        wide = x.to_elements("i16")
+        less = zero_point.to("i16")
+        return wide - (less.spread(count_of(x.type)) if x.type.startswith("<") else less)
+
+    return [less_zero_point]
 
 
 def words(code: Code, isa: InstructionSet, terms: Sequence[Value], zero_point: Value) -> Value:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tosajax.native import handler
-from tosajax.native.code import Code, Module, Value
+from tosajax.native.code import Code, Module, Value, element_of, vector
 from tosajax.native.handler import Buffers
 from tosajax.native.product import Form
 from tosajax.native.results import FILL, End, Results, write_scales
@@ -54,7 +54,7 @@ class Rows:
     def __init__(
         self, code: Code, end: End, fields: Sequence[str], buffers: Buffers, index: Value
     ) -> None:
-        self.code, self.buffers = code, buffers
+        self.code, self.end, self.buffers = code, end, buffers
         plan = {name: code.load("i64", buffers.plan, 8 * i) for i, name in enumerate(fields)}
         self.plan = plan
         self.image = index // plan["items_per_image"]
@@ -88,33 +88,49 @@ class Rows:
         return self.image * self.plan["height"] + row, inside
 
     def copy_row(self, staged: Value, to: Value, made: Form) -> None:
-        """Copies a row with its padding.
+        """Copies a row with its padding; rows behind it, or 64 bytes of slack, are written next.
 
         Args:
           staged: its number in the copy.
           to: where it begins.
-          made: what is stored of an element.
+          made: what is stored of an element, or of each of a vector.
         """
-        code = self.code
-        source, left, copied, right = self._parts(staged)
-        padding = made(self.padding.to(self.element))
-        read, written = (int(of[1:]) // 8 for of in (self.element, padding.type))
-        behind = code.at(to, left * written)
-        with code.loop(left) as i:
-            code.store(padding, to, i * written)
-        with code.loop(copied) as i:
-            element = code.load(self.element, source, i * read)
-            code.store(made(element), behind, i * written)
-        with code.loop(right) as i:
-            code.store(padding, behind, copied * written, i * written)
-
-    def _parts(self, staged: Value) -> tuple[Value, Value, Value, Value]:
-        """Of a row of a copy: its source, padding, elements of the source, and padding again."""
-        plan = self.plan
+        code, plan = self.code, self.plan
         row, inside = self.input_row(staged)
-        copied, right = (inside.choose(plan[name], 0) for name in ("copied", "right"))
-        left = inside.choose(plan["left"], plan["left"] + plan["copied"] + plan["right"])
-        return self.code.at(self.operand("x"), row * plan["row"]), left, copied, right
+        padding = made(self.padding.to(self.element))
+        size = int(padding.type[1:]) // 8
+        left, copied, right = (plan[name] for name in ("left", "copied", "right"))
+        outside = inside.choose(0, left + copied + right)
+        self._fill(padding, to, inside.choose(left, outside))
+        self._fill(padding, code.at(to, (left + copied) * size), inside.choose(right, 0))
+        source = code.at(self.operand("x"), row * plan["row"])
+        self._copy(source, code.at(to, left * size), inside.choose(copied, 0), made)
+
+    def _fill(self, value: Value, to: Value, count: Value) -> None:
+        """Stores so many times a value, and up to 64 bytes more."""
+        size = int(value.type[1:]) // 8
+        values = value.spread(self._vector_bytes // size)
+        with self.code.loop(count * size, self._vector_bytes) as at:
+            self.code.store(values, to, at)
+
+    def _copy(self, source: Value, to: Value, count: Value, made: Form) -> None:
+        """Copies so many elements, by the longest vectors of which there is one."""
+        code, read = self.code, int(self.element[1:]) // 8
+        below = None
+        for length in (self._vector_bytes, self._vector_bytes // 4, 1):
+            fits = count > length - 1
+            with code.when(fits if below is None else fits & (count < below)):
+                with code.loop(count, length) as i:
+                    at = i.least(count - length)  # The last one ends with the elements.
+                    of = self.element if length == 1 else vector(self.element, length)
+                    values = made(code.load(of, source, at * read))
+                    written = int(element_of(values.type)[1:]) // 8
+                    code.store(values, to, at * written)
+            below = length
+
+    @property
+    def _vector_bytes(self) -> int:
+        return 4 * self.end.lanes
 
 
 def module_of(
