@@ -67,6 +67,33 @@ def transposed(
     )  # fmt: skip
 
 
+def pointwise(
+    b: Builder, x: Tensor, out: int = 6, stride: int = 1, pad: int = 0, op: str = "CONV2D"
+) -> Tensor:
+    """A window of one tap, scaled to int8; `pad` is that of the last row."""
+    assert x.shape
+    shape = (1, 1, 6, 1) if op == "DEPTHWISE_CONV2D" else (out, 1, 1, x.shape[3])
+    sums = b.op(
+        op, x, b.const(RNG.integers(-100, 100, shape), DType.INT8), b.const([77], DType.INT32),
+        b.const([5], DType.INT8), b.const([0], DType.INT8), pad=(0, pad, 0, 0),
+        stride=(stride, stride), dilation=(1, 1), acc_type=DType.INT32,
+    )  # fmt: skip
+    return rescaled(b, sums)
+
+
+def joined_sum(b: Builder, left: Tensor, right: Tensor, op: str = "ADD") -> Tensor:
+    return ended(b, b.op(op, term(b, left), term(b, right)))
+
+
+def cut(
+    b: Builder,
+    x: Tensor,
+    size: tuple[int, ...] = (1, 7, 7, 6),
+    start: tuple[int, ...] = (0, 0, 0, 0),
+) -> Tensor:
+    return b.op("SLICE", x, b.const_shape(start), b.const_shape(size))
+
+
 def multiplied(
     b: Builder, x: Tensor, *, count: int | None = None, zero_point: int = 0, left: bool = False
 ) -> Tensor:
@@ -297,6 +324,61 @@ TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
         [],
     ),
     "a sum of few": (lambda b, x: total(b, b.op("SLICE", x, *few(b))), []),
+    "a convolution and a sum": (
+        lambda b, x: joined_sum(b, pointwise(b, x), x),
+        ["CONV2D, RESCALE, RESCALE, RESCALE, ADD, RESCALE"],
+    ),
+    "a difference and a convolution, clamped twice": (
+        lambda b, x: clamped(b, joined_sum(b, x, clamped(b, pointwise(b, x)), "SUB")),
+        ["CONV2D, RESCALE, CLAMP, RESCALE, RESCALE, SUB, RESCALE, CLAMP"],
+    ),
+    "two convolutions and a sum": (
+        lambda b, x: joined_sum(
+            b, pointwise(b, x, 10), rescaled(b, convolved(b, x), per_channel=False)
+        ),
+        ["CONV2D, RESCALE", "CONV2D, RESCALE, RESCALE, RESCALE, ADD, RESCALE"],
+    ),
+    "a convolution and a sum of many scales": (
+        lambda b, x: wide_sum(b, term_again(b, x), term_again(b, pointwise(b, x))),
+        ["CONV2D, RESCALE, RESCALE, RESCALE, RESCALE, RESCALE, ADD, RESCALE, CLAMP"],
+    ),
+    "a depthwise convolution and a sum": (
+        lambda b, x: joined_sum(b, pointwise(b, x, op="DEPTHWISE_CONV2D"), x),
+        ["DEPTHWISE_CONV2D, RESCALE", "RESCALE, RESCALE, ADD, RESCALE"],
+    ),
+    "a convolution that more than a sum reads": (
+        lambda b, x: [y := pointwise(b, x), joined_sum(b, y, x)],
+        ["CONV2D, RESCALE", "RESCALE, RESCALE, ADD, RESCALE"],
+    ),
+    "a stride that leaves a row and a column": (
+        lambda b, x: pointwise(b, cut(b, x), 9, 2),
+        ["SLICE, CONV2D, RESCALE"],
+    ),
+    "a depthwise stride that leaves them": (
+        lambda b, x: pointwise(b, cut(b, x), stride=2, op="DEPTHWISE_CONV2D"),
+        ["SLICE, DEPTHWISE_CONV2D, RESCALE"],
+    ),
+    "averages that leave them": (
+        lambda b, x: averaged(b, cut(b, x), 3, 2),
+        ["SLICE, AVG_POOL2D"],
+    ),
+    "rows that the window would reach": (lambda b, x: pointwise(b, cut(b, x)), ["CONV2D, RESCALE"]),
+    "rows where the padding was": (
+        lambda b, x: pointwise(b, cut(b, x), stride=2, pad=2),
+        ["CONV2D, RESCALE"],
+    ),
+    "rows before the first": (
+        lambda b, x: pointwise(b, cut(b, x, start=(0, 1, 0, 0)), stride=2),
+        ["CONV2D, RESCALE"],
+    ),
+    "channels that are left": (
+        lambda b, x: pointwise(b, cut(b, x, (1, 7, 7, 5)), 9, 2),
+        ["CONV2D, RESCALE"],
+    ),
+    "rows that more than a window reads": (
+        lambda b, x: [y := cut(b, x), pointwise(b, y, stride=2)],
+        ["CONV2D, RESCALE"],
+    ),
     "averages": (averaged, ["AVG_POOL2D"]),
     "averages of all": (lambda b, x: averaged(b, x, 8, 1), ["AVG_POOL2D"]),
     "maxima": (largest, ["MAX_POOL2D"]),

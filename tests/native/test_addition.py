@@ -11,6 +11,7 @@ import native_calls
 import numpy as np
 import pytest
 from native_calls import Pool
+from native_sums import added, drawn, images, scaled
 
 pytest.importorskip("llvmlite")
 
@@ -21,55 +22,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 SETS = [pytest.param(s, id=s.name) for s in isa.usable()]
 BYTES = np.arange(-128, 128, dtype=np.int8)
 EVERY_PAIR = np.repeat(BYTES, 256), np.tile(BYTES, 256)
-# Multipliers and shifts: of factors above and below 1, exact halves, and the ends of what is legal.
-SCALES = [(2**30, 30), (2**30 + 1, 29), (2**31 - 1, 33), (2**30, 32), (1, 2), (3, 62), (0, 31)]
 ROUNDS = list(itertools.product([False, True], repeat=3))
-
-
-def scaled(value: Any, multiplier: Any, shift: Any, *, double: bool) -> np.ndarray:
-    """By definition, in Python's integers; what has more than 32 bits wraps."""
-    value, m, s = np.asarray(value).astype(object), int(multiplier[0]), int(shift[0])
-    half = (1 << (s - 1)) + (np.where(value >= 0, 1, -1) * (1 << 30) if double and s > 31 else 0)
-    total = (value * m + half) >> s
-    return (total + 2**31) % 2**32 - 2**31
-
-
-def added(
-    op: str, inputs: tuple[Any, Any], scales: tuple[call.Scaling, ...], e: call.Epilogue
-) -> np.ndarray:
-    def term(x: Any, s: call.Scaling) -> np.ndarray:
-        values = x.astype(int) - int(s.zero_point[0])
-        values = scaled(values, s.multiplier, s.shift, double=s.double)
-        return values if s.then is None else scaled(values, *s.then[:2], double=s.then.double)
-
-    left, right = (term(x, s) for x, s in zip(inputs, scales, strict=True))
-    total = left - right if op == "SUB" else left + right
-    total = (total + 2**31) % 2**32 - 2**31
-    result = scaled(total, e.multiplier, e.shift, double=e.double) + int(e.zero_point)
-    return np.clip(result, int(e.least), int(e.largest)).astype(np.int8)
-
-
-def drawn(
-    seed: int, rounds: tuple[bool, ...] = (False, True, False)
-) -> tuple[tuple[call.Scaling, call.Scaling], call.Epilogue]:
-    rng = np.random.default_rng(seed)
-
-    def scale() -> tuple[np.ndarray, np.ndarray]:
-        m, s = SCALES[rng.integers(len(SCALES))] if seed % 2 else (rng.integers(2**30, 2**31), 31)
-        return np.array([m], np.int32), np.array([s + rng.integers(2) * (s < 62)], np.int8)
-
-    one, other = (
-        call.Scaling(rng.integers(-128, 128, 1).astype(np.int8), *scale(), double)
-        for double in rounds[:2]
-    )
-    low, high = sorted(rng.integers(-128, 128, 2).tolist())
-    zero_point = np.int8(rng.integers(-128, 128))
-    return (one, other), call.Epilogue(*scale(), zero_point, low, high, rounds[2])
-
-
-def images(seed: int, *shape: int) -> tuple[np.ndarray, np.ndarray]:
-    one, other = np.random.default_rng(seed).integers(-128, 128, (2, *shape)).astype(np.int8)
-    return one, other
 
 
 @pytest.mark.parametrize("op", ["ADD", "SUB"])
@@ -144,6 +97,20 @@ def test_scales_of_all_sizes(s: InstructionSet, double: bool, ends: tuple[int, i
         left = scaled(BYTES.astype(int) + 128, [m], [n], double=double)
         wanted = scaled(left, *e[:2], double=False)
         np.testing.assert_array_equal(bits[0], np.clip(wanted, -128, 127).astype(np.int8))
+
+
+@pytest.mark.parametrize("s", SETS)
+def test_known_scales_of_all_sizes(s: InstructionSet):
+    """Of the left operand; what is known of a scale chooses how it is computed."""
+    zero, one = np.zeros((1, 256), np.int8), (np.array([2**30]), np.array([30]))
+    factors = [0, 1, 4, 2**16, 3 * 2**15, 2**30, 2**30 + 2**15, 2**30 + 1, 2**31 - 1]
+    for (m, n), low in itertools.product(itertools.product(factors, range(2, 20)), (False, True)):
+        e = call.Epilogue(np.array([2**30]), np.array([30 if low else 54]), 0, -128, 127, False)
+        known = call.Scaling(np.array([5]), np.array([m]), np.array([n]), False)
+        scales = known, call.Scaling(zero[0, :1], *one, False)
+        inputs = BYTES[None], zero
+        found = native_calls.call(call.add(s, "ADD", inputs, scales, e))
+        np.testing.assert_array_equal(found, added("ADD", inputs, scales, e), err_msg=f"{m} {n}")
 
 
 @pytest.mark.parametrize("at_end", [True, False])

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import native_calls
+import native_sums
 import numpy as np
 import pytest
 from native_calls import Pool
@@ -281,6 +282,53 @@ def test_nothing_is_touched_but_the_buffers(s: InstructionSet, name: str, at_end
         e = epilogue_of_wide(o.bias.size, 5, "i16")
     found = native_calls.call(prepared(s, case, o, e), at_end=at_end)
     np.testing.assert_array_equal(found, scaled(o.sums(case), e))
+
+
+SUMS = ["all lanes", "some lanes", "three channels", "pixels in one row", "a long product"]
+SUMS += ["a round that is left, int16"]
+
+
+@pytest.mark.parametrize(("op", "is_right"), [("ADD", False), ("SUB", True)])
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("s", SETS)
+def test_results_may_be_terms(s: InstructionSet, name: str, op: str, is_right: bool):
+    """Results of all scales, the other term in guarded memory."""
+    case = CASES[name]
+    for seed in range(3):
+        o = drawn(case, seed)
+        if case.wide:
+            e = epilogue_of_wide(o.bias.size, seed, "i8")
+        else:
+            how = {"double": seed == 2, "per_channel": seed > 0, "upper": seed == 1}
+            e = epilogue_of(o.bias.size, seed, **how)
+        own = scaled(o.sums(case), e)
+        other = native_sums.images(seed, *own.shape)[0]
+        scales, end = native_sums.drawn(seed)
+        adding = call.Adding(op, other, is_right, scales, end)
+        operands = call.Operands(o.x, o.weight, o.bias, o.x_zp)
+        kernel = call.convolve(s, operands, case.window, e, adding)
+        found = native_calls.call(kernel, at_end=seed == 1)
+        inputs = (other, own) if is_right else (own, other)
+        np.testing.assert_array_equal(found, native_sums.added(op, inputs, scales, end))
+
+
+def test_terms_of_examples_are_joined():
+    case, s = CASES["some lanes"], isa.usable()[0]
+    o, (scales, end) = drawn(case, 1), native_sums.drawn(1)
+    e = epilogue_of(o.bias.size, 1, double=False, per_channel=True)
+    own = scaled(o.sums(case), e)
+    others = np.stack([native_sums.images(seed, *own.shape)[0] for seed in range(3)])
+
+    def one(x: jax.Array, other: jax.Array) -> jax.Array:
+        adding = call.Adding("SUB", other, False, scales, end)
+        operands = call.Operands(x, o.weight, o.bias, o.x_zp)
+        return call.run(call.convolve(s, operands, case.window, e, adding))
+
+    fn = jax.jit(jax.vmap(one, (None, 0)))
+    assert str(jax.make_jaxpr(fn)(o.x, others)).count("ffi_call[") == 1
+    for found, other in zip(fn(o.x, others), others, strict=True):
+        wanted = native_sums.added("SUB", (own, other), scales, end)
+        np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("when", ["now", "late", "never"])

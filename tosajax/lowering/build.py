@@ -18,10 +18,8 @@ from tosajax.fixedpoint import _x64
 from tosajax.graph import Graph, Node, Tensor, declared_variables
 from tosajax.graph.edit import unused
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
-from tosajax.lowering.fused import Fusion, are_few, fused_step, fusions, native_set
-from tosajax.lowering.fused_pools import Pool
+from tosajax.lowering.fused import Fusions, are_few, fused_step, fusions, native_set
 from tosajax.lowering.fused_rescale import nodes_of
-from tosajax.lowering.fused_sums import Addition
 from tosajax.lowering.operators import custom_step, operator_step
 from tosajax.lowering.run import (
     Amend,
@@ -222,7 +220,7 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
 
 def _fusions(
     nodes: Sequence[Node], graph: Graph, alone: Mapping[str, str], traced: Traced
-) -> dict[str, Fusion | Addition | Pool]:
+) -> dict[str, Fusions]:
     """What native kernels compute, by the name of the last output."""
     # Kernels take the bounds of CLAMP as operands, and no other attribute.
     fit = [node for node in nodes if node.op == "CLAMP" or not traced.keys() & {*node.outputs}]

@@ -20,7 +20,7 @@ from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.fused_pools import Pool, pool_kernel, pools
 from tosajax.lowering.fused_rescale import Reader, inputs_of, is_rescale, nodes_of, reader_of
 from tosajax.lowering.fused_slice import needless_slice
-from tosajax.lowering.fused_sums import Addition, addition_kernel, additions
+from tosajax.lowering.fused_sums import Addition, addition_kernel, additions, scales_of
 from tosajax.lowering.run import Run, Step, Traced, store
 from tosajax.ops import _window
 from tosajax.ops.routes.operands import INT8_CHUNK, known_weights
@@ -43,9 +43,34 @@ class Fusion(NamedTuple):
     clamp: Node | None = None
 
 
+class Joined(NamedTuple):
+    """A convolution whose results are a term of an addition.
+
+    Args:
+      product: the convolution, and the RESCALE of its sums to int8.
+      addition: of its results and of another tensor.
+    """
+
+    product: Fusion
+    addition: Addition
+
+    @property
+    def main(self) -> Node:
+        """The step has its name."""
+        return self.product.main
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the results are the right term."""
+        return self.addition.right.inputs[0] == nodes_of(self.product)[-1].outputs[0]
+
+
+Fusions = Fusion | Joined | Addition | Pool
+
+
 def fusions(
     nodes: Sequence[Node], tensors: Mapping[str, Tensor], readers: Mapping[str, Node]
-) -> list[Fusion | Addition | Pool]:
+) -> list[Fusions]:
     """The fusions of a graph.
 
     Args:
@@ -53,8 +78,7 @@ def fusions(
       tensors: by name.
       readers: the one node that reads a tensor that no other does and that is not an output.
     """
-    found: list[Fusion | Addition | Pool] = [*additions(nodes, tensors, readers)]
-    found += pools(nodes, tensors, readers)
+    products = []
     for node in nodes:
         if not _is_product(node, tensors):
             continue
@@ -68,8 +92,32 @@ def fusions(
             reader = reader_of(reader, readers)
             if reader is not None and reader.op == "CLAMP":
                 fusion = fusion._replace(clamp=reader)
-        found.append(fusion)
-    return found
+        products.append(fusion)
+    sums = additions(nodes, tensors, readers)
+    joined = [_joined(addition, products, tensors, readers) for addition in sums]
+    inside = {id(part.main) for part in joined if isinstance(part, Joined)}
+    others = [fusion for fusion in products if id(fusion.main) not in inside]
+    return [*joined, *others, *pools(nodes, tensors, readers)]
+
+
+def _joined(
+    addition: Addition,
+    products: Sequence[Fusion],
+    tensors: Mapping[str, Tensor],
+    readers: Mapping[str, Node],
+) -> Joined | Addition:
+    """An addition, with the larger convolution that makes a term for it alone."""
+    terms = id(addition.left), id(addition.right)
+    found = [
+        Joined(fusion, addition)
+        for fusion in products
+        if fusion.main.op == "CONV2D" and id(reader_of(nodes_of(fusion)[-1], readers)) in terms
+    ]
+
+    def weights(joined: Joined) -> int:
+        return math.prod(tensors[inputs_of(joined.main)["weight"]].shape or ())
+
+    return max(found, key=weights, default=addition)
 
 
 # Of a depthwise window: its kernel has code for each of them.
@@ -144,9 +192,7 @@ def native_set(native: bool | None) -> Any:
     return chosen(native)
 
 
-def fused_step(
-    fusion: Fusion | Addition | Pool, tensors: Mapping[str, Tensor], isa: Any, traced: Traced
-) -> Step:
+def fused_step(fusion: Fusions, tensors: Mapping[str, Tensor], isa: Any, traced: Traced) -> Step:
     """The step of a fusion, which stores its last result.
 
     Args:
@@ -159,6 +205,8 @@ def fused_step(
         kernel = addition_kernel(fusion, isa)
     elif isinstance(fusion, Pool):
         kernel = pool_kernel(fusion, isa)
+    elif isinstance(fusion, Joined):
+        kernel = _joined_kernel(fusion, tensors, isa)
     else:
         kernel = _product_kernel(fusion, tensors, isa)
     done = ", ".join(n.op for n in nodes_of(fusion))
@@ -170,8 +218,8 @@ def fused_step(
     return step
 
 
-# Computes products: (reader, the epilogue or None) -> the result.
-_Kernel = Callable[[Reader, Any], jax.Array]
+# Computes products: (reader, the epilogue or None, perhaps what is added) -> the result.
+_Kernel = Callable[..., jax.Array]
 
 
 def _product_kernel(
@@ -189,25 +237,45 @@ def _product_kernel(
     return product
 
 
+def _joined_kernel(
+    fusion: Joined, tensors: Mapping[str, Tensor], isa: Any
+) -> Callable[[Reader], jax.Array]:
+    from tosajax.native import call
+
+    product, addition = fusion.product, fusion.addition
+    assert product.rescale is not None
+    kernel, rescale = _convolution(product, tensors, isa), product.rescale
+    term = addition.left if fusion.is_right else addition.right
+
+    def total(reader: Reader) -> jax.Array:
+        other = jnp.asarray(reader.value(term.inputs[0]))
+        end = reader.epilogue(addition.rescale, addition.clamp)
+        scales = scales_of(addition, reader)
+        adding = call.Adding(addition.main.op, other, fusion.is_right, scales, end)
+        return kernel(reader, reader.epilogue(rescale, product.clamp), adding)
+
+    return total
+
+
 def _convolution(fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:
     from tosajax.native import call
 
     node = fusion.main
     form = _form(node, tensors, isa)
 
-    def products(reader: Reader, end: Any) -> jax.Array:
+    def products(reader: Reader, end: Any, *adding: Any) -> jax.Array:
         names = "weight", "bias", "input_zp", "weight_zp"
         weight, bias, x_zp, weight_zp = reader.operands(node, *names)
         x = reader.value((fusion.cut or node).inputs[0])
         if isinstance(weight, np.ndarray):
             weight = (weight.astype(np.int16) - weight_zp).astype(np.int8)
-        return form(call.Operands(jnp.asarray(x), weight, bias, x_zp), end)
+        return form(call.Operands(jnp.asarray(x), weight, bias, x_zp), end, *adding)
 
     return products
 
 
 def _form(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> Callable[..., jax.Array]:
-    """The convolution that a node does: (operands, the epilogue or None) -> the result."""
+    """What a node does: (operands, the epilogue or None, perhaps what is added) -> the result."""
     from tosajax.native import call, forms
 
     if node.op == "TRANSPOSE_CONV2D":
@@ -217,7 +285,7 @@ def _form(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> Callable[..., 
     if node.op == "CONV3D":
         return lambda o, end: forms.convolve_3d(isa, o, window, end)
     kernel = call.convolve if node.op == "CONV2D" else call.convolve_depthwise
-    return lambda o, end: call.run(kernel(isa, o, window, end))
+    return lambda o, *ends: call.run(kernel(isa, o, window, *ends))
 
 
 def _window_of(node: Node, tensors: Mapping[str, Tensor]) -> _window.Window:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
@@ -14,9 +15,10 @@ from tosajax.lowering.run import Run, Traced
 from tosajax.spec import Kind, RoundingMode
 
 
-def nodes_of(fusion: Sequence[Node | None]) -> list[Node]:
-    """The nodes of a fusion that there are, the last one last."""
-    return [node for node in fusion if node is not None]
+def nodes_of(fusion: Sequence[Any]) -> list[Node]:
+    """The nodes of a fusion that there are, the last one last; a part may be a fusion itself."""
+    parts = ([part] if isinstance(part, Node) else nodes_of(part or ()) for part in fusion)
+    return list(itertools.chain.from_iterable(parts))
 
 
 def inputs_of(node: Node) -> dict[str, str]:

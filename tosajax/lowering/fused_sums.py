@@ -92,20 +92,23 @@ def addition_kernel(fusion: Addition, isa: Any) -> Callable[[Reader], jax.Array]
     from tosajax.native import call
 
     def total(reader: Reader) -> jax.Array:
-        def scaling(first: Node, last: Node | None) -> Any:
-            scale = reader.operands(first, "input_zp", "multiplier", "shift")
-            then = None
-            if last is not None:
-                numbers = reader.operands(last, "multiplier", "shift")
-                then = call.Rescaling(*numbers, double=rounds_twice(last))
-            return call.Scaling(*scale, double=rounds_twice(first), then=then)
-
         left, right = (reader.value(node.inputs[0]) for node in (fusion.left, fusion.right))
-        scales = (
-            scaling(fusion.left, fusion.left_next),
-            scaling(fusion.right, fusion.right_next),
-        )
-        end = reader.epilogue(fusion.rescale, fusion.clamp)
+        scales, end = scales_of(fusion, reader), reader.epilogue(fusion.rescale, fusion.clamp)
         return call.run(call.add(isa, fusion.main.op, (left, right), scales, end))
 
     return total
+
+
+def scales_of(fusion: Addition, reader: Reader) -> tuple[Any, Any]:
+    """Of the left and of the right term, as `native.call` has them."""
+    from tosajax.native import call
+
+    def scaling(first: Node, last: Node | None) -> Any:
+        scale = reader.operands(first, "input_zp", "multiplier", "shift")
+        then = None
+        if last is not None:
+            numbers = reader.operands(last, "multiplier", "shift")
+            then = call.Rescaling(*numbers, double=rounds_twice(last))
+        return call.Scaling(*scale, double=rounds_twice(first), then=then)
+
+    return scaling(fusion.left, fusion.left_next), scaling(fusion.right, fusion.right_next)

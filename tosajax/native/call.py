@@ -28,7 +28,8 @@ from tosajax.native.code import Module
 from tosajax.native.isa import InstructionSet
 from tosajax.native.plan import Cut, Plan
 from tosajax.native.requantize import UPPER, Scale, Small
-from tosajax.native.results import End
+from tosajax.native.results import End, Then
+from tosajax.native.summed import Sum
 from tosajax.ops._window import Window
 
 Array = jax.Array | np.ndarray
@@ -104,6 +105,24 @@ class Scaling(NamedTuple):
     then: Rescaling | None = None
 
 
+class Adding(NamedTuple):
+    """ADD or SUB of results and other values; all but `op` and `is_right` may be traced.
+
+    Args:
+      op: "ADD" or "SUB".
+      other: int8, of the shape of the results.
+      is_right: whether the results are the right term.
+      scales: of the left and of the right term.
+      epilogue: of the sums, by one scale.
+    """
+
+    op: str
+    other: Array
+    is_right: bool
+    scales: tuple[Scaling, Scaling]
+    epilogue: Epilogue
+
+
 class Prepared(NamedTuple):
     """A kernel, and what it is called with.
 
@@ -125,7 +144,11 @@ class Prepared(NamedTuple):
 
 
 def convolve(
-    isa: InstructionSet, o: Operands, window: Window, epilogue: Epilogue | None = None
+    isa: InstructionSet,
+    o: Operands,
+    window: Window,
+    epilogue: Epilogue | None = None,
+    adding: Adding | None = None,
 ) -> Prepared:
     """Sums (x - x_zp) * weight + bias over windows, padded with x_zp.
 
@@ -134,6 +157,7 @@ def convolve(
       o: the operands.
       window: of the convolution; its padding is not negative.
       epilogue: of the sums, if they are scaled.
+      adding: of the results, if these are int8.
 
     Returns:
       What `run` computes: [N, OH, OW, OC], of the epilogue's type; without one int32 sums, or
@@ -144,6 +168,10 @@ def convolve(
     vectors = -(-oc // isa.lanes)
     end = _end(isa, oc, epilogue, wide=_is_wide(o))
     of_tile = plans.vectors_of_tile(isa, vectors, window, o.x.shape)
+    scales = None
+    if adding is not None:
+        how, scales = _sum(isa, adding.op, adding.scales, adding.epilogue)
+        end = end._replace(then=Then(how, adding.is_right))
     cut = plans.cut_of(isa, window, shape, wide=end.wide)
     packed, weight_sums = _packed(o.weight, isa, vectors, of_tile, cut)
 
@@ -153,8 +181,11 @@ def convolve(
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), oc
 
-    operands = o.x, packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
-    return Prepared(convolution.module_of, plan, out, operands, end.dtype)
+    operands = packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
+    if adding is None or scales is None:
+        return Prepared(convolution.module_of, plan, out, (o.x, *operands), end.dtype)
+    both = o.x, adding.other
+    return Prepared(convolution.module_of, plan, out, (*both, *operands, scales), end.dtype, 2)
 
 
 def convolve_depthwise(
@@ -243,29 +274,13 @@ def add(
     Returns:
       What `run` computes: int8 of that shape.
     """
-    left, right = scales
-    result = Rescaling(epilogue.multiplier, epilogue.shift, epilogue.double)
-    rescalings = [left.then, right.then, result]
-    kind = addition.Kind(
-        isa,
-        op,
-        1,
-        (_form(left), _form(right)),
-        tuple(r and Scale(isa.lanes, r.double, _is_upper(r.shift)) for r in rescalings),
-    )
-    numbers = [
-        *(value for scale in scales for value in (scale.multiplier, scale.shift)),
-        *(value for r in rescalings for value in ((0, 0) if r is None else r[:2])),
-        *(scale.zero_point for scale in scales),
-        *(epilogue.zero_point, epilogue.least, epilogue.largest),
-    ]
-    xp = _module_of(*numbers)
-    column = xp.stack([xp.asarray(n).astype(np.int32).reshape(1) for n in numbers])
+    how, operand = _sum(isa, op, scales, epilogue)
+    kind = addition.Kind(isa, 1, how)
 
     def plan(of: Sequence[int]) -> Plan:
         return plans.of_addition(kind, math.prod(of))
 
-    operands = *inputs, xp.tile(column, (1, isa.lanes))
+    operands = *inputs, operand
     return Prepared(addition.module_of, plan, lambda of: tuple(of[1:]), operands, np.int8, 2)
 
 
@@ -314,6 +329,30 @@ def _end(
         return End(isa, None, False, last, wide, "i64" if wide else "i32")
     upper = not wide and _is_upper(epilogue.shift)
     return End(isa, epilogue.double, upper, last, wide, epilogue.out)
+
+
+def _sum(
+    isa: InstructionSet, op: str, scales: tuple[Scaling, Scaling], epilogue: Epilogue
+) -> tuple[Sum, Array]:
+    """How a sum is made, and the operand of its scales."""
+    left, right = scales
+    result = Rescaling(epilogue.multiplier, epilogue.shift, epilogue.double)
+    rescalings = left.then, right.then, result
+    numbers = [
+        *(value for scale in scales for value in (scale.multiplier, scale.shift)),
+        *(value for r in rescalings for value in ((0, 0) if r is None else r[:2])),
+        *(scale.zero_point for scale in scales),
+        *(epilogue.zero_point, epilogue.least, epilogue.largest),
+    ]
+    xp = _module_of(*numbers)
+    column = xp.stack([xp.asarray(n).astype(np.int32).reshape(1) for n in numbers])
+
+    def scale(r: Rescaling) -> Scale:
+        return Scale(isa.lanes, r.double, _is_upper(r.shift))
+
+    left_next, right_next = (r and scale(r) for r in (left.then, right.then))
+    how = Sum(op, (_form(left), _form(right)), (left_next, right_next, scale(result)))
+    return how, xp.tile(column, (1, isa.lanes))
 
 
 def _form(scale: Scaling) -> Small:

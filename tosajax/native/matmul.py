@@ -24,7 +24,7 @@ from tosajax.native.held import Tile
 from tosajax.native.isa import InstructionSet
 from tosajax.native.product import Form, Rounds, Terms, joined, sums, wide_sums, words
 from tosajax.native.requantize import Wide
-from tosajax.native.results import FILL, LARGEST, End, Results, write_scales
+from tosajax.native.results import FILL, LARGEST, Addresses, End, Results, write_scales
 
 
 class Kind(NamedTuple):
@@ -92,8 +92,7 @@ def module_of(kind: Kind) -> Module:
 
     def prologue(code: Code, buffers: Buffers) -> None:
         plan = _plan(code, buffers)
-        channels = buffers.operands[OPERANDS.index("channels")]
-        write_scales(code, kind.end, channels, buffers.results[1], plan["padded_width"])
+        write_scales(code, kind.end, _addresses(buffers), plan["padded_width"])
 
     def item(code: Code, buffers: Buffers, slot: Value, index: Value) -> None:
         _Item(code, kind, buffers, slot, index).write()
@@ -106,6 +105,12 @@ def _plan(code: Code, buffers: Buffers) -> dict[str, Value]:
     return {name: code.load("i64", buffers.plan, 8 * i) for i, name in enumerate(FIELDS)}
 
 
+def _addresses(buffers: Buffers) -> Addresses:
+    _, _, channels, limits, _ = buffers.operands
+    out, table = buffers.results
+    return Addresses(out, table, channels, limits)
+
+
 class _Item:
     """Writes the work of an item."""
 
@@ -113,7 +118,7 @@ class _Item:
         self.code, self.kind, self.isa = code, kind, kind.isa
         plan = self.plan = _plan(code, buffers)
         a, b, _, limits, self.fields = buffers.operands
-        out, table = buffers.results
+        _, table = buffers.results
         of_product = plan["groups"] * plan["parts"]
         number, within = index // of_product, index % of_product
         self.group, part = within // plan["parts"], within % plan["parts"]
@@ -128,7 +133,7 @@ class _Item:
         self.corrections = code.at(self.bias, plan["bias"])
         self.copy = code.at(self.corrections, plan["corrections"])
         self.a_zp, self.b_zp = (code.load("i32", limits, 4 * at) for at in (FILL, B_ZP))
-        self.results = Results(code, kind.end, out, table, limits, plan["width"])
+        self.results = Results(code, kind.end, _addresses(buffers), plan["width"])
         self.words = vector("i32", self.isa.lanes)
         self.ones = code.value(0x01010101, self.words)
         self.raised = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from tosajax.native.code import Code, Value, count_of, element_of, vector
 
@@ -38,27 +39,50 @@ def x86(words: str, halves: str) -> Pack:
     return pack
 
 
-def packed(
-    code: Code, pack: Pack, vectors: Sequence[Value], zero_point: Value, *, wraps: bool
-) -> Value:
-    """One vector of all elements in order, after the zero point is added to each.
+class Narrowing(NamedTuple):
+    """How vectors of int32 become results.
 
     Args:
-      code: gets the instructions.
       pack: of the instruction set.
-      vectors: of int32; 4, which become bytes, or 2, which become int16.
-      zero_point: int32, of the type of results.
+      zero_point: is added to each; int32, of the type of results.
+      least: of the results, int32.
+      largest: of the results, int32.
       wraps: whether sums with the zero point may be beyond int32, and wrap.
     """
-    lanes, count = count_of(vectors[0].type), len(vectors)
-    is_late = count == 4 and not wraps  # Half the additions.
-    values = vectors if is_late else [v + zero_point.spread(lanes) for v in vectors]
-    parts = [pack(code, *pair) for pair in zip(values[::2], values[1::2], strict=True)]
-    if is_late:
-        # What saturates before the addition does so behind it.
-        name, added = f"llvm.sadd.sat.v{2 * lanes}i16", zero_point.to("i16").spread(2 * lanes)
-        parts = [code.call(part.type, name, part, added) for part in parts]
-    return _in_order(parts[0] if count == 2 else pack(code, *parts), lanes, count)
+
+    pack: Pack
+    zero_point: Value
+    least: Value
+    largest: Value
+    wraps: bool
+
+    def of_each(self, values: Value) -> Value:
+        """Results that stay int32."""
+        zero_point = self.zero_point.spread(count_of(values.type))
+        return _clamped(values + zero_point, self.least, self.largest)
+
+    def of_all(self, code: Code, vectors: Sequence[Value]) -> Value:
+        """The results of 4 vectors as bytes, or of 2 as int16, in order."""
+        lanes, count = count_of(vectors[0].type), len(vectors)
+        is_late = count == 4 and not self.wraps  # Half the additions.
+        added = self.zero_point.spread(lanes)
+        values = vectors if is_late else [v + added for v in vectors]
+        pairs = zip(values[::2], values[1::2], strict=True)
+        parts = [self.pack(code, *pair) for pair in pairs]
+        if is_late:
+            # What saturates before the addition does so behind it.
+            name = f"llvm.sadd.sat.v{2 * lanes}i16"
+            late = self.zero_point.to("i16").spread(2 * lanes)
+            parts = [code.call(part.type, name, part, late) for part in parts]
+        whole = parts[0] if count == 2 else self.pack(code, *parts)
+        return _clamped(_in_order(whole, lanes, count), self.least, self.largest)
+
+
+def _clamped(values: Value, least: Value, largest: Value) -> Value:
+    """A vector between bounds, which are int32."""
+    of, count = element_of(values.type), count_of(values.type)
+    least, largest = (bound.to(of).spread(count) for bound in (least, largest))
+    return values.most(least).least(largest)
 
 
 def _in_order(values: Value, lanes: int, count: int) -> Value:

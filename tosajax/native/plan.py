@@ -447,7 +447,7 @@ def of_addition(kind: addition.Kind, elements: int) -> Plan:
     count = min(elements // unit * unit, _ITEM_SUMS, max(fair, _THREAD_SUMS))
     items = -(-elements // count)
     fields = [items, _sharing(items, elements // _THREAD_SUMS), 0, count, elements]
-    return Plan(kind, fields, kind.table_size)
+    return Plan(kind, fields, kind.how.table_size)
 
 
 def of_pool(kind: pool.Kind, window: Window, x: Sequence[int]) -> Plan:

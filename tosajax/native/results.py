@@ -6,16 +6,17 @@ Sums of int8 are int32; those of int16 are int48, held in int64 as `requantize.W
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tosajax.native import requantize
-from tosajax.native.code import Code, Value, count_of, element_of, pieces
+from tosajax.native.code import Code, Value, pieces, vector
 from tosajax.native.isa import InstructionSet
-from tosajax.native.packing import packed
+from tosajax.native.packing import Narrowing
 from tosajax.native.requantize import Scale, Wide
+from tosajax.native.summed import Sum, Summing
 
 # The rows of the operand of channels, int32, each of all channels. The bias of int48 sums has a row
 # for its upper words, behind that of its lower ones.
@@ -23,6 +24,23 @@ BIAS, HIGH = range(2)
 # The operand of limits, int32: what pads, the zero point of the output, the least and the largest
 # result.
 FILL, ZERO_POINT, LEAST, LARGEST = range(4)
+
+
+class Then(NamedTuple):
+    """A sum of results and other bytes.
+
+    Args:
+      how: it is made.
+      is_right: whether the results are its right term.
+    """
+
+    how: Sum
+    is_right: bool
+
+    @property
+    def name(self) -> str:
+        """In the name of a kernel."""
+        return f"{'right' if self.is_right else 'left'}_of_{self.how.name}"
 
 
 class End(NamedTuple):
@@ -35,6 +53,7 @@ class End(NamedTuple):
       last: channels of the last vector.
       wide: whether they are sums of int16, in int48.
       out: the type of results.
+      then: what bytes are added to or subtracted from, if they are.
     """
 
     isa: InstructionSet
@@ -43,13 +62,15 @@ class End(NamedTuple):
     last: int
     wide: bool = False
     out: str = "i32"
+    then: Then | None = None
 
     @property
     def name(self) -> str:
         """In the name of a kernel."""
         end = {None: "sums", False: "rescaled", True: "rescaled_twice"}[self.double]
         ways = [name for name in ("upper", "wide") if getattr(self, name)]
-        return "_".join([end, *ways, self.out, str(self.last)])
+        then = [] if self.then is None else [self.then.name]
+        return "_".join([end, *ways, self.out, str(self.last), *then])
 
     @property
     def lanes(self) -> int:
@@ -82,14 +103,52 @@ class End(NamedTuple):
         return Scale(self.lanes, bool(self.double), self.upper)
 
     def table_size(self, vectors: int) -> int:
-        """Bytes of the table of scales, a multiple of 64."""
-        return 0 if self.double is None else -(-vectors * self.scale.size // 64) * 64
+        """Bytes of all tables of scales, a multiple of 64."""
+        if self.double is None:
+            return 0
+        return self.sum_size + -(-vectors * self.scale.size // 64) * 64
+
+    @property
+    def sum_size(self) -> int:
+        """Bytes of the tables of `then`, a multiple of 64, which are before the others."""
+        return 0 if self.then is None else -(-self.then.how.table_size // 64) * 64
 
 
-def write_scales(code: Code, end: End, channels: Value, table: Value, count: Value) -> None:
-    """Fills the table of scales of `count` channels, a multiple of the lanes."""
+class Addresses(NamedTuple):
+    """Of what results need.
+
+    Args:
+      out: the output.
+      table: of scales.
+      channels: that operand.
+      limits: that operand.
+      other: what is added, if that is so.
+      scales: the operand of scales of the sum.
+    """
+
+    out: Value
+    table: Value
+    channels: Value
+    limits: Value
+    other: Value | None = None
+    scales: Value | None = None
+
+    def summing(self, code: Code, end: End) -> Summing | None:
+        """What writes the sum of results and others, if there is one."""
+        if end.then is None:
+            return None
+        assert self.scales is not None
+        return Summing(code, end.isa, end.then.how, self.scales, self.table)
+
+
+def write_scales(code: Code, end: End, at: Addresses, count: Value) -> None:
+    """Fills the tables of scales of `count` channels, a multiple of the lanes."""
+    summing = at.summing(code, end)
+    if summing is not None:
+        summing.write_tables()
     if end.double is not None:
-        multiplier, shift = (code.at(channels, count * (4 * row)) for row in end.scales)
+        multiplier, shift = (code.at(at.channels, count * (4 * row)) for row in end.scales)
+        table = code.at(at.table, end.sum_size)
         requantize.write_table(code, end.scale, table, multiplier, shift, count)
 
 
@@ -99,21 +158,15 @@ class Results:
     Args:
       code: gets the instructions.
       end: of the sums.
-      out: the address of the output.
-      table: of scales.
-      limits: the address of that operand.
+      at: the addresses of what they need.
       channels: of the output.
     """
 
-    def __init__(
-        self, code: Code, end: End, out: Value, table: Value, limits: Value, channels: Value
-    ) -> None:
-        self.code, self.end = code, end
-        self.out, self.table, self.channels = out, table, channels
-        if end.double is not None:
-            self.zero_point, *self.bounds = (
-                code.load("i32", limits, 4 * i) for i in (ZERO_POINT, LEAST, LARGEST)
-            )
+    def __init__(self, code: Code, end: End, at: Addresses, channels: Value) -> None:
+        self.code, self.end, self.at, self.channels = code, end, at, channels
+        self.summing = at.summing(code, end)
+        numbers = (code.load("i32", at.limits, 4 * i) for i in (ZERO_POINT, LEAST, LARGEST))
+        self.narrowing = Narrowing(end.isa.pack, *numbers, wraps=not end.upper)
 
     def store(
         self,
@@ -132,45 +185,70 @@ class Results:
           is_last: whether the last vector may have channels that are not there.
         """
         code, end, vectors = self.code, self.end, len(sums[0])
-        base = code.at(self.out, (pixel * self.channels + number * end.lanes) * end.size)
-        values = [
-            self._scaled(of_vector, number + v) if end.double is not None else _whole(of_vector)
-            for of_pixel in sums
-            for v, of_vector in enumerate(of_pixel)
+        first = pixel * self.channels + number * end.lanes
+        parts = [
+            _Part(p, first + self.channels * p + v * end.lanes, channels)
+            for p in range(len(sums))
+            for v, channels in enumerate(self._counts(vectors, is_last=is_last))
         ]
+        values = [values for of_pixel in sums for values in of_pixel]
+        if end.double is None:
+            values = list(map(_whole, values))
+        else:
+            rows = [number + v for v in range(vectors)] * len(sums)
+            values = [self._scaled(*pair) for pair in zip(values, rows, strict=True)]
+        narrowing = self.narrowing
+        if self.summing is not None:
+            assert end.then is not None
+            own = [narrowing.of_each(of_vector) for of_vector in values]
+            values = self.summing.totals(own, self._others(parts), is_right=end.then.is_right)
+            narrowing = self.summing.narrowing
         for begin in range(0, len(values), end.joined):
             some = values[begin : begin + end.joined]
-            joined = some[0] if end.double is None else self._joined(some)
-            for p, of_pixel in itertools.groupby(
-                range(begin, begin + len(some)), lambda i: i // vectors
-            ):
-                first, *others = of_pixel
-                length = (1 + len(others)) * end.lanes
-                if is_last and (first + len(others)) % vectors == vectors - 1:
-                    length -= end.lanes - end.last
-                place = code.at(base, self.channels * (p * end.size))
-                for at, part in pieces(length):
-                    found = joined.part((first - begin) * end.lanes + at, part)
-                    code.store(found, place, (first % vectors * end.lanes + at) * end.size)
+            if end.double is not None:
+                some = [narrowing.of_all(code, [*some, *some[-1:] * (end.joined - len(some))])]
+            self._write(some[0], parts[begin : begin + end.joined])
+
+    def _counts(self, vectors: int, *, is_last: bool) -> list[int]:
+        """The channels of each vector of a pixel."""
+        lanes = self.end.lanes
+        return [lanes] * (vectors - 1) + [self.end.last if is_last else lanes]
 
     def _scaled(self, sums: Value | Wide, number: Value) -> Value:
         scale = self.end.scale
-        row = self.code.at(self.table, number * scale.size)
+        row = self.code.at(self.at.table, number * scale.size, self.end.sum_size)
         return requantize.scaled(self.code, scale, row, sums)
 
-    def _joined(self, values: Sequence[Value]) -> Value:
-        """The results of some vectors, after which others may follow."""
-        code, end = self.code, self.end
-        whole = [*values, *[values[-1]] * (end.joined - len(values))]
-        packs = packed(code, end.isa.pack, whole, self.zero_point, wraps=not end.upper)
-        return clamped(packs, *self.bounds)
+    def _others(self, parts: Sequence[_Part]) -> Iterator[Value]:
+        """The other terms of sums, int32."""
+        assert self.at.other is not None
+        of = vector("i8", self.end.lanes)
+        for part in parts:
+            at = self.code.at(self.at.other, part.place)
+            yield self.code.load_first(part.channels, of, at).to_elements("i32")
+
+    def _write(self, values: Value, parts: Sequence[_Part]) -> None:
+        """Stores the first vectors of some that are side by side; those of a pixel are one."""
+        size = self.end.size
+        for _, found in itertools.groupby(enumerate(parts), lambda of: of[1].pixel):
+            (at, first), *others = found
+            for begin, length in pieces(first.channels + sum(part.channels for _, part in others)):
+                some = values.part(at * self.end.lanes + begin, length)
+                self.code.store(some, self.at.out, first.place * size, begin * size)
 
 
-def clamped(values: Value, least: Value, largest: Value) -> Value:
-    """A vector of narrow elements between bounds, which are int32."""
-    of, count = element_of(values.type), count_of(values.type)
-    least, largest = (bound.to(of).spread(count) for bound in (least, largest))
-    return values.most(least).least(largest)
+class _Part(NamedTuple):
+    """A vector of results.
+
+    Args:
+      pixel: among those of a tile.
+      place: of the first one, as a number of the output.
+      channels: that there are.
+    """
+
+    pixel: int
+    place: Value
+    channels: int
 
 
 def _whole(sums: Value | Wide) -> Value:

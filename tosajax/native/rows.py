@@ -12,9 +12,10 @@ from tosajax.native import handler
 from tosajax.native.code import Code, Module, Value, element_of, vector
 from tosajax.native.handler import Buffers
 from tosajax.native.product import Form
-from tosajax.native.results import FILL, End, Results, write_scales
+from tosajax.native.results import FILL, Addresses, End, Results, write_scales
 
-OPERANDS = ("x", "weights", "channels", "limits", "plan")
+_OPERANDS = ("x", "weights", "channels", "limits", "plan")
+_OF_SUMS = ("x", "other", "weights", "channels", "limits", "scales", "plan")
 # Of the plan of every convolution.
 COMMON = (
     "items",
@@ -40,6 +41,10 @@ COMMON = (
 )
 
 
+def _operands(end: End) -> Sequence[str]:
+    return _OPERANDS if end.then is None else _OF_SUMS
+
+
 class Rows:
     """The rows of an item, as code is written for them.
 
@@ -63,13 +68,17 @@ class Rows:
         self.first = (part * plan["rows"]).least(plan["out_height"] - plan["rows"])
         self.padding = code.load("i32", self.operand("limits"), 4 * FILL)
         self.element = "i16" if end.wide else "i8"
-        out, table = buffers.results
-        limits = self.operand("limits")
-        self.results = Results(code, end, out, table, limits, plan["channels"])
+        self.results = Results(code, end, self.addresses, plan["channels"])
 
     def operand(self, name: str) -> Value:
         """The address of an operand."""
-        return self.buffers.operands[OPERANDS.index(name)]
+        return self.buffers.operands[_operands(self.end).index(name)]
+
+    @property
+    def addresses(self) -> Addresses:
+        """Of what results need."""
+        names = ["channels", "limits"] + ["other", "scales"] * (self.end.then is not None)
+        return Addresses(*self.buffers.results, *map(self.operand, names))
 
     @property
     def behind_table(self) -> Value:
@@ -119,13 +128,13 @@ class Rows:
         below = None
         for length in (self._vector_bytes, self._vector_bytes // 4, 1):
             fits = count > length - 1
-            with code.when(fits if below is None else fits & (count < below)):
-                with code.loop(count, length) as i:
-                    at = i.least(count - length)  # The last one ends with the elements.
-                    of = self.element if length == 1 else vector(self.element, length)
-                    values = made(code.load(of, source, at * read))
-                    written = int(element_of(values.type)[1:]) // 8
-                    code.store(values, to, at * written)
+            fits = fits if below is None else fits & (count < below)
+            with code.when(fits), code.loop(count, length) as i:
+                at = i.least(count - length)  # The last one ends with the elements.
+                of = self.element if length == 1 else vector(self.element, length)
+                values = made(code.load(of, source, at * read))
+                written = int(element_of(values.type)[1:]) // 8
+                code.store(values, to, at * written)
             below = length
 
     @property
@@ -152,10 +161,10 @@ def module_of(
     def prologue(code: Code, buffers: Buffers) -> None:
         rows = Rows(code, end, fields, buffers, code.value(0))
         count = rows.plan["padded_channels"]
-        write_scales(code, end, rows.operand("channels"), buffers.results[1], count)
+        write_scales(code, end, rows.addresses, count)
 
     def item(code: Code, buffers: Buffers, slot: Value, index: Value) -> None:
         write(Rows(code, end, fields, buffers, index), slot)
 
-    handler.write(module, name, (len(OPERANDS), 2), prologue, item)
+    handler.write(module, name, (len(_operands(end)), 2), prologue, item)
     return module
