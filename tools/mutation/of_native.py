@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutation.changes import change, condition, left, result, right, skip, unsigned
+from mutation.changes import change, condition, left, result, right, skip, unsigned, unwrap
 from mutation.listing import mutants
 
 MUTANTS = [
@@ -22,18 +22,32 @@ MUTANTS = [
         "native/requantize.py",
         "native/test_addition.py",
         {
-            "SmallScale.of": [change("46", "62"), change("31", "32"), change("one", "two", 2)],
-            "SmallScale.scaled": [left("+", 1), left("^"), right("+", 2)],
+            "Small.of": [condition("False", 1)],
+            "SmallScale.of": [change("46", "62"), change("31", "32"), left("-", 2), left("-", 3)],
+            "SmallScale.scaled": [condition("True", 1), left("^"), left("-", 0)],
         },
     ),
     *mutants(
         "native/results.py",
         "native/test_kernels.py",
         {
-            "Results._scaled": [left("+")],
-            "Results.store": [condition("True", 1), condition("False", 1), change(".even", ".odd")],
+            "Results.store": [left("+", 0), right("+", 1), right("+", 2), left("+", 3)],
+            "Results._counts": [condition("False"), change("1", "0")],
+            "Results._write": [left("+", 0), right("+", 0), left("+", 1)],
+            "_whole": [change(".even", ".odd")],
             "End.scales": [condition("False")],
-            "within": [left("-", 1), change("1", "2", 1)],
+            "End.sum_size": [change("0", "64"), left("*")],
+        },
+    ),
+    *mutants(
+        "native/packing.py",
+        "native/test_kernels.py",
+        {
+            "plain": [left("-", 1), change("1", "2", 1)],
+            "Narrowing.of_each": [left("+")],
+            "Narrowing.of_all": [right("and"), change("2", "1", 1)],
+            "_clamped": [unwrap("values.most(least).least")],
+            "_in_order": [left("+", 0), left("+", 1)],
         },
     ),
     *mutants(
@@ -51,7 +65,7 @@ MUTANTS = [
         "native/test_kernels.py",
         {
             "_Item.write": [left("or", 0), right("or", 0)],
-            "_Item._write_block": [left("-", 0)],
+            "_Item._write_block": [left("-", 0), left("+", 1)],
         },
     ),
     *mutants(
@@ -60,7 +74,9 @@ MUTANTS = [
         {
             "Rows.__init__": [change("%", "//"), left("-")],
             "Rows.input_row": [unsigned("-"), change("<", ">"), left("&"), left("-")],
-            "Rows.copy_row": [left("*", 0), left("*", 1), left("*", 2), left("*", 3), left("*", 4)],
+            "Rows.copy_row": [left("*", 0), left("*", 1), left("*", 2), left("+", 0), left("+", 2)],
+            "Rows._fill": [left("*")],
+            "Rows._copy": [left("*", 0), left("*", 1), left("-", 1), change("below", "count", 1)],
         },
     ),
     *mutants(
@@ -116,7 +132,7 @@ MUTANTS = [
                 left("+", 1),
             ],
             "_Item._correct_rows": [left("+", 0), left("-", 0), left("-", 1)],
-            "_Item._write_block": [left("and", 0), left("-", 1), left("+", 0)],
+            "_Item._write_block": [left("-", 0), left("+", 0)],
             "_Item._pack": [
                 condition("False", 1),
                 left("+", 1),
@@ -213,6 +229,8 @@ MUTANTS = [
         "lowering/test_fused.py",
         {
             "fusions": [right("and", 0)],
+            "Joined.is_right": [change("==", "!=")],
+            "_joined": [left("and"), right("and"), change("max", "min")],
             "are_few": [condition("False", 1), change("<=", ">"), left("and")],
             "_fits": [
                 condition("False", 1),
@@ -237,6 +255,19 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "lowering/fused_slice.py",
+        "lowering/test_fused.py",
+        {
+            "needless_slice": [
+                condition("False", 1),
+                condition("False", 2),
+                left("or", 3),
+                right("and", 0),
+                condition("True", 3),
+            ],
+        },
+    ),
+    *mutants(
         "lowering/fused_rescale.py",
         "sweep/test_program.py",
         {"Reader.attribute": [condition("True")]},
@@ -254,12 +285,24 @@ MUTANTS = [
         "native/addition.py",
         "native/test_addition.py",
         {
-            "_Item.write": [left("+", 0), left("+", 1), right("+", 2), change("'SUB'", "'ADD'")],
-            "_Item._loaded": [left("-")],
-            "_Item._scaled": [condition("False")],
-            "Kind.tables": [change("scale.size", "0")],
-            "_label": [left("+")],
+            "_Item.write": [left("+", 0), change("4", "2")],
+            "_Item._loaded": [change("lanes", "1", 1)],
         },
+    ),
+    *mutants(
+        "native/summed.py",
+        "native/test_addition.py",
+        {
+            "Sum.tables": [change("scale.size", "0")],
+            "_label": [left("+")],
+            "Summing.totals": [change("'SUB'", "'ADD'")],
+            "Summing._scaled": [condition("False")],
+        },
+    ),
+    *mutants(
+        "native/summed.py",
+        "native/test_kernels.py",
+        {"Summing.totals": [unsigned("not"), condition("False", 0), condition("True", 0)]},
     ),
     *mutants(
         "native/pool.py",
