@@ -375,6 +375,12 @@ TOGETHER: dict[str, tuple[Callable[[Builder, Tensor], Any], list[str]]] = {
         lambda b, x: pointwise(b, cut(b, x, (1, 7, 7, 5)), 9, 2),
         ["CONV2D, RESCALE"],
     ),
+    "images that are left": (
+        lambda b, x: pointwise(
+            b, cut(b, b.op("RESHAPE", x, b.const_shape([2, 4, 8, 6])), (1, 3, 7, 6)), 9, 2
+        ),
+        ["CONV2D, RESCALE"],
+    ),
     "rows that more than a window reads": (
         lambda b, x: [y := cut(b, x), pointwise(b, y, stride=2)],
         ["CONV2D, RESCALE"],

@@ -36,7 +36,7 @@ MUTANTS = [
             "Results._write": [left("+", 0), right("+", 0), left("+", 1)],
             "_whole": [change(".even", ".odd")],
             "End.scales": [condition("False")],
-            "End.sum_size": [change("0", "64"), left("*")],
+            "End.sum_size": [left("*")],
         },
     ),
     *mutants(
@@ -45,7 +45,7 @@ MUTANTS = [
         {
             "plain": [left("-", 1), change("1", "2", 1)],
             "Narrowing.of_each": [left("+")],
-            "Narrowing.of_all": [right("and"), change("2", "1", 1)],
+            "Narrowing.of_all": [left("and"), change("2", "1", 1)],
             "_clamped": [unwrap("values.most(least).least")],
             "_in_order": [left("+", 0), left("+", 1)],
         },
@@ -261,7 +261,8 @@ MUTANTS = [
             "needless_slice": [
                 condition("False", 1),
                 condition("False", 2),
-                left("or", 3),
+                *(left("or", at) for at in (0, 1, 4, 5)),
+                right("or", 4),
                 right("and", 0),
                 condition("True", 3),
             ],
