@@ -314,7 +314,7 @@ def test_results_may_be_terms(s: InstructionSet, name: str, op: str, is_right: b
 
 def test_terms_of_examples_are_joined():
     case, s = CASES["some lanes"], isa.usable()[0]
-    o, (scales, end) = drawn(case, 1), native_sums.drawn(1)
+    o, (scales, end) = drawn(case, 1), native_sums.drawn(2)
     e = epilogue_of(o.bias.size, 1, double=False, per_channel=True)
     own = scaled(o.sums(case), e)
     others = np.stack([native_sums.images(seed, *own.shape)[0] for seed in range(3)])

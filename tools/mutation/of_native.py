@@ -207,7 +207,6 @@ MUTANTS = [
         "lowering/test_fused_int16.py",
         {
             "_MOST_TERMS": [left("//")],
-            "_matmul": [condition("False", 0)],
         },
     ),
     *mutants(
