@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ from tosajax import ops, spec
 from tosajax.checks import RULES
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
-from tosajax.graph import Graph, Node, Tensor, declared_variables
+from tosajax.graph import Graph, Node, declared_variables
 from tosajax.graph.edit import unused
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
 from tosajax.lowering.fused import Fusions, are_few, fused_step, fusions, native_set
@@ -188,15 +188,20 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
     waits = bool(found) and are_few(
         [n for n in nodes if not (n.outputs and n.outputs[0] in found)], graph.tensors
     )
+    fenced = {
+        name
+        for name, tensor in graph.tensors.items()
+        if readers[name] > 1 or (tensor.dtype.is_float and alone.get(name) != "CLAMP")
+    }
     steps = []
     for node in nodes:
         fusion = found.get(node.outputs[0]) if node.outputs else None
         if fusion is None:
             step = _step(node, graph, prefix, blocks, context, alone)
-            steps.append(_fenced(step, node, node, graph.tensors, readers))
+            steps.append(_fenced(step, node, node, fenced))
         else:
             step = fused_step(fusion, graph.tensors, isa, context.traced)
-            steps.append(_fenced(step, node, fusion.main, graph.tensors, readers))
+            steps.append(_fenced(step, node, fusion.main, fenced))
 
     def run_graph(
         params: Params,
@@ -242,22 +247,20 @@ def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
     return keys
 
 
-def _fenced(
-    step: Step, node: Node, named: Node, tensors: Mapping[str, Tensor], readers: Mapping[str, int]
-) -> Step:
+def _fenced(step: Step, node: Node, named: Node, fenced: Set[str]) -> Step:
     """Puts a barrier behind some outputs; the step has the name of the node `named`.
 
     Without one, XLA computes a tensor again, with all that it comes from, for each node that reads
     it; and it fuses a float product into the sum that follows, which then rounds differently from
-    batch to batch.
+    batch to batch. A CLAMP rounds nothing.
     """
-    fenced = [n for n in node.outputs if readers[n] > 1 or tensors[n].dtype.is_float]
+    behind = [name for name in node.outputs if name in fenced]
     scope = scope_name(named)
 
     def run_step(run: Run) -> None:
         with jax.named_scope(scope):
             step(run)
-        for name in fenced:
+        for name in behind:
             run.values[name] = lax.optimization_barrier(run.values[name])
 
     return run_step
