@@ -19,7 +19,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.fused_pools import Pool, pool_kernel, pools
 from tosajax.lowering.fused_rescale import Reader, inputs_of, is_rescale, nodes_of, reader_of
-from tosajax.lowering.fused_slice import needless_slice
+from tosajax.lowering.fused_slice import needless_slice, slices_of
 from tosajax.lowering.fused_sums import Addition, addition_kernel, additions, scales_of
 from tosajax.lowering.run import Run, Step, Traced, store
 from tosajax.ops import _window
@@ -78,13 +78,13 @@ def fusions(
       tensors: by name.
       readers: the one node that reads a tensor that no other does and that is not an output.
     """
-    products = []
+    products, slices = [], slices_of(nodes)
     for node in nodes:
         if not _is_product(node, tensors):
             continue
         cut = None
         if node.op in _PLANAR:
-            cut = needless_slice(node, _window_of(node, tensors), nodes, tensors, readers)
+            cut = needless_slice(node, _window_of(node, tensors), slices, tensors, readers)
         fusion = Fusion(cut, node)
         reader = reader_of(node, readers)
         if is_rescale(reader, tensors, _SCALED):
@@ -94,30 +94,34 @@ def fusions(
                 fusion = fusion._replace(clamp=reader)
         products.append(fusion)
     sums = additions(nodes, tensors, readers)
-    joined = [_joined(addition, products, tensors, readers) for addition in sums]
+    joined = _joined(sums, products, tensors, readers)
     inside = {id(part.main) for part in joined if isinstance(part, Joined)}
     others = [fusion for fusion in products if id(fusion.main) not in inside]
     return [*joined, *others, *pools(nodes, tensors, readers)]
 
 
 def _joined(
-    addition: Addition,
+    sums: Sequence[Addition],
     products: Sequence[Fusion],
     tensors: Mapping[str, Tensor],
     readers: Mapping[str, Node],
-) -> Joined | Addition:
-    """An addition, with the larger convolution that makes a term for it alone."""
-    terms = id(addition.left), id(addition.right)
-    found = [
-        Joined(fusion, addition)
+) -> list[Joined | Addition]:
+    """Additions, each with the larger convolution that makes a term for it alone."""
+    makers = {
+        id(reader_of(nodes_of(fusion)[-1], readers)): fusion
         for fusion in products
-        if fusion.main.op == "CONV2D" and id(reader_of(nodes_of(fusion)[-1], readers)) in terms
-    ]
+        if fusion.main.op == "CONV2D"
+    }
 
     def weights(joined: Joined) -> int:
         return math.prod(tensors[inputs_of(joined.main)["weight"]].shape or ())
 
-    return max(found, key=weights, default=addition)
+    def whole(addition: Addition) -> Joined | Addition:
+        terms = (makers.get(id(term)) for term in (addition.left, addition.right))
+        found = [Joined(fusion, addition) for fusion in terms if fusion is not None]
+        return max(found, key=weights, default=addition)
+
+    return list(map(whole, sums))
 
 
 # Of a depthwise window: its kernel has code for each of them.

@@ -13,7 +13,7 @@ import numpy as np
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
 from tosajax.lowering.fused_rescale import Reader
-from tosajax.lowering.fused_slice import needless_slice
+from tosajax.lowering.fused_slice import needless_slice, slices_of
 from tosajax.ops._window import Window, window
 
 _OPERATORS = ("AVG_POOL2D", "MAX_POOL2D")
@@ -40,8 +40,9 @@ def pools(
     nodes: Sequence[Node], tensors: Mapping[str, Tensor], readers: Mapping[str, Node]
 ) -> list[Pool]:
     """The pools of a graph; see `fusions`."""
+    slices = slices_of(nodes)
     return [
-        Pool(needless_slice(node, _window_of(node), nodes, tensors, readers), node)
+        Pool(needless_slice(node, _window_of(node), slices, tensors, readers), node)
         for node in nodes
         if node.op in _OPERATORS and _is_faster(node, tensors)
     ]

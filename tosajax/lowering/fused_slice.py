@@ -12,10 +12,15 @@ from tosajax.lowering.fused_rescale import inputs_of
 from tosajax.ops._window import Window
 
 
+def slices_of(nodes: Sequence[Node]) -> dict[str, Node]:
+    """Each SLICE by the tensor that it makes."""
+    return {node.outputs[0]: node for node in nodes if node.op == "SLICE"}
+
+
 def needless_slice(
     node: Node,
     window: Window,
-    nodes: Sequence[Node],
+    slices: Mapping[str, Node],
     tensors: Mapping[str, Tensor],
     readers: Mapping[str, Node],
 ) -> Node | None:
@@ -24,12 +29,12 @@ def needless_slice(
     Args:
       node: with a window over its first input.
       window: of the node.
-      nodes: of the graph.
+      slices: from `slices_of`.
       tensors: by name.
       readers: the one node that reads a tensor that no other does and that is not an output.
     """
     name = node.inputs[0]
-    maker = next((n for n in nodes if n.op == "SLICE" and n.outputs[0] == name), None)
+    maker = slices.get(name)
     if maker is None or readers.get(name) is not node:
         return None
     names = inputs_of(maker)

@@ -191,23 +191,28 @@ class Results:
             for p in range(len(sums))
             for v, channels in enumerate(self._counts(vectors, is_last=is_last))
         ]
-        values = [values for of_pixel in sums for values in of_pixel]
-        if end.double is None:
-            values = list(map(_whole, values))
-        else:
-            rows = [number + v for v in range(vectors)] * len(sums)
-            values = [self._scaled(*pair) for pair in zip(values, rows, strict=True)]
-        narrowing = self.narrowing
-        if self.summing is not None:
-            assert end.then is not None
-            own = [narrowing.of_each(of_vector) for of_vector in values]
-            values = self.summing.totals(own, self._others(parts), is_right=end.then.is_right)
-            narrowing = self.summing.narrowing
+        values, narrowing = self._totals(sums, number, parts)
         for begin in range(0, len(values), end.joined):
             some = values[begin : begin + end.joined]
             if end.double is not None:
                 some = [narrowing.of_all(code, [*some, *some[-1:] * (end.joined - len(some))])]
             self._write(some[0], parts[begin : begin + end.joined])
+
+    def _totals(
+        self, sums: Sequence[Sequence[Value | Wide]], number: Value, parts: Sequence[_Part]
+    ) -> tuple[list[Value], Narrowing]:
+        """The vectors of a tile in order, scaled if they are, and what makes results of them."""
+        flat = [values for of_pixel in sums for values in of_pixel]
+        if self.end.double is None:
+            return list(map(_whole, flat)), self.narrowing
+        numbers = [number + v for v in range(len(sums[0]))] * len(sums)
+        values = [self._scaled(*pair) for pair in zip(flat, numbers, strict=True)]
+        if self.summing is None or self.end.then is None:
+            return values, self.narrowing
+        own = [self.narrowing.of_each(of_vector) for of_vector in values]
+        is_right = self.end.then.is_right
+        totals = self.summing.totals(own, self._others(parts), is_right=is_right)
+        return totals, self.summing.narrowing
 
     def _counts(self, vectors: int, *, is_last: bool) -> list[int]:
         """The channels of each vector of a pixel."""
