@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config):
 
 # Folders in which all but every third of the variants of a test run with the slow tests.
 # Conformance tests run all types and modes of operators in any case.
-_THINNED = ("fixedpoint", "from_jax", "grad", "hifi", "io", "ops", "quant", "sweep")
+_THINNED = ("fixedpoint", "from_jax", "grad", "hifi", "ops", "quant", "sweep")
 _KEPT = 3
 
 

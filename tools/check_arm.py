@@ -23,6 +23,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / name) for name in ("support", "native")]
 
+import native_sums  # noqa: E402
 import test_addition  # noqa: E402
 import test_kernels  # noqa: E402
 import test_matmul  # noqa: E402
@@ -72,12 +73,19 @@ def products(s: isa.InstructionSet) -> Iterator[Case]:
 def additions(s: isa.InstructionSet) -> Iterator[Case]:
     pairs = test_addition.EVERY_PAIR
     for seed in range(6):
-        scales, e = test_addition.drawn(seed)
-        wanted = test_addition.added("SUB", pairs, scales, e)
+        scales, e = native_sums.drawn(seed)
+        wanted = native_sums.added("SUB", pairs, scales, e)
         yield Case(f"difference {seed}", call.add(s, "SUB", pairs, scales, e), wanted)
         scales, e = test_addition.twice(seed, (True, False), "both")
-        wanted = test_addition.added("ADD", pairs, scales, e)
+        wanted = native_sums.added("ADD", pairs, scales, e)
         yield Case(f"sum {seed}, scaled twice", call.add(s, "ADD", pairs, scales, e), wanted)
+
+
+def terms(s: isa.InstructionSet) -> Iterator[Case]:
+    for name, seed in itertools.product(test_kernels.SUMS, range(3)):
+        for op, is_right in (("ADD", False), ("SUB", True)):
+            kernel, wanted = test_kernels.joined(s, name, seed, op, is_right=is_right)
+            yield Case(f"{name}, a term of {op} {seed}", kernel, wanted)
 
 
 def pools(s: isa.InstructionSet) -> Iterator[Case]:
@@ -154,7 +162,7 @@ def main() -> int:
         source = Path(__file__).with_suffix(".c")
         subprocess.run([_COMPILER, "-O1", "-o", program, source, "-ldl"], check=True)
         for s in SETS:
-            cases = [*convolutions(s), *products(s), *additions(s), *pools(s)]
+            cases = [*convolutions(s), *terms(s), *products(s), *additions(s), *pools(s)]
             within = Path(folder) / s.name
             within.mkdir()
             found = Machine(s, within).results(program, cases)

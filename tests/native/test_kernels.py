@@ -288,28 +288,36 @@ SUMS = ["all lanes", "some lanes", "three channels"]
 SUMS += ["a round that is left, int16"]
 
 
+def joined(
+    s: InstructionSet, name: str, seed: int, op: str, *, is_right: bool
+) -> tuple[call.Prepared, np.ndarray]:
+    """A convolution whose results are a term of a sum, and what it is to compute."""
+    case = CASES[name]
+    o = drawn(case, seed)
+    if case.wide:
+        e = epilogue_of_wide(o.bias.size, seed, "i8")
+    else:
+        how = {"double": seed == 2, "per_channel": seed > 0, "upper": seed == 1}
+        e = epilogue_of(o.bias.size, seed, **how)
+    own = scaled(o.sums(case), e)
+    other = native_sums.images(seed, *own.shape)[0]
+    scales, end = native_sums.drawn(seed)
+    adding = call.Adding(op, other, is_right, scales, end)
+    operands = call.Operands(o.x, o.weight, o.bias, o.x_zp)
+    inputs = (other, own) if is_right else (own, other)
+    kernel = call.convolve(s, operands, case.window, e, adding)
+    return kernel, native_sums.added(op, inputs, scales, end)
+
+
 @pytest.mark.parametrize(("op", "is_right"), [("ADD", False), ("SUB", True)])
 @pytest.mark.parametrize("name", SUMS)
 @pytest.mark.parametrize("s", SETS)
 def test_results_may_be_terms(s: InstructionSet, name: str, op: str, is_right: bool):
     """Results of all scales, the other term in guarded memory."""
-    case = CASES[name]
     for seed in range(3):
-        o = drawn(case, seed)
-        if case.wide:
-            e = epilogue_of_wide(o.bias.size, seed, "i8")
-        else:
-            how = {"double": seed == 2, "per_channel": seed > 0, "upper": seed == 1}
-            e = epilogue_of(o.bias.size, seed, **how)
-        own = scaled(o.sums(case), e)
-        other = native_sums.images(seed, *own.shape)[0]
-        scales, end = native_sums.drawn(seed)
-        adding = call.Adding(op, other, is_right, scales, end)
-        operands = call.Operands(o.x, o.weight, o.bias, o.x_zp)
-        kernel = call.convolve(s, operands, case.window, e, adding)
+        kernel, wanted = joined(s, name, seed, op, is_right=is_right)
         found = native_calls.call(kernel, at_end=seed == 1)
-        inputs = (other, own) if is_right else (own, other)
-        np.testing.assert_array_equal(found, native_sums.added(op, inputs, scales, end))
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_terms_of_examples_are_joined():

@@ -56,6 +56,25 @@ def test_variables_of_examples_in_micro_batches():
     assert np.asarray(run.state["total"].value).tolist() == [[0], [2], [4], [6], [8]]
 
 
+def test_clamps_are_fused_with_what_they_read():
+    """And a product before one rounds as it does alone."""
+    b, rng = Builder(), np.random.default_rng(5)
+    x = b.input("x", DType.FP32, (1, 4, 5, 8))
+    factor, term = (
+        b.const(rng.normal(size=(1, 1, 1, 8)).astype(np.float32), DType.FP32) for _ in range(2)
+    )
+    product = b.op("MUL", x, factor, b.const([0], DType.INT8))
+    graph = b.graph([b.op("ADD", b.op("CLAMP", product, min_val=-1.0, max_val=1.0), term)])
+    fn, params = tosajax.lower(graph)
+    program = str(jax.make_jaxpr(fn)(params, np.zeros((1, 4, 5, 8), np.float32)))
+    assert program.count("optimization_barrier") == 2  # behind CLAMP and ADD
+    images = rng.normal(size=(9, 4, 5, 8)).astype(np.float32)
+    (found,) = tosajax.compile(graph, batch=9)(images)
+    one = tosajax.compile(graph)
+    for image, result in zip(images, found, strict=True):
+        np.testing.assert_array_equal(one(image[None])[0][0], result)
+
+
 @pytest.mark.parametrize("micro_batch", [2, 3, 7])
 def test_int48_in_micro_batches(micro_batch):
     b = Builder()
