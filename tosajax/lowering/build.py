@@ -17,8 +17,17 @@ from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.graph import Graph, Node, declared_variables
 from tosajax.graph.edit import unused
+from tosajax.lowering.chains import Part, chain_step, chains, made_by, read_by
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
-from tosajax.lowering.fused import Fusions, are_few, fused_step, fusions, native_set
+from tosajax.lowering.fused import (
+    Fusions,
+    Kernel,
+    are_few,
+    fusions,
+    kernel_of,
+    kernel_step,
+    native_set,
+)
 from tosajax.lowering.fused_rescale import nodes_of
 from tosajax.lowering.operators import custom_step, operator_step
 from tosajax.lowering.run import (
@@ -193,15 +202,21 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
         for name, tensor in graph.tensors.items()
         if readers[name] > 1 or (tensor.dtype.is_float and alone.get(name) != "CLAMP")
     }
-    steps = []
-    for node in nodes:
-        fusion = found.get(node.outputs[0]) if node.outputs else None
-        if fusion is None:
-            step = _step(node, graph, prefix, blocks, context, alone)
-            steps.append(_fenced(step, node, node, fenced))
+    kernels = {name: kernel_of(fusion, graph.tensors, isa) for name, fusion in found.items()}
+    parts = [kernels.get(node.outputs[0], node) if node.outputs else node for node in nodes]
+    each: list[_Named] = []
+    for part in parts:
+        if isinstance(part, Node):
+            step, scope = _step(part, graph, prefix, blocks, context, alone), scope_name(part)
         else:
-            step = fused_step(fusion, graph.tensors, isa, context.traced)
-            steps.append(_fenced(step, node, fusion.main, fenced))
+            step = kernel_step(part, graph.tensors, context.traced)
+            scope = scope_name(part.fusion.main)
+        names = made_by(part)
+        each.append((_fenced(step, scope, names, fenced), names))
+    together = [
+        each[some[0]] if len(some) == 1 else _chained(some, parts, graph, context, fenced)
+        for some in chains(parts, graph.tensors)
+    ]
 
     def run_graph(
         params: Params,
@@ -214,10 +229,12 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
         values.update(zip(graph.inputs, inputs, strict=True))
         run = Run(params, state, values, {}, amend, watch)
         run.found(graph.inputs, prefix)
+        # Those who look at tensors see what a chain makes inside.
+        steps = together if amend is None and watch is None else each
         with waiting_threads(waits):
-            for step, node in zip(steps, nodes, strict=True):
+            for step, names in steps:
                 step(run)
-                run.found(node.outputs, prefix)
+                run.found(names, prefix)
         return run.state, run.flags, tuple(run.read(graph.outputs))
 
     return run_graph
@@ -247,15 +264,32 @@ def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
     return keys
 
 
-def _fenced(step: Step, node: Node, named: Node, fenced: Set[str]) -> Step:
-    """Puts a barrier behind some outputs; the step has the name of the node `named`.
+# A step, and the tensors that others may read.
+_Named = tuple[Step, Sequence[str]]
+
+
+def _chained(
+    places: Sequence[int], parts: Sequence[Part], graph: Graph, context: Context, fenced: Set[str]
+) -> _Named:
+    """A chain of parts in some places."""
+    inside = [parts[at] for at in places]
+    read = {name for at, part in enumerate(parts) if at not in places for name in read_by(part)}
+    read.update(graph.outputs)
+    wanted = [name for part in inside for name in made_by(part) if name in read]
+    kernels = [part for part in inside if isinstance(part, Kernel)]
+    scope = "/".join(f"{scope_name(k.fusion.main)}/{k.route.scope}" for k in kernels)
+    step = chain_step(inside, wanted, graph.tensors, context.traced)
+    return _fenced(step, scope, wanted, fenced), wanted
+
+
+def _fenced(step: Step, scope: str, names: Sequence[str], fenced: Set[str]) -> Step:
+    """Names a step, and puts a barrier behind some tensors that it makes.
 
     Without one, XLA computes a tensor again, with all that it comes from, for each node that reads
     it; and it fuses a float product into the sum that follows, which then rounds differently from
     batch to batch. A CLAMP rounds nothing.
     """
-    behind = [name for name in node.outputs if name in fenced]
-    scope = scope_name(named)
+    behind = [name for name in names if name in fenced]
 
     def run_step(run: Run) -> None:
         with jax.named_scope(scope):

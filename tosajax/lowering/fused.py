@@ -196,45 +196,81 @@ def native_set(native: bool | None) -> Any:
     return chosen(native)
 
 
-def fused_step(fusion: Fusions, tensors: Mapping[str, Tensor], isa: Any, traced: Traced) -> Step:
-    """The step of a fusion, which stores its last result.
+class Kernel(NamedTuple):
+    """What computes a fusion.
+
+    Args:
+      fusion: of the nodes.
+      prepare: (reader) -> what `native.call.run` takes; or the result, of more than one call.
+      route: (reader) -> the result.
+    """
+
+    fusion: Fusions
+    prepare: Callable[[Reader], Any]
+    route: Route
+
+    @property
+    def output(self) -> str:
+        """The tensor that it makes."""
+        return nodes_of(self.fusion)[-1].outputs[0]
+
+
+def kernel_of(fusion: Fusions, tensors: Mapping[str, Tensor], isa: Any) -> Kernel:
+    """The kernel of a fusion.
 
     Args:
       fusion: of the nodes.
       tensors: by name.
       isa: from `native_set`.
-      traced: attributes that come with the parameters, here those of CLAMP.
     """
     if isinstance(fusion, Addition):
-        kernel = addition_kernel(fusion, isa)
+        prepare = addition_kernel(fusion, isa)
     elif isinstance(fusion, Pool):
-        kernel = pool_kernel(fusion, isa)
+        prepare = pool_kernel(fusion, isa)
     elif isinstance(fusion, Joined):
-        kernel = _joined_kernel(fusion, tensors, isa)
+        prepare = _joined_kernel(fusion, tensors, isa)
     else:
-        kernel = _product_kernel(fusion, tensors, isa)
+        prepare = _product_kernel(fusion, tensors, isa)
+
+    def result(reader: Reader) -> jax.Array:
+        from tosajax.native import call
+
+        found = prepare(reader)
+        return call.run(found) if isinstance(found, call.Prepared) else found
+
     done = ", ".join(n.op for n in nodes_of(fusion))
-    route = Route(f"native {isa.name}".replace("-", " "), done, kernel)
+    return Kernel(fusion, prepare, Route(f"native {isa.name}".replace("-", " "), done, result))
+
+
+def kernel_step(kernel: Kernel, tensors: Mapping[str, Tensor], traced: Traced) -> Step:
+    """The step of a fusion, which stores its last result.
+
+    Args:
+      kernel: of the fusion.
+      tensors: by name.
+      traced: attributes that come with the parameters, here those of CLAMP.
+    """
 
     def step(run: Run) -> None:
-        store(run, nodes_of(fusion)[-1], route(Reader(run, tensors, traced)))
+        run.values[kernel.output] = kernel.route(Reader(run, tensors, traced))
 
     return step
 
 
-# Computes products: (reader, the epilogue or None, perhaps what is added) -> the result.
-_Kernel = Callable[..., jax.Array]
+# Computes products: (reader, the epilogue or None, perhaps what is added) -> the result, or the
+# kernel of it.
+_Products = Callable[..., Any]
 
 
 def _product_kernel(
     fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any
-) -> Callable[[Reader], jax.Array]:
+) -> Callable[[Reader], Any]:
     if fusion.main.op == "MATMUL":
         kernel = _matmul(fusion.main, tensors, isa)
     else:
         kernel = _convolution(fusion, tensors, isa)
 
-    def product(reader: Reader) -> jax.Array:
+    def product(reader: Reader) -> Any:
         end = None if fusion.rescale is None else reader.epilogue(fusion.rescale, fusion.clamp)
         return kernel(reader, end)
 
@@ -243,7 +279,7 @@ def _product_kernel(
 
 def _joined_kernel(
     fusion: Joined, tensors: Mapping[str, Tensor], isa: Any
-) -> Callable[[Reader], jax.Array]:
+) -> Callable[[Reader], Any]:
     from tosajax.native import call
 
     product, addition = fusion.product, fusion.addition
@@ -251,8 +287,8 @@ def _joined_kernel(
     kernel, rescale = _convolution(product, tensors, isa), product.rescale
     term = addition.left if fusion.is_right else addition.right
 
-    def total(reader: Reader) -> jax.Array:
-        other = jnp.asarray(reader.value(term.inputs[0]))
+    def total(reader: Reader) -> Any:
+        other = reader.tensor(term.inputs[0])
         end = reader.epilogue(addition.rescale, addition.clamp)
         scales = scales_of(addition, reader)
         adding = call.Adding(addition.main.op, other, fusion.is_right, scales, end)
@@ -261,24 +297,24 @@ def _joined_kernel(
     return total
 
 
-def _convolution(fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:
+def _convolution(fusion: Fusion, tensors: Mapping[str, Tensor], isa: Any) -> _Products:
     from tosajax.native import call
 
     node = fusion.main
     form = _form(node, tensors, isa)
 
-    def products(reader: Reader, end: Any, *adding: Any) -> jax.Array:
+    def products(reader: Reader, end: Any, *adding: Any) -> Any:
         names = "weight", "bias", "input_zp", "weight_zp"
         weight, bias, x_zp, weight_zp = reader.operands(node, *names)
-        x = reader.value((fusion.cut or node).inputs[0])
+        x = reader.tensor((fusion.cut or node).inputs[0])
         if isinstance(weight, np.ndarray):
             weight = (weight.astype(np.int16) - weight_zp).astype(np.int8)
-        return form(call.Operands(jnp.asarray(x), weight, bias, x_zp), end, *adding)
+        return form(call.Operands(x, weight, bias, x_zp), end, *adding)
 
     return products
 
 
-def _form(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> Callable[..., jax.Array]:
+def _form(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> Callable[..., Any]:
     """What a node does: (operands, the epilogue or None, perhaps what is added) -> the result."""
     from tosajax.native import call, forms
 
@@ -289,7 +325,7 @@ def _form(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> Callable[..., 
     if node.op == "CONV3D":
         return lambda o, end: forms.convolve_3d(isa, o, window, end)
     kernel = call.convolve if node.op == "CONV2D" else call.convolve_depthwise
-    return lambda o, *ends: call.run(kernel(isa, o, window, *ends))
+    return lambda o, *ends: kernel(isa, o, window, *ends)
 
 
 def _window_of(node: Node, tensors: Mapping[str, Tensor]) -> _window.Window:
@@ -298,12 +334,12 @@ def _window_of(node: Node, tensors: Mapping[str, Tensor]) -> _window.Window:
     return _window.window(size, *(node.attributes[n] for n in ("stride", "dilation", "pad")))
 
 
-def _matmul(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> _Kernel:
+def _matmul(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> _Products:
     from tosajax.native import call
 
-    def products(reader: Reader, end: Any) -> jax.Array:
+    def products(reader: Reader, end: Any) -> Any:
         *inputs, a_zp, b_zp = reader.operands(node, "a", "b", "a_zp", "b_zp")
-        return call.run(call.multiply(isa, inputs, (a_zp, b_zp), end))
+        return call.multiply(isa, inputs, (a_zp, b_zp), end)
 
     if tensors[node.inputs[0]].dtype is DType.INT16:
         return products

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tosajax.dtypes import DType
@@ -65,18 +63,18 @@ def _is_faster(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return channels >= _FEWEST_CHANNELS and reads <= _MOST_READS * height * width
 
 
-def pool_kernel(fusion: Pool, isa: Any) -> Callable[[Reader], jax.Array]:
-    """Computes a pool; see `fused_step`."""
+def pool_kernel(fusion: Pool, isa: Any) -> Callable[[Reader], Any]:
+    """The kernel of a pool; see `kernel_of`."""
     from tosajax.native import call
 
     node, zero = fusion.main, np.zeros(1, np.int8)
     shape = _window_of(node)
 
-    def combined(reader: Reader) -> jax.Array:
+    def combined(reader: Reader) -> Any:
         zero_points = [zero, zero]
         if node.op == "AVG_POOL2D":
             zero_points = reader.operands(node, "input_zp", "output_zp")
-        x = jnp.asarray(reader.value((fusion.cut or node).inputs[0]))
-        return call.run(call.combine(isa, node.op, x, shape, zero_points))
+        x = reader.tensor((fusion.cut or node).inputs[0])
+        return call.combine(isa, node.op, x, shape, zero_points)
 
     return combined

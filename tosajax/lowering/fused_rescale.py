@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
+import jax.numpy as jnp
 import numpy as np
 
 from tosajax import spec
@@ -62,6 +63,11 @@ class Reader(NamedTuple):
         """Of a tensor; a NumPy array if it is constant."""
         known = self.tensors[name].values
         return self.run.values[name] if known is None else known
+
+    def tensor(self, name: str) -> Any:
+        """Of a tensor, on the device; or what a kernel of the same call makes."""
+        value = self.value(name)
+        return jnp.asarray(value) if isinstance(value, np.ndarray) else value
 
     def operands(self, node: Node, *arguments: str) -> list[Any]:
         """The values of some arguments; what the fusion itself makes of others is not stored."""

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
-import jax
-
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
 from tosajax.lowering.fused_rescale import Reader, is_rescale, reader_of, rounds_twice
@@ -87,14 +85,14 @@ def _scales(node: Node | None, dtype: DType, tensors: Mapping[str, Tensor]) -> T
     return (of, to) == (dtype, DType.INT32) and not node.attributes["per_channel"]
 
 
-def addition_kernel(fusion: Addition, isa: Any) -> Callable[[Reader], jax.Array]:
-    """Computes an addition; see `fused_step`."""
+def addition_kernel(fusion: Addition, isa: Any) -> Callable[[Reader], Any]:
+    """The kernel of an addition; see `kernel_of`."""
     from tosajax.native import call
 
-    def total(reader: Reader) -> jax.Array:
-        left, right = (reader.value(node.inputs[0]) for node in (fusion.left, fusion.right))
+    def total(reader: Reader) -> Any:
+        left, right = (reader.tensor(node.inputs[0]) for node in (fusion.left, fusion.right))
         scales, end = scales_of(fusion, reader), reader.epilogue(fusion.rescale, fusion.clamp)
-        return call.run(call.add(isa, fusion.main.op, (left, right), scales, end))
+        return call.add(isa, fusion.main.op, (left, right), scales, end)
 
     return total
 

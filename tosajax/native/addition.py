@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tosajax.native import handler
+from tosajax.native import stage
 from tosajax.native.code import Code, Module, Value, vector
-from tosajax.native.handler import Buffers
 from tosajax.native.isa import InstructionSet
+from tosajax.native.stage import Buffers
 from tosajax.native.summed import TERMS, Sum, Summing
 
 OPERANDS = (*TERMS, "scales", "plan")
 FIELDS = (
-    "items",
-    "threads",
-    "waits",
     "count",  # elements of an item: a multiple of the lanes
     "elements",
 )
@@ -41,17 +38,16 @@ class Kind(NamedTuple):
 
 
 def module_of(kind: Kind) -> Module:
-    """The module with the handler of a kind."""
+    """The module of a kind."""
     module = Module()
 
     def prologue(code: Code, buffers: Buffers) -> None:
         _Item(code, kind, buffers).sums.write_tables()
 
-    def item(code: Code, buffers: Buffers, slot: Value, index: Value) -> None:
-        del slot
+    def item(code: Code, buffers: Buffers, index: Value) -> None:
         _Item(code, kind, buffers).write(index)
 
-    handler.write(module, kind.name, (len(OPERANDS), 2), prologue, item)
+    stage.write(module, kind.name, OPERANDS, item, prologue)
     return module
 
 
@@ -61,8 +57,8 @@ class _Item:
     def __init__(self, code: Code, kind: Kind, buffers: Buffers) -> None:
         self.code, self.kind = code, kind
         *self.sources, scales, _ = buffers.operands
-        self.out, table = buffers.results
-        self.sums = Summing(code, kind.isa, kind.how, scales, table)
+        self.out = buffers.out
+        self.sums = Summing(code, kind.isa, kind.how, scales, buffers.table)
         self.plan = {n: code.load("i64", buffers.plan, 8 * i) for i, n in enumerate(FIELDS)}
 
     def write(self, index: Value) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,16 +16,16 @@ from jax import lax
 from tosajax.fixedpoint import _x64
 from tosajax.native import (
     addition,
+    chain,
     compiler,
     convolution,
     depthwise,
-    handler,
     matmul,
     pool,
     threads_wait,
 )
 from tosajax.native import plan as plans
-from tosajax.native.code import Module
+from tosajax.native.chain import Link, Made, Prepared
 from tosajax.native.isa import InstructionSet
 from tosajax.native.plan import Cut, Plan
 from tosajax.native.requantize import UPPER, Scale, Small
@@ -123,26 +124,6 @@ class Adding(NamedTuple):
     epilogue: Epilogue
 
 
-class Prepared(NamedTuple):
-    """A kernel, and what it is called with.
-
-    Args:
-      module_of: makes the module of a kind.
-      plan: (shape of the input) -> the plan.
-      out: (shape of the input) -> the shape of the output without its first dimension.
-      operands: the inputs, and what is not theirs: weights, channels, limits.
-      dtype: of the output.
-      inputs: how many operands have examples.
-    """
-
-    module_of: Callable[[Any], Module]
-    plan: Callable[[Sequence[int]], Plan]
-    out: Callable[[Sequence[int]], tuple[int, ...]]
-    operands: tuple[Array, ...]
-    dtype: Any
-    inputs: int = 1
-
-
 def convolve(
     isa: InstructionSet,
     o: Operands,
@@ -175,8 +156,8 @@ def convolve(
     cut = plans.cut_of(isa, window, shape, wide=end.wide)
     packed, weight_sums = _packed(o.weight, isa, vectors, of_tile, cut)
 
-    def plan(of: Sequence[int]) -> Plan:
-        return plans.of_convolution(isa, end, window, shape, of_tile, of)
+    def plan(of: Sequence[int], workers: int) -> Plan:
+        return plans.of_convolution(isa, end, window, shape, of_tile, of, workers)
 
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), oc
@@ -210,8 +191,8 @@ def convolve_depthwise(
     cut = tiled.reshape(kh, kind.groups, isa.terms, vectors, isa.lanes)
     packed = cut.transpose(3, 0, 1, 4, 2).reshape(-1).astype(_term_type(isa))
 
-    def plan(of: Sequence[int]) -> Plan:
-        return plans.of_depthwise(kind, window, multiplier, of)
+    def plan(of: Sequence[int], workers: int) -> Plan:
+        return plans.of_depthwise(kind, window, multiplier, of, workers)
 
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), inputs * multiplier
@@ -243,8 +224,8 @@ def multiply(
     isa = isa.of_int16 if wide else isa
     end = _end(isa, width, epilogue, wide=wide)
 
-    def plan(of: Sequence[int]) -> Plan:
-        return plans.of_matmul(isa, end, width, of)
+    def plan(of: Sequence[int], workers: int) -> Plan:
+        return plans.of_matmul(isa, end, width, of, workers)
 
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return of[1], width
@@ -277,8 +258,8 @@ def add(
     how, operand = _sum(isa, op, scales, epilogue)
     kind = addition.Kind(isa, 1, how)
 
-    def plan(of: Sequence[int]) -> Plan:
-        return plans.of_addition(kind, math.prod(of))
+    def plan(of: Sequence[int], workers: int) -> Plan:
+        return plans.of_addition(kind, math.prod(of), workers)
 
     operands = *inputs, operand
     return Prepared(addition.module_of, plan, lambda of: tuple(of[1:]), operands, np.int8, 2)
@@ -303,8 +284,8 @@ def combine(
     kind = pool.Kind(isa, op, np.dtype(x.dtype), 0)
     kind = kind._replace(last=channels % kind.lanes)
 
-    def plan(of: Sequence[int]) -> Plan:
-        return plans.of_pool(kind, window, of)
+    def plan(of: Sequence[int], workers: int) -> Plan:
+        return plans.of_pool(kind, window, of, workers)
 
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), channels
@@ -452,33 +433,66 @@ def _packed(
 
 def run(prepared: Prepared) -> jax.Array:
     """The result of a kernel. `vmap` joins examples of the inputs in one call."""
-    inputs, waits = prepared.inputs, threads_wait()
+    return run_all([prepared], [0])[0]
+
+
+def run_all(kernels: Sequence[Prepared], outputs: Sequence[int]) -> list[jax.Array]:
+    """The results of kernels that one call runs one after the other.
+
+    Args:
+      kernels: in order. Each input and result has the same images, unless there is one kernel.
+      outputs: the numbers of the kernels whose results are wanted.
+    """
+    waits = threads_wait()
+    links, arrays, inputs = _linked(kernels)
 
     @jax.custom_batching.custom_vmap
-    def call(x: jax.Array, *operands: jax.Array) -> jax.Array:
-        kind, fields, workspace = prepared.plan(x.shape)
-        compiler.register(kind.name, lambda: prepared.module_of(kind), kind.isa)
-        fields = [*fields]
-        fields[handler.WAITS] = int(waits)
+    def call(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        images = arrays[0].shape[0]
+        planned = chain.call_of(links, outputs, images, operands=len(arrays), waits=waits)
+        makers = [link.kernel.module_of for link in links]
+        compiler.register(planned, makers)
         # In words, as arrays of 64 bits need a setting of JAX's.
-        words = np.asarray(fields, np.int64).view(np.int32)
-        with _x64.scope_of(prepared.dtype):
-            results = (
-                jax.ShapeDtypeStruct((x.shape[0], *prepared.out(x.shape)), prepared.dtype),
-                jax.ShapeDtypeStruct((workspace,), jnp.uint8),
-            )
-            return jax.ffi.ffi_call(kind.name, results)(x, *operands, words)[0]
+        words = planned.words.view(np.int32)
+        made = [links[number].kernel.made(number) for number in outputs]
+        with contextlib.ExitStack() as scopes:
+            for one in made:
+                scopes.enter_context(_x64.scope_of(one.dtype))
+            times = images // links[0].kernel.shape[0]
+            results = [
+                jax.ShapeDtypeStruct((one.shape[0] * times, *one.shape[1:]), one.dtype)
+                for one in made
+            ]
+            workspace = jax.ShapeDtypeStruct((planned.workspace,), jnp.uint8)
+            return tuple(jax.ffi.ffi_call(planned.name, (*results, workspace))(*arrays, words)[:-1])
 
     @call.def_vmap
-    def _(count: int, batched: Sequence[bool], *operands: jax.Array):
+    def _(count: int, batched: Sequence[bool], *arrays: jax.Array):
+        done = (True,) * len(outputs)
         stacked = (
             a if has else jnp.broadcast_to(a, (count, *a.shape))
-            for a, has in zip(operands, batched, strict=True)
+            for a, has in zip(arrays, batched, strict=True)
         )
         if any(batched[inputs:]):
-            return lax.map(lambda each: call(*each), tuple(stacked)), True
+            return lax.map(lambda each: call(*each), tuple(stacked)), done
         joined = [x.reshape(-1, *x.shape[2:]) for x in itertools.islice(stacked, inputs)]
-        result = call(*joined, *operands[inputs:])
-        return result.reshape(count, -1, *result.shape[1:]), True
+        results = call(*joined, *arrays[inputs:])
+        return tuple(y.reshape(count, -1, *y.shape[1:]) for y in results), done
 
-    return call(*map(jnp.asarray, prepared.operands))
+    return list(call(*arrays))
+
+
+def _linked(kernels: Sequence[Prepared]) -> tuple[list[Link], list[jax.Array], int]:
+    """Kernels with the numbers of their operands, all operands of the call, and its inputs."""
+    given = {
+        id(x): x for k in kernels for x in k.operands[: k.inputs] if not isinstance(x, Made)
+    }
+    number_of = {key: number for number, key in enumerate(given)}
+    operands, links = [*given.values()], []
+    for kernel in kernels:
+        inputs, others = kernel.operands[: kernel.inputs], kernel.operands[kernel.inputs :]
+        sources = tuple(x if isinstance(x, Made) else number_of[id(x)] for x in inputs)
+        numbers = range(len(operands), len(operands) + len(others))
+        links.append(Link(kernel, sources, tuple(numbers)))
+        operands += others
+    return links, list(map(jnp.asarray, operands)), len(given)

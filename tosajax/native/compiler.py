@@ -8,7 +8,7 @@ import functools
 import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,43 +16,63 @@ import jax
 import llvmlite.binding as llvm
 
 from tosajax.atomic import replacing
-from tosajax.native import helpers, plan
+from tosajax.native import handler, helpers, plan
+from tosajax.native.chain import Call
 from tosajax.native.code import Module
 from tosajax.native.isa import PORTABLE, InstructionSet, features
+from tosajax.native.stage import TABLES
 
 _FOLDER = "TOSAJAX_CACHE"
 _LOCK = threading.RLock()
-# The names of targets. XLA and helpers hold on to their machine code, which lives as long as the
-# process: a thread may still be in it when Python ends.
+# Addresses of functions that others call, and the names of targets. XLA and helpers hold on to their
+# machine code, which lives as long as the process: a thread may still be in it when Python ends.
+_KEPT: dict[str, int] = {}
 _REGISTERED: set[str] = set()
 _DIGEST = hashlib.sha256().digest_size
 
 
-def register(name: str, make: Callable[[], Module], isa: InstructionSet) -> None:
-    """Compiles the handler `name` of a module, and makes it a target of XLA's by that name."""
+def register(call: Call, makers: Sequence[Callable[[Any], Module]]) -> None:
+    """Makes a call a target of XLA's by its name, and compiles what it needs.
+
+    Args:
+      call: of some kernels.
+      makers: for each of them, what makes the module of its kind.
+    """
     with _LOCK:
-        if name not in _REGISTERED:
-            engine, address = loaded(str(make()), name, isa)
-            engine.detach()
-            capsule = jax.ffi.pycapsule(ctypes.c_void_p(address))
-            jax.ffi.register_ffi_target(name, capsule, platform="cpu", api_version=1)
-            _REGISTERED.add(name)
+        if call.name not in _REGISTERED:
+            capsule = jax.ffi.pycapsule(ctypes.c_void_p(loaded(call, makers)))
+            jax.ffi.register_ffi_target(call.name, capsule, platform="cpu", api_version=1)
+            _REGISTERED.add(call.name)
 
 
-def loaded(text: str, name: str, isa: InstructionSet) -> tuple[Any, int]:
-    """The machine code of a module's text, and the address of a function of it."""
-    _share_helpers()
-    engine = _engine(text, isa)
-    return engine, engine.get_function_address(name)
+def loaded(call: Call, makers: Sequence[Callable[[Any], Module]]) -> int:
+    """The address of the handler of a call; see `register`."""
+    with _LOCK:
+        _share_helpers()
+        for planned, make in zip(call.plans, makers, strict=True):
+            kind = planned.kind
+            names = [kind.name, *[kind.name + TABLES] * (planned.table > 0)]
+            _keep(names, functools.partial(make, kind), kind.isa)
+        return _keep([call.name], call.module, PORTABLE)
 
 
-@functools.cache
 def _share_helpers() -> None:
-    """Makes the functions of `helpers` known to all kernels, for as long as the process lives."""
-    engine = _engine(str(helpers.module(max(1, plan.threads() - 1))), PORTABLE)
-    for name in (helpers.FIND, helpers.CAME, helpers.WAIT):
-        llvm.add_symbol(name, engine.get_function_address(name))
-    engine.detach()
+    """Makes what all calls have in common known to them."""
+    seats = max(1, plan.threads() - 1)
+    names = helpers.FIND, helpers.CAME, helpers.WAIT
+    _keep(names, functools.partial(helpers.module, seats), PORTABLE)
+    _keep([handler.HANDLE], handler.module, PORTABLE)
+
+
+def _keep(names: Sequence[str], make: Callable[[], Module], isa: InstructionSet) -> int:
+    """Makes functions of a module known to others, and returns the address of the first."""
+    if names[0] not in _KEPT:
+        engine = _engine(str(make()), isa)
+        for name in names:
+            _KEPT[name] = engine.get_function_address(name)
+            llvm.add_symbol(name, _KEPT[name])
+        engine.detach()
+    return _KEPT[names[0]]
 
 
 def _engine(text: str, isa: InstructionSet) -> Any:

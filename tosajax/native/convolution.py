@@ -64,10 +64,10 @@ FIELDS = (
 
 
 def module_of(kind: Kind) -> Module:
-    """The module with the handler of a kind."""
+    """The module of a kind."""
 
-    def write(item: Rows, slot: Value) -> None:
-        _Item(item, kind, slot).write()
+    def write(item: Rows) -> None:
+        _Item(item, kind).write()
 
     return rows.module_of(kind.name, kind.end, FIELDS, write)
 
@@ -75,7 +75,7 @@ def module_of(kind: Kind) -> Module:
 class _Item:
     """Writes the work of an item."""
 
-    def __init__(self, item: Rows, kind: Kind, slot: Value) -> None:
+    def __init__(self, item: Rows, kind: Kind) -> None:
         self.item, self.kind = item, kind
         code, plan = item.code, item.plan
         self.code, self.plan = code, plan
@@ -88,7 +88,7 @@ class _Item:
             row, _ = item.input_row(code.value(0))
             self.rows = code.at(item.operand("x"), row * plan["row"])
         else:
-            self.rows = code.at(item.behind_table, slot * plan["slot"])
+            self.rows = item.buffers.room
 
     def write(self) -> None:
         kind = self.kind

@@ -70,10 +70,10 @@ FIELDS = (
 
 
 def module_of(kind: Kind) -> Module:
-    """The module with the handler of a kind."""
+    """The module of a kind."""
 
-    def write(item: Rows, slot: Value) -> None:
-        _Item(item, kind, slot).write()
+    def write(item: Rows) -> None:
+        _Item(item, kind).write()
 
     return rows.module_of(kind.name, kind.end, FIELDS, write)
 
@@ -81,10 +81,10 @@ def module_of(kind: Kind) -> Module:
 class _Item:
     """Writes the work of an item."""
 
-    def __init__(self, item: Rows, kind: Kind, slot: Value) -> None:
+    def __init__(self, item: Rows, kind: Kind) -> None:
         self.item, self.kind = item, kind
         self.code, self.plan = item.code, item.plan
-        self.line = item.code.at(item.behind_table, slot * self.plan["slot"])
+        self.line = item.buffers.room
         self.words = item.code.at(self.line, self.plan["line"])
         self.forms = forms(kind.isa, item.padding, wide=True) if kind.end.wide else [lambda x: x]
         self.group_size = self.plan["staged_row"] // (kind.groups * len(self.forms))

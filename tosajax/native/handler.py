@@ -1,4 +1,8 @@
-"""The handler of a kernel: what XLA calls, and how the threads of a call share its work.
+"""The handler of a call: what XLA calls, and how threads share the work of its stages.
+
+A call is some rounds, one after the other. A round is either one stage, whose items threads share,
+or some stages that one thread after the other does for a group of images, so that these stay in its
+cache. `chain` writes the plan that says so.
 
 The layout of structures is that of XLA's public C interface (`xla/ffi/api/c_api.h`, version 0.3),
 on a processor of 64 bits. XLA does not promise that scheduled tasks run at the same time, or soon:
@@ -8,15 +12,16 @@ lies on the heap until the last has left, as a task may start when the call is o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from tosajax.native import helpers
 from tosajax.native.code import Code, Module, Value
 from tosajax.native.helpers import OWNERS, SHARE
+from tosajax.native.stage import TABLES
 
 # Offsets into XLA_FFI_CallFrame, XLA_FFI_Buffer and XLA_FFI_Api.
-_EXTENSION, _API, _CONTEXT, _ARGUMENTS, _RESULTS = 8, 16, 24, 40 + 32, 80 + 32
+_EXTENSION, _API, _CONTEXT, _ARGUMENTS, _RESULTS = 8, 16, 24, 40, 80
+_COUNT, _POINTERS = 16, 32
 _DATA = 24
 _ERROR_CREATE, _ERROR_DESTROY, _SCHEDULE, _THREADS = (48 + 8 * i for i in (0, 2, 11, 12))
 # Offsets into XLA_FFI_Metadata: version and traits.
@@ -24,143 +29,213 @@ _MAJOR, _MINOR, _TRAITS = 24, 28, 32
 _VERSION = 0, 3
 _OUT_OF_MEMORY = 8
 
-# The state of a call: what helpers know of it, counters, then buffers.
-_NEXT, _DONE, _SLOTS, _TOTAL, _WAITS, _BUFFERS = (8 * i for i in range(2, 8))
+# The plan of a call: its head, rounds, stages and pointers, in words of 8 bytes.
+HEAD = (
+    "threads",  # the most that share the work
+    "waits",  # whether they wait for the next call afterwards
+    "rounds",
+    "stages",
+)
+ROUND = (
+    "stage",  # the first one
+    "stages",
+    "items",
+    "grouped",  # whether an item is all stages of a group of images, or an item of the stage
+)
+STAGE = (
+    "items",
+    "pointer",  # the first one
+    "pointers",
+)
+POINTER = (
+    "buffer",  # of the call, operands before results
+    "offset",  # bytes
+    "of_group",  # bytes from a group of images to the next
+    "of_thread",  # bytes from a thread to the next
+)
+MOST_POINTERS = 16  # of a stage
 
-# The first elements of a plan, of every kernel.
-ITEMS, THREADS, WAITS = range(3)
+# The state of a call: what helpers know of it, rounds, then buffers.
+_WORKERS, _PLAN, _WAITS, _ROUNDS, _STAGES, _BUFFERS, _AT = (8 * i for i in range(2, 9))
+_NEXT, _DONE, _TOTAL, _SIZE = (8 * i for i in range(4))
+
+# Functions of the module, and what calls of them have in common.
+HANDLE = "tosajax_handle"
+_TABLE_OF_STAGES = "stages"
+_SPINS = 4096  # looks for the end of a round, before the processor is given to others
 
 
-class Buffers(NamedTuple):
-    """Pointers to the operands and results of a call, in order; the plan is the last operand."""
-
-    operands: tuple[Value, ...]
-    results: tuple[Value, ...]
-
-    @classmethod
-    def of(cls, pointers: Sequence[Value], counts: tuple[int, int]) -> Buffers:
-        return cls(tuple(pointers[: counts[0]]), tuple(pointers[counts[0] :]))
-
-    @property
-    def plan(self) -> Value:
-        return self.operands[-1]
-
-
-# Writes what is done once, before the work: (code, buffers).
-Prologue = Callable[[Code, Buffers], None]
-# Writes the work of an item: (code, buffers, number of the worker, number of the item).
-Item = Callable[[Code, Buffers, Value, Value], None]
-
-
-def write(
-    module: Module, name: str, counts: tuple[int, int], prologue: Prologue, item: Item
-) -> None:
-    """Adds a handler to a module.
+def of_stages(name: str, kernels: Sequence[tuple[str, bool]]) -> Module:
+    """The module of a handler.
 
     Args:
-      module: of LLVM.
       name: of the handler.
-      counts: of operands and of results. The last operand is the plan, of int64: the number of
-        items, the most threads that share them, whether these wait for the next call afterwards,
-        and what the kernel needs.
-      prologue: writes what comes first.
-      item: writes the work of an item.
+      kernels: of each stage the name, and whether it has a table.
     """
-    _write_work(module, counts, item)
-    _write_release(module)
-    _write_share(module)
-    _write_task(module)
-    _write_handler(module, name, counts, prologue)
-
-
-def _write_handler(module: Module, name: str, counts: tuple[int, int], prologue: Prologue) -> None:
+    module = Module()
+    names = [n for kernel, has_table in kernels for n in (kernel, has_table and kernel + TABLES)]
+    for function in {*filter(None, names)}:
+        of = ["ptr"] if function.endswith(TABLES) else ["ptr", "i64"]
+        module.declare("void", function, of)
+    entries = ", ".join(f"ptr @{n}" if n else "ptr null" for n in names)
+    module.add(f"@{_TABLE_OF_STAGES} = internal constant [{len(names)} x ptr] [{entries}]")
     code = Code(module, name, "ptr", ["ptr"])
     (frame,) = code.arguments
-    extension = code.load("ptr", frame, _EXTENSION)
-    with code.when(extension.differs(code.null), returns=True):
-        metadata = code.load("ptr", extension, 24)
-        for value, at in zip((*_VERSION, 0), (_MAJOR, _MINOR, _TRAITS), strict=True):
-            code.store(code.value(value, "i32"), metadata, at)
-        code.give(code.null)
-    api, context = code.load("ptr", frame, _API), code.load("ptr", frame, _CONTEXT)
-    pointers = [
-        code.load("ptr", code.load("ptr", code.load("ptr", frame, at), 8 * i), _DATA)
-        for at, count in zip((_ARGUMENTS, _RESULTS), counts, strict=True)
-        for i in range(count)
-    ]
-    buffers = Buffers.of(pointers, counts)
-    state = code.call("ptr", "malloc", code.value(_BUFFERS + 8 * len(pointers)))
-    with code.when(state.equals(code.null), returns=True):
-        code.give(_error(code, api, name))
-    items = code.load("i64", buffers.plan, 8 * ITEMS)
-    for at, value in ((OWNERS, 1), (_NEXT, 0), (_DONE, 0), (_SLOTS, 0), (_TOTAL, items)):
-        code.store(code.value(value), state, at)
-    code.store(code.address("share"), state, SHARE)
-    code.store(code.load("i64", buffers.plan, 8 * WAITS), state, _WAITS)
-    for i, pointer in enumerate(pointers):
-        code.store(pointer, state, _BUFFERS + 8 * i)
-    prologue(code, buffers)
-    wanted = _wanted(code, api, context, buffers.plan)
-    _schedule(code, api, context, state, code.call("i64", helpers.FIND, state, wanted))
-    code.call("void", code.address("work"), state)
-    # Others may be at work still.
-    waiting, over = code.label("waiting"), code.label("over")
-    code.jump(waiting)
-    code.begin(waiting)
-    done = code.load_atomic(state, _DONE, order="acquire")
-    again = code.label("again")
-    code.branch(done < items, again, over)
-    code.begin(again)
-    code.call("i32", "sched_yield")
-    code.jump(waiting)
-    code.begin(over)
-    code.call("void", code.address("release"), state)
-    code.give(code.null)
+    code.give(code.call("ptr", HANDLE, frame, code.address(_TABLE_OF_STAGES)))
+    code.finish()
+    return module
+
+
+def module() -> Module:
+    """The module of what all handlers do."""
+    made = Module()
+    _write_stage(made)
+    _write_tables(made)
+    _write_end_round(made)
+    _write_item(made)
+    _write_work(made)
+    _write_release(made)
+    _write_share(made)
+    _write_task(made)
+    _write_handle(made)
+    return made
+
+
+class _Plan:
+    """Reads the plan of a call."""
+
+    def __init__(self, code: Code, at: Value) -> None:
+        self.code, self.at = code, at
+        rounds = self.head("rounds")
+        self._stages = code.at(at, 8 * len(HEAD), rounds * (8 * len(ROUND)))
+        self._pointers = code.at(self._stages, self.head("stages") * (8 * len(STAGE)))
+
+    @classmethod
+    def of(cls, code: Code, state: Value) -> _Plan:
+        return cls(code, code.load("ptr", state, _PLAN))
+
+    def head(self, name: str) -> Value:
+        return self.code.load("i64", self.at, 8 * HEAD.index(name))
+
+    def round(self, number: Value, name: str) -> Value:
+        place = 8 * (len(HEAD) + ROUND.index(name))
+        return self.code.load("i64", self.at, number * (8 * len(ROUND)), place)
+
+    def stage(self, number: Value, name: str) -> Value:
+        place = 8 * STAGE.index(name)
+        return self.code.load("i64", self._stages, number * (8 * len(STAGE)), place)
+
+    def pointer(self, number: Value, name: str) -> Value:
+        place = 8 * POINTER.index(name)
+        return self.code.load("i64", self._pointers, number * (8 * len(POINTER)), place)
+
+
+def _pointers(
+    code: Code, state: Value, plan: _Plan, stage: Value, group: Value | int, thread: Value | int
+) -> Value:
+    """The pointers of a stage, for a group of images and a thread."""
+    found = code.room(f"[{MOST_POINTERS} x ptr]")
+    first, buffers = plan.stage(stage, "pointer"), code.load("ptr", state, _BUFFERS)
+    with code.loop(plan.stage(stage, "pointers")) as number:
+        of = first + number
+        offset = plan.pointer(of, "offset") + plan.pointer(of, "of_group") * group
+        offset = offset + plan.pointer(of, "of_thread") * thread
+        start = code.load("ptr", buffers, plan.pointer(of, "buffer") * 8)
+        code.store(code.at(start, offset), found, number * 8)
+    return found
+
+
+def _write_stage(module: Module) -> None:
+    """`stage(state, stage, group, thread, begin, end)`: some items of a stage."""
+    code = Code(module, "stage", "void", ["ptr", *["i64"] * 5])
+    state, stage, group, thread, begin, end = code.arguments
+    pointers = _pointers(code, state, _Plan.of(code, state), stage, group, thread)
+    function = code.load("ptr", code.load("ptr", state, _STAGES), stage * 16)
+    with code.loop(end - begin) as number:
+        code.call("void", function, pointers, begin + number)
+    code.give()
     code.finish()
 
 
-def _wanted(code: Code, api: Value, context: Value, plan: Value) -> Value:
-    """How many threads are to help: one less than threads and items."""
-    count = code.room("i64")
-    code.store(code.value(1), count)
-    wanted = code.load("i64", plan, 8 * THREADS).least(code.load("i64", plan, 8 * ITEMS))
-    with code.when(wanted > 1):
-        error = code.call("ptr", code.load("ptr", api, _THREADS), _structure(code, context, count))
-        _destroy(code, api, error)
-    return wanted.least(code.load("i64", count)) - 1
+def _write_tables(module: Module) -> None:
+    """`tables(state)`: fills those of all stages."""
+    code = Code(module, "tables", "void", ["ptr"])
+    (state,) = code.arguments
+    plan = _Plan.of(code, state)
+    with code.loop(plan.head("stages")) as stage:
+        function = code.load("ptr", code.load("ptr", state, _STAGES), stage * 16, 8)
+        with code.when(function.differs(code.null)):
+            code.call("void", function, _pointers(code, state, plan, stage, 0, 0))
+    code.give()
+    code.finish()
 
 
-def _schedule(code: Code, api: Value, context: Value, state: Value, count: Value) -> None:
-    arguments = _structure(code, context, code.address("task"), state)
-    with code.loop(count):
-        code.add_atomic(1, state, OWNERS, order="monotonic")
-        error = code.call("ptr", code.load("ptr", api, _SCHEDULE), arguments)
-        with code.when(error.differs(code.null)):
-            code.add_atomic(-1, state, OWNERS, order="monotonic")
-            code.call("void", helpers.CAME)
-        _destroy(code, api, error)
+def _round(code: Code, state: Value, number: Value) -> Value:
+    """The counters of a round."""
+    return code.at(state, _AT, number * _SIZE)
 
 
-def _write_work(module: Module, counts: tuple[int, int], item: Item) -> None:
+def _write_end_round(module: Module) -> None:
+    """`end_round(state, round)`: until all items of a round are done, which others may have begun."""
+    code = Code(module, "end_round", "void", ["ptr", "i64"])
+    state, number = code.arguments
+    counters = _round(code, state, number)
+    looks = code.room("i64")
+    code.store(code.value(0), looks)
+    look, again, over = (code.label(name) for name in ("look", "again", "over"))
+    code.jump(look)
+    code.begin(look)
+    done = code.load_atomic(counters, _DONE, order="acquire")
+    code.branch(done < code.load("i64", counters, _TOTAL), again, over)
+    code.begin(again)
+    count = code.load("i64", looks) + 1
+    code.store(count, looks)
+    with code.when(count > _SPINS):
+        code.call("i32", "sched_yield")
+    code.jump(look)
+    code.begin(over)
+    code.give()
+    code.finish()
+
+
+def _write_item(module: Module) -> None:
+    """`item(state, round, thread, index)`: an item of a round."""
+    code = Code(module, "item", "void", ["ptr", "i64", "i64", "i64"])
+    state, number, thread, index = code.arguments
+    plan = _Plan.of(code, state)
+    grouped, first = plan.round(number, "grouped"), plan.round(number, "stage")
+    group, own = index * grouped, index * (code.value(1) - grouped)
+    with code.loop(plan.round(number, "stages")) as at:
+        stage = first + at
+        end = grouped.differs(0).choose(plan.stage(stage, "items"), own + 1)
+        code.call("void", code.address("stage"), state, stage, group, thread, own, end)
+    code.give()
+    code.finish()
+
+
+def _write_work(module: Module) -> None:
     """`work(state)`: takes items until none is left."""
     code = Code(module, "work", "void", ["ptr"])
     (state,) = code.arguments
-    pointers = [code.load("ptr", state, _BUFFERS + 8 * i) for i in range(sum(counts))]
-    slot = code.room("i64")
-    code.store(code.value(-1), slot)
-    take, begin, leave = (code.label(name) for name in ("take", "begin", "leave"))
-    code.jump(take)
-    code.begin(take)
-    index = code.add_atomic(1, state, _NEXT, order="monotonic")
-    # Of the call of a late task nothing but the state is left.
-    code.branch(index < code.load("i64", state, _TOTAL), begin, leave)
-    code.begin(begin)
-    with code.when(code.load("i64", slot) < 0):
-        code.store(code.add_atomic(1, state, _SLOTS, order="monotonic"), slot)
-    item(code, Buffers.of(pointers, counts), code.load("i64", slot), index)
-    code.add_atomic(1, state, _DONE, order="release")
-    code.jump(take)
-    code.begin(leave)
+    thread = code.room("i64")
+    code.store(code.value(-1), thread)
+    with code.loop(code.load("i64", state, _ROUNDS)) as number:
+        with code.when(number > 0):
+            code.call("void", code.address("end_round"), state, number - 1)
+        counters = _round(code, state, number)
+        take, begin, leave = (code.label(name) for name in ("take", "begin", "leave"))
+        code.jump(take)
+        code.begin(take)
+        index = code.add_atomic(1, counters, _NEXT, order="monotonic")
+        # Of the call of a late task nothing but the state is left.
+        code.branch(index < code.load("i64", counters, _TOTAL), begin, leave)
+        code.begin(begin)
+        with code.when(code.load("i64", thread) < 0):
+            code.store(code.add_atomic(1, state, _WORKERS, order="monotonic"), thread)
+        code.call("void", code.address("item"), state, number, code.load("i64", thread), index)
+        code.add_atomic(1, counters, _DONE, order="release")
+        code.jump(take)
+        code.begin(leave)
     code.give()
     code.finish()
 
@@ -198,6 +273,73 @@ def _write_task(module: Module) -> None:
     code.finish()
 
 
+def _write_handle(module: Module) -> None:
+    """`handle(frame, stages)`: a call; null, or an error of XLA's."""
+    code = Code(module, HANDLE, "ptr", ["ptr", "ptr"])
+    frame, stages = code.arguments
+    extension = code.load("ptr", frame, _EXTENSION)
+    with code.when(extension.differs(code.null), returns=True):
+        metadata = code.load("ptr", extension, 24)
+        for value, at in zip((*_VERSION, 0), (_MAJOR, _MINOR, _TRAITS), strict=True):
+            code.store(code.value(value, "i32"), metadata, at)
+        code.give(code.null)
+    api, context = code.load("ptr", frame, _API), code.load("ptr", frame, _CONTEXT)
+    operands, results = (code.load("i64", frame, at + _COUNT) for at in (_ARGUMENTS, _RESULTS))
+    plan = _Plan(code, _buffer(code, frame, _ARGUMENTS, operands - 1))
+    rounds = plan.head("rounds")
+    size = rounds * _SIZE + (operands + results) * 8 + _AT
+    state = code.call("ptr", "malloc", size)
+    with code.when(state.equals(code.null), returns=True):
+        code.give(_error(code, api))
+    buffers = _round(code, state, rounds)
+    given = (_PLAN, plan.at), (_STAGES, stages), (_BUFFERS, buffers)
+    known = (SHARE, code.address("share")), (_WAITS, plan.head("waits")), (_ROUNDS, rounds)
+    for at, value in (*given, *known, (OWNERS, code.value(1)), (_WORKERS, code.value(0))):
+        code.store(value, state, at)
+    with code.loop(rounds) as number:
+        counters = _round(code, state, number)
+        for at, value in (_NEXT, 0), (_DONE, 0), (_TOTAL, plan.round(number, "items")):
+            code.store(code.value(value), counters, at)
+    for count, place, first in (operands, _ARGUMENTS, code.value(0)), (results, _RESULTS, operands):
+        with code.loop(count) as number:
+            code.store(_buffer(code, frame, place, number), buffers, (first + number) * 8)
+    code.call("void", code.address("tables"), state)
+    wanted = _wanted(code, api, context, plan.head("threads"))
+    _schedule(code, api, context, state, code.call("i64", helpers.FIND, state, wanted))
+    code.call("void", code.address("work"), state)
+    code.call("void", code.address("end_round"), state, rounds - 1)
+    code.call("void", code.address("release"), state)
+    code.give(code.null)
+    code.finish()
+
+
+def _buffer(code: Code, frame: Value, place: int, number: Value) -> Value:
+    """The address of an operand's or a result's values."""
+    buffers = code.load("ptr", frame, place + _POINTERS)
+    return code.load("ptr", code.load("ptr", buffers, number * 8), _DATA)
+
+
+def _wanted(code: Code, api: Value, context: Value, threads: Value) -> Value:
+    """How many threads are to help."""
+    count = code.room("i64")
+    code.store(code.value(1), count)
+    with code.when(threads > 1):
+        error = code.call("ptr", code.load("ptr", api, _THREADS), _structure(code, context, count))
+        _destroy(code, api, error)
+    return threads.least(code.load("i64", count)) - 1
+
+
+def _schedule(code: Code, api: Value, context: Value, state: Value, count: Value) -> None:
+    arguments = _structure(code, context, code.address("task"), state)
+    with code.loop(count):
+        code.add_atomic(1, state, OWNERS, order="monotonic")
+        error = code.call("ptr", code.load("ptr", api, _SCHEDULE), arguments)
+        with code.when(error.differs(code.null)):
+            code.add_atomic(-1, state, OWNERS, order="monotonic")
+            code.call("void", helpers.CAME)
+        _destroy(code, api, error)
+
+
 def _structure(code: Code, *fields: Value) -> Value:
     """A structure of arguments for XLA: its size, no extension, and fields of 8 bytes."""
     size = 16 + 8 * len(fields)
@@ -214,8 +356,8 @@ def _destroy(code: Code, api: Value, error: Value) -> None:
         code.call("void", destroy, _structure(code, error))
 
 
-def _error(code: Code, api: Value, name: str) -> Value:
+def _error(code: Code, api: Value) -> Value:
     """The error of a call without memory."""
-    code.module.text_of("message", f"{name}: no memory")
+    code.module.text_of("message", "native kernels of tosajax: no memory")
     fields = code.address("message"), code.value(_OUT_OF_MEMORY)
     return code.call("ptr", code.load("ptr", api, _ERROR_CREATE), _structure(code, *fields))

@@ -17,9 +17,9 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tosajax.native import handler
+from tosajax.native import stage
 from tosajax.native.code import Code, Module, Value, element_of, vector
-from tosajax.native.handler import Buffers
+from tosajax.native.stage import Buffers
 from tosajax.native.held import Tile
 from tosajax.native.isa import InstructionSet
 from tosajax.native.product import Form, Rounds, Terms, joined, sums, wide_sums, words
@@ -61,9 +61,6 @@ OPERANDS = ("a", "b", "channels", "limits", "plan")
 B_ZP = LARGEST + 1
 # The plan, in order; where segments begin follows.
 FIELDS = (
-    "items",
-    "threads",
-    "waits",
     "blocks",  # of columns, the last one included
     "group",  # blocks of an item
     "groups",
@@ -80,24 +77,22 @@ FIELDS = (
     "plane",  # of those of the upper bytes of int16
     "bias",  # bytes of the sums' begin, by column
     "corrections",  # bytes of the same by row
-    "slot",  # bytes of a thread
     "padded_width",
-    "table",  # bytes of the table of scales, at the start of the workspace
 )
 
 
 def module_of(kind: Kind) -> Module:
-    """The module with the handler of a kind."""
+    """The module of a kind."""
     module = Module()
 
     def prologue(code: Code, buffers: Buffers) -> None:
         plan = _plan(code, buffers)
         write_scales(code, kind.end, _addresses(buffers), plan["padded_width"])
 
-    def item(code: Code, buffers: Buffers, slot: Value, index: Value) -> None:
-        _Item(code, kind, buffers, slot, index).write()
+    def item(code: Code, buffers: Buffers, index: Value) -> None:
+        _Item(code, kind, buffers, index).write()
 
-    handler.write(module, kind.name, (len(OPERANDS), 2), prologue, item)
+    stage.write(module, kind.name, OPERANDS, item, prologue)
     return module
 
 
@@ -107,18 +102,16 @@ def _plan(code: Code, buffers: Buffers) -> dict[str, Value]:
 
 def _addresses(buffers: Buffers) -> Addresses:
     _, _, channels, limits, _ = buffers.operands
-    out, table = buffers.results
-    return Addresses(out, table, channels, limits)
+    return Addresses(buffers.out, buffers.table, channels, limits)
 
 
 class _Item:
     """Writes the work of an item."""
 
-    def __init__(self, code: Code, kind: Kind, buffers: Buffers, slot: Value, index: Value) -> None:
+    def __init__(self, code: Code, kind: Kind, buffers: Buffers, index: Value) -> None:
         self.code, self.kind, self.isa = code, kind, kind.isa
         plan = self.plan = _plan(code, buffers)
         a, b, _, limits, self.fields = buffers.operands
-        _, table = buffers.results
         of_product = plan["groups"] * plan["parts"]
         number, within = index // of_product, index % of_product
         self.group, part = within // plan["parts"], within % plan["parts"]
@@ -128,7 +121,7 @@ class _Item:
         self.element, self.size = ("i16", 2) if kind.end.wide else ("i8", 1)
         self.a = code.at(a, self.row * plan["depth"] * self.size)
         self.b = code.at(b, number * plan["depth"] * plan["width"] * self.size)
-        self.panel = code.at(table, plan["table"], slot * plan["slot"])
+        self.panel = buffers.room
         self.bias = code.at(self.panel, plan["panel"])
         self.corrections = code.at(self.bias, plan["bias"])
         self.copy = code.at(self.corrections, plan["corrections"])

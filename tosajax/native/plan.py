@@ -36,17 +36,23 @@ Kind = convolution.Kind | depthwise.Kind | matmul.Kind | addition.Kind | pool.Ki
 
 
 class Plan(NamedTuple):
-    """A call of a kernel.
+    """How a kernel computes a shape.
 
     Args:
       kind: of the machine code.
       fields: the operand with its sizes, in the order that the kernel has.
-      workspace: bytes.
+      items: that its work is cut into.
+      threads: that share them at most.
+      table: bytes that it fills before, for all items.
+      room: bytes of a thread.
     """
 
     kind: Kind
     fields: Sequence[int]
-    workspace: int
+    items: int
+    threads: int
+    table: int = 0
+    room: int = 0
 
 
 def is_split(window: Window) -> bool:
@@ -153,31 +159,27 @@ class _Share(NamedTuple):
     threads: int
 
 
-def _used(items: int, macs: int) -> int:
-    """How many threads share the items of a product."""
-    return _sharing(items, macs // _THREAD_MACS)
-
-
-def _sharing(items: int, worth: int) -> int:
+def _sharing(items: int, worth: int, workers: int) -> int:
     """How many threads share items, whose work pays for some."""
-    return max(1, min(items, threads(), worth))
+    return max(1, min(items, workers, worth))
 
 
-def _share(images: int, height: int, row_macs: int, *, unit: int = 1) -> _Share:
+def _share(images: int, height: int, row_macs: int, workers: int, *, unit: int = 1) -> _Share:
     """Cuts images into items of some units of rows."""
     rows = -(-_ITEM_MACS // max(1, row_macs))
-    if images < threads():  # An image is cut for all threads, of which some come late.
-        rows = min(rows, -(-height // (2 * threads())))
+    if images < workers:  # An image is cut for all threads, of which some come late.
+        rows = min(rows, -(-height // (2 * workers)))
     # Equal items: the last one does again what it has of the one before.
     rows = -(-height // -(-height // min(height, rows)))
     rows = min(height, -(-rows // unit) * unit)
     per_image = -(-height // rows)
-    used = _used(images * per_image, images * height * row_macs)
-    return _Share(rows, per_image, images * per_image, used)
+    items = images * per_image
+    used = _sharing(items, images * height * row_macs // _THREAD_MACS, workers)
+    return _Share(rows, per_image, items, used)
 
 
 def _fields(names: Sequence[str], share: _Share, **others: int) -> list[int]:
-    found: Mapping[str, int] = {**share._asdict(), "waits": 0, **others}
+    found: Mapping[str, int] = {**share._asdict(), **others}
     return [found[name] for name in names]
 
 
@@ -188,6 +190,7 @@ def of_convolution(
     weight: Sequence[int],
     of_tile: int,
     x: Sequence[int],
+    workers: int,
 ) -> Plan:
     """The plan of a convolution.
 
@@ -198,6 +201,7 @@ def of_convolution(
       weight: its shape, [OC, KH, KW, IC].
       of_tile: from `vectors_of_tile`.
       x: shape of the input.
+      workers: threads that there are.
     """
     size = isa.bytes_of_term
     planes = 2 if end.wide and size == 1 else 1
@@ -213,7 +217,7 @@ def of_convolution(
         images, height, width = 1, math.prod(x[:3]), 1
         out_height, out_width = height, 1
     row_macs = out_width * oc * kh * kw * ic * planes
-    share = _share(images, out_height, row_macs, unit=pixels if flat else 1)
+    share = _share(images, out_height, row_macs, workers, unit=pixels if flat else 1)
     taps = range(kw) if is_split(window) else (0,)
     is_read = planes == 1 and (end.wide or size == 1) and cut.is_whole
     is_crowded = end.wide and flat and _is_crowded(ic * size)
@@ -228,7 +232,7 @@ def of_convolution(
     of_input = width * ic * (2 if end.wide else 1)
     row = of_input if in_place else needed * pixel
     plane = _lines(staged * row + _SLACK + cut.beyond * size)
-    slot = 0 if in_place else planes * plane
+    room = 0 if in_place else planes * plane
     steps = cut.length // isa.depth
     offsets = [
         ky * dilation[0] * row + (kx * dilation[1] * ic + part * cut.length) * size
@@ -236,7 +240,6 @@ def of_convolution(
     ]
     vectors = -(-oc // isa.lanes)
     kind = convolution.Kind(isa, pixels, of_tile, vectors % of_tile, in_place, end)
-    table = end.table_size(vectors)
     fields = _fields(
         convolution.FIELDS,
         share,
@@ -251,7 +254,6 @@ def of_convolution(
         stride=stride[0],
         staged=staged,
         staged_row=row,
-        slot=slot,
         runs=1 if flat else share.rows,
         run_pitch=0 if flat else stride[0] * row,
         run=share.rows if flat else out_width,
@@ -264,12 +266,14 @@ def of_convolution(
         steps=steps,
         round=max(1, _MOST_TERMS // cut.length),
         plane=plane,
-        table=table,
     )
-    return Plan(kind, [*fields, *offsets], table + share.threads * slot)
+    table = end.table_size(vectors)
+    return Plan(kind, [*fields, *offsets], share.items, share.threads, table, room)
 
 
-def of_depthwise(kind: depthwise.Kind, window: Window, multiplier: int, x: Sequence[int]) -> Plan:
+def of_depthwise(
+    kind: depthwise.Kind, window: Window, multiplier: int, x: Sequence[int], workers: int
+) -> Plan:
     """The plan of a depthwise convolution.
 
     Args:
@@ -277,6 +281,7 @@ def of_depthwise(kind: depthwise.Kind, window: Window, multiplier: int, x: Seque
       window: of the convolution.
       multiplier: channels of the output for each of the input.
       x: shape of the input.
+      workers: threads that there are.
     """
     isa = kind.isa
     images, height, width, inputs = x
@@ -292,17 +297,16 @@ def of_depthwise(kind: depthwise.Kind, window: Window, multiplier: int, x: Seque
     size = 2 if kind.end.wide else 1
     copies = kind.groups * (size if isa.bytes_of_term == 1 else 1)
     row_macs = out_width // joined * padded * kind.rows * copies * isa.terms * 2
-    share = _share(images, out_height, row_macs)
+    share = _share(images, out_height, row_macs, workers)
     staged = (share.rows - 1) * stride + (kind.rows - 1) * dilation + 1
     staged_row = copies * out_width * pixel
     needed = (out_width - 1) * stride_x + (kind.taps - 1) * dilation_x + 1
     left = min(left, needed)
     copied = max(min(width, needed - left), 0)
     line = _lines(needed * inputs * size + _SLACK)
-    slot = line + _lines(staged * staged_row + _SLACK)
+    room = line + _lines(staged * staged_row + _SLACK)
     # All pixels are one piece where they are side by side in both copies.
     is_whole = stride_x == 1 and pixel == inputs * _WORD
-    table = kind.end.table_size(vectors)
     fields = _fields(
         depthwise.FIELDS,
         share,
@@ -317,7 +321,6 @@ def of_depthwise(kind: depthwise.Kind, window: Window, multiplier: int, x: Seque
         stride=stride,
         staged=staged,
         staged_row=staged_row,
-        slot=slot,
         line=line,
         run=out_width // joined,
         pieces=1 if is_whole else out_width,
@@ -330,9 +333,8 @@ def of_depthwise(kind: depthwise.Kind, window: Window, multiplier: int, x: Seque
         padded_channels=padded,
         dilation=dilation,
         vectors=vectors,
-        table=table,
     )
-    return Plan(kind, fields, table + share.threads * slot)
+    return Plan(kind, fields, share.items, share.threads, kind.end.table_size(vectors), room)
 
 
 def together(isa: InstructionSet, channels: int, width: int) -> int:
@@ -341,7 +343,9 @@ def together(isa: InstructionSet, channels: int, width: int) -> int:
     return count if width % count == 0 else 1
 
 
-def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Plan:
+def of_matmul(
+    isa: InstructionSet, end: End, width: int, a: Sequence[int], workers: int
+) -> Plan:
     """The plan of a product.
 
     Args:
@@ -349,6 +353,7 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
       end: of the sums.
       width: columns of the result.
       a: shape of the left matrices, [N, H, C].
+      workers: threads that there are.
     """
     count, height, depth = a
     vectors = -(-width // isa.lanes)
@@ -367,7 +372,7 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
     blocks = -(-vectors // of_tile)
     padded = of_tile * isa.lanes
     worth = max(1, height * width * depth // _THREAD_MACS)
-    of_part, groups = _parts_of_matmul(kind, count, blocks, height, depth, worth)
+    of_part, groups = _parts_of_matmul(kind, count, blocks, height, depth, worth, workers)
     group = -(-blocks // groups)
     parts, groups = -(-height // of_part), -(-blocks // group)
     items = count * groups * parts
@@ -376,13 +381,9 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
     bias, corrections = 4 * padded, _lines(4 * of_part)
     row_pitch = depth * size if kind.in_place else _pitch(segments * steps * isa.step_bytes)
     copy = 0 if kind.in_place else _lines(of_part * row_pitch)
-    slot = _lines(panel + bias + corrections + copy)
-    used = _used(items, count * height * width * depth)
-    table = end.table_size(vectors)
+    room = _lines(panel + bias + corrections + copy)
+    used = _sharing(items, count * height * width * depth // _THREAD_MACS, workers)
     sizes = {
-        "items": items,
-        "threads": used,
-        "waits": 0,
         "blocks": blocks,
         "group": group,
         "groups": groups,
@@ -399,17 +400,15 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int]) -> Pl
         "plane": plane,
         "bias": bias,
         "corrections": corrections,
-        "slot": slot,
         "padded_width": vectors * isa.lanes,
-        "table": table,
     }
     offsets = [at * of_segment * isa.bytes_of_term for at in range(segments)]
     fields = [*(sizes[name] for name in matmul.FIELDS), *offsets]
-    return Plan(kind, fields, table + used * slot)
+    return Plan(kind, fields, items, used, end.table_size(vectors), room)
 
 
 def _parts_of_matmul(
-    kind: matmul.Kind, count: int, blocks: int, height: int, depth: int, worth: int
+    kind: matmul.Kind, count: int, blocks: int, height: int, depth: int, worth: int, workers: int
 ) -> tuple[int, int]:
     """The rows of an item, and into how many groups the blocks of columns are cut.
 
@@ -420,12 +419,13 @@ def _parts_of_matmul(
       height: rows.
       depth: terms.
       worth: the most items of a product.
+      workers: threads that there are.
     """
-    least = -(-threads() // (count * blocks))  # So that no thread is idle.
+    least = -(-workers // (count * blocks))  # So that no thread is idle.
     if kind.in_place:
         return _tiles(kind.rows, height, least), blocks
     # Rows are copied once for many blocks, and blocks packed once for many rows.
-    wanted = min(worth, -(-_ITEMS_OF_THREAD * threads() // count))
+    wanted = min(worth, -(-_ITEMS_OF_THREAD * workers // count))
     copies = -(-height * depth * kind.isa.bytes_of_term // _COPY)
     parts = max(copies, min(wanted, max(least, height // (_TILES * kind.rows))))
     rows = _tiles(kind.rows, height, parts)
@@ -438,38 +438,36 @@ def _tiles(unit: int, height: int, parts: int) -> int:
     return min(height, -(-rows // unit) * unit)
 
 
-def of_addition(kind: addition.Kind, elements: int) -> Plan:
-    """The plan of an addition of so many elements."""
+def of_addition(kind: addition.Kind, elements: int, workers: int) -> Plan:
+    """The plan of an addition of so many elements, for the threads that there are."""
     lanes = kind.isa.lanes
     kind = kind._replace(together=4 if elements >= 4 * lanes else 1)
     unit = lanes * kind.together
-    fair = -(-elements // (threads() * unit)) * unit
+    fair = -(-elements // (workers * unit)) * unit
     count = min(elements // unit * unit, _ITEM_SUMS, max(fair, _THREAD_SUMS))
     items = -(-elements // count)
-    fields = [items, _sharing(items, elements // _THREAD_SUMS), 0, count, elements]
-    return Plan(kind, fields, kind.how.table_size)
+    used = _sharing(items, elements // _THREAD_SUMS, workers)
+    return Plan(kind, [count, elements], items, used, kind.how.table_size)
 
 
-def of_pool(kind: pool.Kind, window: Window, x: Sequence[int]) -> Plan:
+def of_pool(kind: pool.Kind, window: Window, x: Sequence[int], workers: int) -> Plan:
     """The plan of a pool.
 
     Args:
       kind: of the machine code.
       window: of the pool.
       x: shape of the input.
+      workers: threads that there are.
     """
     images, height, width, channels = x
     out_height, out_width = window.out(x)
     all_rows = images * out_height
     # A step combines a vector of channels.
     steps = out_width * math.prod(window.size) * -(-channels // kind.lanes)
-    rows = min(-(-_ITEM_STEPS // steps), -(-all_rows // threads()))
+    rows = min(-(-_ITEM_STEPS // steps), -(-all_rows // workers))
     items = -(-all_rows // rows)
     (top, _), (left, _) = window.pad
     sizes = {
-        "items": items,
-        "threads": _sharing(items, all_rows * steps // _THREAD_STEPS),
-        "waits": 0,
         "rows": rows,
         "all_rows": all_rows,
         "out_height": out_height,
@@ -485,7 +483,8 @@ def of_pool(kind: pool.Kind, window: Window, x: Sequence[int]) -> Plan:
         "left": left,
         "vectors": channels // kind.lanes,
     }
-    return Plan(kind, [sizes[name] for name in pool.FIELDS], 0)
+    used = _sharing(items, all_rows * steps // _THREAD_STEPS, workers)
+    return Plan(kind, [sizes[name] for name in pool.FIELDS], items, used)
 
 
 def _pitch(size: int) -> int:

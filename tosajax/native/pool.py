@@ -11,16 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tosajax.native import handler
+from tosajax.native import stage
 from tosajax.native.code import Code, Module, Value, pieces, vector
-from tosajax.native.handler import Buffers
 from tosajax.native.isa import InstructionSet
+from tosajax.native.stage import Buffers
 
 OPERANDS = ("x", "zero points", "plan")
 FIELDS = (
-    "items",
-    "threads",
-    "waits",
     "rows",  # of the output, of an item
     "all_rows",  # of all images
     "out_height",
@@ -69,14 +66,13 @@ class Kind(NamedTuple):
 
 
 def module_of(kind: Kind) -> Module:
-    """The module with the handler of a kind."""
+    """The module of a kind."""
     module = Module()
 
-    def item(code: Code, buffers: Buffers, slot: Value, index: Value) -> None:
-        del slot
+    def item(code: Code, buffers: Buffers, index: Value) -> None:
         _Item(code, kind, buffers, index).write()
 
-    handler.write(module, kind.name, (len(OPERANDS), 2), lambda code, buffers: None, item)
+    stage.write(module, kind.name, OPERANDS, item)
     return module
 
 
@@ -94,7 +90,7 @@ class _Item:
     def __init__(self, code: Code, kind: Kind, buffers: Buffers, index: Value) -> None:
         self.code, self.kind, self.index = code, kind, index
         self.x, zero_points, fields = buffers.operands
-        self.out = buffers.results[0]
+        self.out = buffers.out
         self.plan = {n: code.load("i64", fields, 8 * i) for i, n in enumerate(FIELDS)}
         self.input_zp, self.output_zp = (code.load("i32", zero_points, 4 * i) for i in range(2))
         self.size = kind.dtype.itemsize

@@ -1,26 +1,22 @@
 """An item of a convolution: some rows of the output of one image.
 
-Its thread may copy the rows of the input that they read into room of its own, in the workspace
-behind the table of scales.
+Its thread may copy the rows of the input that they read into room of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tosajax.native import handler
+from tosajax.native import stage
 from tosajax.native.code import Code, Module, Value, element_of, vector
-from tosajax.native.handler import Buffers
 from tosajax.native.product import Form
 from tosajax.native.results import FILL, Addresses, End, Results, write_scales
+from tosajax.native.stage import Buffers
 
 _OPERANDS = ("x", "weights", "channels", "limits", "plan")
 _OF_SUMS = ("x", "other", "weights", "channels", "limits", "scales", "plan")
 # Of the plan of every convolution.
 COMMON = (
-    "items",
-    "threads",
-    "waits",
     "items_per_image",
     "rows",  # of the output, of an item
     "out_height",
@@ -34,10 +30,8 @@ COMMON = (
     "stride",  # of rows
     "staged",  # rows of an item's copy
     "staged_row",  # bytes
-    "slot",  # bytes of a thread's copy
     "channels",
     "padded_channels",
-    "table",  # bytes of the table of scales, at the start of the workspace
 )
 
 
@@ -78,12 +72,7 @@ class Rows:
     def addresses(self) -> Addresses:
         """Of what results need."""
         names = ["channels", "limits"] + ["other", "scales"] * (self.end.then is not None)
-        return Addresses(*self.buffers.results, *map(self.operand, names))
-
-    @property
-    def behind_table(self) -> Value:
-        """The address of the workspace behind the table of scales."""
-        return self.code.at(self.buffers.results[1], self.plan["table"])
+        return Addresses(self.buffers.out, self.buffers.table, *map(self.operand, names))
 
     @property
     def out_row(self) -> Value:
@@ -146,15 +135,15 @@ def module_of(
     name: str,
     end: End,
     fields: Sequence[str],
-    write: Callable[[Rows, Value], None],
+    write: Callable[[Rows], None],
 ) -> Module:
     """The module of a kernel whose items are rows.
 
     Args:
-      name: of its handler.
+      name: of the kernel.
       end: of the sums.
       fields: of the plan.
-      write: writes the work of an item, given the number of the thread.
+      write: writes the work of an item.
     """
     module = Module()
 
@@ -163,8 +152,8 @@ def module_of(
         count = rows.plan["padded_channels"]
         write_scales(code, end, rows.addresses, count)
 
-    def item(code: Code, buffers: Buffers, slot: Value, index: Value) -> None:
-        write(Rows(code, end, fields, buffers, index), slot)
+    def item(code: Code, buffers: Buffers, index: Value) -> None:
+        write(Rows(code, end, fields, buffers, index))
 
-    handler.write(module, name, (len(_operands(end)), 2), prologue, item)
+    stage.write(module, name, _operands(end), item, prologue)
     return module

@@ -167,9 +167,12 @@ def _routes(program: str) -> dict[str, tuple[str, str]]:
     """The route and its reason, by the scope of the node."""
     found = {}
     for name in _op_names(program):
-        scope = _scope_of(name)
-        if scope and (route := find(name[scope.end() :])):
-            found[scope[0]] = route
+        # A step may be that of several nodes, one after the other.
+        scopes = [*_SCOPE.finditer(name)]
+        ends = [scope.start() for scope in scopes[1:]] + [len(name)]
+        for scope, end in zip(scopes, ends, strict=True):
+            if route := find(name[scope.end() : end]):
+                found[scope[0]] = route
     return found
 
 

@@ -21,8 +21,13 @@ class Route(NamedTuple):
     reason: str  # without parentheses and slashes
     function: Callable[..., jax.Array]
 
+    @property
+    def scope(self) -> str:
+        """The name of its steps."""
+        return f"route {self.name}; {self.reason}"
+
     def __call__(self, *operands: object) -> jax.Array:
-        with jax.named_scope(f"route {self.name}; {self.reason}"):
+        with jax.named_scope(self.scope):
             return self.function(*operands)
 
 

@@ -1,0 +1,70 @@
+"""Stages: what kernels are for the calls that run them one after the other.
+
+A kernel is two functions of its module: `NAME`, the work of an item, and perhaps `NAME_tables`,
+which fills the table of a call before any item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tosajax.native.code import Code, Module, Value
+
+TABLES = "_tables"
+
+
+class Buffers(NamedTuple):
+    """The pointers that a kernel works with, in order.
+
+    Args:
+      operands: of the kernel; its plan is the last one, of int64.
+      out: its result.
+      table: filled once for a call.
+      room: of a thread, for copies.
+    """
+
+    operands: tuple[Value, ...]
+    out: Value
+    table: Value
+    room: Value
+
+    @property
+    def plan(self) -> Value:
+        return self.operands[-1]
+
+
+# Writes what is done once, before the work: (code, buffers).
+Prologue = Callable[[Code, Buffers], None]
+# Writes the work of an item: (code, buffers, number of the item).
+Item = Callable[[Code, Buffers, Value], None]
+
+
+def write(
+    module: Module, name: str, operands: Sequence[str], item: Item, prologue: Prologue | None = None
+) -> None:
+    """Adds the functions of a kernel to a module.
+
+    Args:
+      module: of LLVM.
+      name: of the kernel.
+      operands: of the kernel.
+      item: writes the work of an item.
+      prologue: writes what fills the table, if there is one.
+    """
+    count = len(operands)
+    code = Code(module, name, "void", ["ptr", "i64"])
+    pointers, index = code.arguments
+    item(code, _buffers(code, pointers, count), index)
+    code.give()
+    code.finish()
+    if prologue is not None:
+        code = Code(module, name + TABLES, "void", ["ptr"])
+        prologue(code, _buffers(code, *code.arguments, count))
+        code.give()
+        code.finish()
+
+
+def _buffers(code: Code, pointers: Value, count: int) -> Buffers:
+    loaded = [code.load("ptr", pointers, 8 * i) for i in range(count + 3)]
+    return Buffers(tuple(loaded[:count]), *loaded[count:])
