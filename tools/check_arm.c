@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { PAGE = 1 << 16, MOST = 16 };
+enum { PAGE = 1 << 16, MOST = 128 };
 
 static void *guarded(int64_t size) {
   int64_t room = (size + PAGE - 1) / PAGE * PAGE;
@@ -47,6 +47,8 @@ int main(void) {
     }
     fclose(in);
     void *frame[24] = {0};
+    frame[7] = (void *)counts[0];
+    frame[12] = (void *)counts[1];
     frame[9] = pointers;
     frame[14] = pointers + counts[0];
     if (handler(frame)) return fail("an error", function);

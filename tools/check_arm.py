@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,12 +25,14 @@ sys.path[:0] = [str(ROOT / "tests" / name) for name in ("support", "native")]
 
 import native_sums  # noqa: E402
 import test_addition  # noqa: E402
+import test_chain  # noqa: E402
 import test_kernels  # noqa: E402
 import test_matmul  # noqa: E402
 import test_pool  # noqa: E402
 
-from tosajax.native import call, handler, helpers, isa  # noqa: E402
-from tosajax.native.call import Prepared  # noqa: E402
+from tosajax.native import call, chain, handler, helpers, isa  # noqa: E402
+from tosajax.native.chain import Prepared  # noqa: E402
+from tosajax.native.code import Module  # noqa: E402
 
 _COMPILER, _EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 _SYSROOT = "/usr/aarch64-linux-gnu"
@@ -38,10 +40,10 @@ SETS = [s for s in isa.SETS if s.machine in (None, "aarch64")]
 
 
 class Case(NamedTuple):
-    """A kernel, and what it is to compute."""
+    """Kernels of a call, and what the last one is to compute."""
 
     name: str
-    kernel: Prepared
+    kernels: Sequence[Prepared]
     wanted: np.ndarray
 
 
@@ -49,12 +51,12 @@ def convolutions(s: isa.InstructionSet) -> Iterator[Case]:
     for name, case in test_kernels.CASES.items():
         for extreme in (False, True):
             o = test_kernels.drawn(case, 7, extreme=extreme)
-            yield Case(name, test_kernels.prepared(s, case, o), o.sums(case))
+            yield Case(name, [test_kernels.prepared(s, case, o)], o.sums(case))
         e = test_kernels.epilogue_of(o.bias.size, 5, double=True, per_channel=True)
         if case.wide:
             e = test_kernels.epilogue_of_wide(o.bias.size, 5, "i16")
         wanted = test_kernels.scaled(o.sums(case), e)
-        yield Case(f"{name}, scaled", test_kernels.prepared(s, case, o, e), wanted)
+        yield Case(f"{name}, scaled", [test_kernels.prepared(s, case, o, e)], wanted)
 
 
 def products(s: isa.InstructionSet) -> Iterator[Case]:
@@ -63,11 +65,11 @@ def products(s: isa.InstructionSet) -> Iterator[Case]:
             inputs = test_matmul.drawn(sizes, seed, extreme=seed % 2 > 0)
             zps = test_matmul.bytes_of(*zero_points)
             wanted = test_matmul.product(inputs, zps)
-            yield Case(f"{name}, product", call.multiply(s, inputs, zps), wanted)
+            yield Case(f"{name}, product", [call.multiply(s, inputs, zps)], wanted)
         wide = test_matmul.drawn(sizes, 3, extreme=True, dtype=np.int16)
         zeros = test_matmul.ZEROS
         wanted = test_matmul.product(wide, zeros)
-        yield Case(f"{name}, product of int16", call.multiply(s, wide, zeros), wanted)
+        yield Case(f"{name}, product of int16", [call.multiply(s, wide, zeros)], wanted)
 
 
 def additions(s: isa.InstructionSet) -> Iterator[Case]:
@@ -75,17 +77,17 @@ def additions(s: isa.InstructionSet) -> Iterator[Case]:
     for seed in range(6):
         scales, e = native_sums.drawn(seed)
         wanted = native_sums.added("SUB", pairs, scales, e)
-        yield Case(f"difference {seed}", call.add(s, "SUB", pairs, scales, e), wanted)
+        yield Case(f"difference {seed}", [call.add(s, "SUB", pairs, scales, e)], wanted)
         scales, e = test_addition.twice(seed, (True, False), "both")
         wanted = native_sums.added("ADD", pairs, scales, e)
-        yield Case(f"sum {seed}, scaled twice", call.add(s, "ADD", pairs, scales, e), wanted)
+        yield Case(f"sum {seed}, scaled twice", [call.add(s, "ADD", pairs, scales, e)], wanted)
 
 
 def terms(s: isa.InstructionSet) -> Iterator[Case]:
     for name, seed in itertools.product(test_kernels.SUMS, range(3)):
         for op, is_right in (("ADD", False), ("SUB", True)):
             kernel, wanted = test_kernels.joined(s, name, seed, op, is_right=is_right)
-            yield Case(f"{name}, a term of {op} {seed}", kernel, wanted)
+            yield Case(f"{name}, a term of {op} {seed}", [kernel], wanted)
 
 
 def pools(s: isa.InstructionSet) -> Iterator[Case]:
@@ -94,7 +96,13 @@ def pools(s: isa.InstructionSet) -> Iterator[Case]:
         for seed, dtype in enumerate((np.int8, np.int16)):
             x, zps = test_pool.drawn(case, dtype, seed), test_pool.zero_points(dtype, seed + 5)
             wanted = test_pool.pooled(op, x, case.window, test_pool.numbers(zps))
-            yield Case(f"{op}, {name}", test_pool.prepared(s, op, case, x, zps), wanted)
+            yield Case(f"{op}, {name}", [test_pool.prepared(s, op, case, x, zps)], wanted)
+
+
+def chains(s: isa.InstructionSet) -> Iterator[Case]:
+    for images in (1, 8):
+        wanted = test_chain.one_by_one(test_chain.residual(images))[-1]
+        yield Case(f"a chain of {images} images", test_chain.residual(images, s), wanted)
 
 
 class Machine:
@@ -110,44 +118,50 @@ class Machine:
         self.target = llvm.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(
             features=",".join(f"+{name}" for name in s.features), opt=3, reloc="pic"
         )
-        self.helpers = self._object("helpers", str(helpers.module(1)))
-        self.known: set[str] = set()
+        self.common = [
+            self._object("helpers", helpers.module(1)),
+            self._object("handler", handler.module()),
+        ]
 
-    def _object(self, name: str, text: str) -> Path:
-        module = llvm.parse_assembly(text)
-        passes = llvm.create_pass_builder(self.target, llvm.create_pipeline_tuning_options(3))
-        passes.getModulePassManager().run(module, passes)
+    def _object(self, name: str, module: Module) -> Path:
         file = self.folder / f"{name}.o"
-        file.write_bytes(self.target.emit_object(module))
+        if not file.exists():
+            parsed = llvm.parse_assembly(str(module))
+            passes = llvm.create_pass_builder(self.target, llvm.create_pipeline_tuning_options(3))
+            passes.getModulePassManager().run(parsed, passes)
+            file.write_bytes(self.target.emit_object(parsed))
         return file
 
-    def call(self, number: int, kernel: Prepared) -> str:
+    def call(self, number: int, kernels: Sequence[Prepared]) -> str:
         """Writes what a call needs; its line for the program."""
-        x = np.asarray(kernel.operands[0])
-        kind, fields, workspace = kernel.plan(x.shape)
-        library = self.folder / f"{kind.name}.so"
-        if kind.name not in self.known:
-            made = self._object(kind.name, str(kernel.module_of(kind)))
-            subprocess.run([_COMPILER, "-shared", "-o", library, made, self.helpers], check=True)
-            self.known.add(kind.name)
-        plan = np.array(fields, np.int64)
-        plan[handler.THREADS] = 1
-        operands = [*map(np.ascontiguousarray, kernel.operands), plan]
-        shape = x.shape[0], *kernel.out(x.shape)
+        links, arrays, _ = call.linked(kernels)
+        last, images = len(kernels) - 1, arrays[0].shape[0]
+        planned = chain.call_of(links, [last], images, operands=len(arrays), waits=False)
+        planned.words[handler.HEAD.index("threads")] = 1
+        library = self.folder / f"{planned.name}.so"
+        if not library.exists():
+            modules = {planned.name: planned.module()}
+            for kernel, of in zip(kernels, planned.plans, strict=True):
+                modules[of.kind.name] = kernel.module_of(of.kind)
+            objects = [self._object(name, module) for name, module in modules.items()]
+            command = [_COMPILER, "-shared", "-o", library, *objects, *self.common]
+            subprocess.run(command, check=True)
+        operands = [*map(np.ascontiguousarray, arrays), planned.words]
+        made = kernels[last].made(last)
         sizes = [o.nbytes for o in operands]
-        sizes += [int(np.prod(shape)) * np.dtype(kernel.dtype).itemsize, workspace]
+        sizes += [int(np.prod(made.shape)) * made.dtype.itemsize, planned.workspace]
         head = np.array([len(operands), 2, *sizes], np.int64)
         given = self.folder / f"{number}.in"
         given.write_bytes(head.tobytes() + b"".join(o.tobytes() for o in operands))
-        return f"{library} {kind.name} {given} {self.folder / f'{number}.out'}"
+        return f"{library} {planned.name} {given} {self.folder / f'{number}.out'}"
 
     def results(self, program: Path, cases: list[Case]) -> Iterator[np.ndarray]:
-        lines = [self.call(number, case.kernel) for number, case in enumerate(cases)]
+        lines = [self.call(number, case.kernels) for number, case in enumerate(cases)]
         emulated = [_EMULATOR, "-cpu", "max", "-L", _SYSROOT, program]
         subprocess.run(emulated, input="\n".join(lines), text=True, check=True)
         for number, case in enumerate(cases):
             found = (self.folder / f"{number}.out").read_bytes()
-            yield np.frombuffer(found, case.kernel.dtype).reshape(case.wanted.shape)
+            yield np.frombuffer(found, case.kernels[-1].dtype).reshape(case.wanted.shape)
 
 
 def main() -> int:
@@ -162,7 +176,8 @@ def main() -> int:
         source = Path(__file__).with_suffix(".c")
         subprocess.run([_COMPILER, "-O1", "-o", program, source, "-ldl"], check=True)
         for s in SETS:
-            cases = [*convolutions(s), *terms(s), *products(s), *additions(s), *pools(s)]
+            makers = convolutions, terms, products, additions, pools, chains
+            cases = [case for maker in makers for case in maker(s)]
             within = Path(folder) / s.name
             within.mkdir()
             found = Machine(s, within).results(program, cases)

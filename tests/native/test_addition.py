@@ -15,7 +15,7 @@ from native_sums import added, drawn, images, scaled
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, handler, isa, plan
+from tosajax.native import call, isa, plan
 from tosajax.native.isa import InstructionSet
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -128,7 +128,7 @@ def test_threads(size: int, when: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(plan, "threads", lambda: 4)
     inputs, (scales, e) = images(3, 2, 300, 301), drawn(4)
     kernel = call.add(isa.usable()[0], "ADD", inputs, scales, e)
-    assert kernel.plan(inputs[0].shape).fields[handler.THREADS] == 4
+    assert kernel.plan(inputs[0].shape, 4).threads == 4
     found = native_calls.call(kernel, pool=Pool(size, when))
     np.testing.assert_array_equal(found, added("ADD", inputs, scales, e))
 

@@ -16,12 +16,6 @@ KIND = convolution.Kind(S, 1, 1, 0, False, End(S, None, False, S.lanes))
 TEXT = str(convolution.module_of(KIND))
 
 
-@pytest.fixture(autouse=True)
-def helpers():
-    """Compiled before others, which count their files."""
-    compiler._share_helpers()
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TOSAJAX_CACHE", str(tmp_path))
@@ -43,8 +37,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_it_is_compiled_once(folder, compilations):
     for _ in range(2):
-        _, address = compiler.loaded(TEXT, KIND.name, S)
-        assert address
+        assert compiler.engine(TEXT, S).get_function_address(KIND.name)
     assert compilations == [TEXT]
     (file,) = folder.iterdir()
     assert file.suffix == ".o"
@@ -52,12 +45,12 @@ def test_it_is_compiled_once(folder, compilations):
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
 def test_a_damaged_file_is_made_again(folder, compilations, damage):
-    compiler.loaded(TEXT, KIND.name, S)
+    compiler.engine(TEXT, S)
     (file,) = folder.iterdir()
     whole = file.read_bytes()
     parts = {"cut": whole[:-9], "flipped": whole[:-1] + bytes([whole[-1] ^ 1]), "empty": b""}
     file.write_bytes(parts[damage])
-    compiler.loaded(TEXT, KIND.name, S)
+    compiler.engine(TEXT, S)
     assert len(compilations) == 2
     assert file.read_bytes() == whole
 
@@ -66,14 +59,14 @@ def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch, compilations):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TOSAJAX_CACHE", str(tmp_path / "file"))
     for _ in range(2):
-        assert compiler.loaded(TEXT, KIND.name, S)[1]
+        assert compiler.engine(TEXT, S)
     assert len(compilations) == 2
 
 
 def test_another_text_has_another_file(folder, compilations):
-    compiler.loaded(TEXT, KIND.name, S)
+    compiler.engine(TEXT, S)
     other = KIND._replace(pixels=2)
-    compiler.loaded(str(convolution.module_of(other)), other.name, S)
+    compiler.engine(str(convolution.module_of(other)), S)
     assert len(list(folder.iterdir())) == len(compilations) == 2
 
 

@@ -36,7 +36,7 @@ class Seats(NamedTuple):
 
 @pytest.fixture
 def seats() -> Seats:
-    engine = compiler._engine(str(helpers.module(2)), PORTABLE)
+    engine = compiler.engine(str(helpers.module(2)), PORTABLE)
 
     def function(name: str, *types: Any) -> Any:
         return ctypes.CFUNCTYPE(*types)(engine.get_function_address(name))

@@ -19,7 +19,7 @@ from tosajax.ops._window import Window
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, handler, isa, plan
+from tosajax.native import call, isa, plan
 from tosajax.native.isa import InstructionSet
 from tosajax.native.requantize import UPPER
 
@@ -350,7 +350,7 @@ def test_threads(name: str, size: int, when: str, monkeypatch):
     kernel = prepared(isa.usable()[0], case, o)
     found = native_calls.call(kernel, pool=pool)
     np.testing.assert_array_equal(found, o.sums(case))
-    wanted = kernel.plan(case.x).fields[handler.THREADS]
+    wanted = kernel.plan(case.x, 4).threads
     assert wanted > 2
     scheduled = max(0, min(size, wanted) - 1)
     assert pool.destroyed == (1 if size == 0 else scheduled if when == "never" else 0)
@@ -361,10 +361,8 @@ def test_nothing_stays_on_the_heap(when: str, monkeypatch):
     monkeypatch.setattr(plan, "threads", lambda: 4)
     case, pool = CASES["large"], Pool(3, when)
     kernel = prepared(isa.usable()[0], case, drawn(case, 6))
-    planned = kernel.plan(case.x)
-    small = [*planned.fields]
-    small[handler.ITEMS] = 3
-    light = kernel._replace(plan=lambda of: planned._replace(fields=small))
+    planned = kernel.plan(case.x, 4)
+    light = kernel._replace(plan=lambda of, workers: planned._replace(items=3))
     with native_calls.Calls(light, pool=pool) as calls:
 
         def growth() -> int:

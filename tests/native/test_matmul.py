@@ -14,7 +14,7 @@ from native_sets import EMULATED, SETS, SETS_OF_INT16, USABLE
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, handler, isa, plan
+from tosajax.native import call, isa, plan
 from tosajax.native.isa import InstructionSet
 from tosajax.native.requantize import UPPER
 
@@ -155,7 +155,7 @@ def test_the_largest_sums_of_int16():
 def test_int16_is_multiplied_by_a_set_of_16_bits():
     for s in (*isa.SETS, *EMULATED):
         kernel = call.multiply(s, drawn((1, 2, 3, 4), 1, dtype=np.int16), ZEROS)
-        assert kernel.plan((1, 2, 3)).kind.isa.bytes_of_term == 2
+        assert kernel.plan((1, 2, 3), 1).kind.isa.bytes_of_term == 2
 
 
 @pytest.mark.parametrize("at_end", [True, False])
@@ -179,7 +179,7 @@ def test_threads(name: str, size: int, when: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(plan, "_ITEM_MACS", 2**16)
     inputs, zps = drawn(CASES[name], 6), bytes_of(5, -3)
     kernel = call.multiply(isa.usable()[0], inputs, zps)
-    assert kernel.plan(inputs[0].shape).fields[handler.THREADS] == 4
+    assert kernel.plan(inputs[0].shape, 4).threads == 4
     found = native_calls.call(kernel, pool=Pool(size, when))
     np.testing.assert_array_equal(found, product(inputs, zps))
 

@@ -14,7 +14,7 @@ from native_calls import Pool
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, handler, isa, plan
+from tosajax.native import call, isa, plan
 from tosajax.native.isa import InstructionSet
 from tosajax.ops._window import Window, window
 
@@ -138,9 +138,9 @@ def test_threads(size: int, when: str, monkeypatch: pytest.MonkeyPatch):
     case = Case((3, 23, 31, 80), (3, 3), (1, 1), (1, 1, 1, 1))
     x, zps = drawn(case, np.int8, 2), zero_points(np.int8, 5)
     kernel = prepared(isa.usable()[0], "AVG_POOL2D", case, x, zps)
-    fields = kernel.plan(case.x).fields
-    assert fields[handler.THREADS] == 4
-    assert fields[handler.ITEMS] > 4
+    planned = kernel.plan(case.x, 4)
+    assert planned.threads == 4
+    assert planned.items > 4
     found = native_calls.call(kernel, pool=Pool(size, when))
     np.testing.assert_array_equal(found, pooled("AVG_POOL2D", x, case.window, numbers(zps)))
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tosajax.native import compiler, handler
-from tosajax.native.call import Prepared
+from tosajax.native import call as call_module
+from tosajax.native import chain, compiler
+from tosajax.native.chain import Prepared
 
 _PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -100,29 +101,32 @@ class Pool:
 
 
 class Calls:
-    """A kernel, each of whose buffers lies in guarded memory.
+    """A call of kernels, each of whose buffers lies in guarded memory.
 
     Args:
-      prepared: the kernel and its operands.
+      kernels: with their operands, in order.
+      outputs: the numbers of those whose results are wanted.
       at_end: whether buffers end, or begin, at a guard page.
       pool: threads.
     """
 
     def __init__(
-        self, prepared: Prepared, *, at_end: bool = True, pool: Pool | None = None
+        self,
+        *kernels: Prepared,
+        outputs: Sequence[int] = (0,),
+        at_end: bool = True,
+        pool: Pool | None = None,
     ) -> None:
         self.pool = pool or Pool()
-        x = np.asarray(prepared.operands[0])
-        kind, fields, workspace = prepared.plan(x.shape)
-        text = str(prepared.module_of(kind))
-        self._engine, address = compiler.loaded(text, kind.name, kind.isa)
-        numbers = np.array(fields, np.int64)
-        numbers[handler.WAITS] = 1
-        self._operands = [*map(np.asarray, prepared.operands), numbers]
-        self.shape, self.dtype = (x.shape[0], *prepared.out(x.shape)), np.dtype(prepared.dtype)
+        links, arrays, _ = call_module.linked(kernels)
+        images = arrays[0].shape[0]
+        planned = chain.call_of(links, outputs, images, operands=len(arrays), waits=True)
+        address = compiler.loaded(planned, [kernel.module_of for kernel in kernels])
+        self._operands = [*map(np.asarray, arrays), planned.words]
+        self.made = [links[number].kernel.made(number) for number in outputs]
         self._given = [Guarded(operand.nbytes, at_end=at_end) for operand in self._operands]
-        sizes = int(np.prod(self.shape)) * self.dtype.itemsize, workspace
-        self._made = [Guarded(size, at_end=at_end) for size in sizes]
+        sizes = [int(np.prod(m.shape)) * m.dtype.itemsize for m in self.made]
+        self._made = [Guarded(size, at_end=at_end) for size in (*sizes, planned.workspace)]
         self._handler = _handler(address)
         self._frame = _frame(self._given, self._made, self.pool)
 
@@ -142,15 +146,16 @@ class Calls:
         for memory, operand in zip(self._given, self._operands, strict=True):
             np.testing.assert_array_equal(memory.read(operand.shape, operand.dtype), operand)
 
-    def result(self) -> np.ndarray:
-        return self._made[0].read(self.shape, self.dtype)
+    def results(self) -> list[np.ndarray]:
+        made = zip(self.made, self._made[:-1], strict=True)
+        return [memory.read(one.shape, one.dtype) for one, memory in made]
 
 
 def call(prepared: Prepared, *, at_end: bool = True, pool: Pool | None = None) -> np.ndarray:
     """The result of one call."""
     with Calls(prepared, at_end=at_end, pool=pool) as calls:
         calls.run()
-        return calls.result()
+        return calls.results()[0]
 
 
 class _Heap(ctypes.Structure):
@@ -188,6 +193,7 @@ def _frame(given: Sequence[Guarded], made: Sequence[Guarded], pool: Pool) -> Any
 
     frame = (ctypes.c_void_p * 24)()
     frame[2] = ctypes.addressof(pool.table)
+    frame[7], frame[12] = len(given), len(made)
     frame[9], frame[14] = buffers(given), buffers(made)
     frame._kept = kept  # type: ignore[attr-defined]
     return frame

@@ -21,7 +21,7 @@ from tosajax.lowering.fused_pools import Pool, pool_kernel, pools
 from tosajax.lowering.fused_rescale import Reader, inputs_of, is_rescale, nodes_of, reader_of
 from tosajax.lowering.fused_slice import needless_slice, slices_of
 from tosajax.lowering.fused_sums import Addition, addition_kernel, additions, scales_of
-from tosajax.lowering.run import Run, Step, Traced, store
+from tosajax.lowering.run import Run, Step, Traced
 from tosajax.ops import _window
 from tosajax.ops.routes.operands import INT8_CHUNK, known_weights
 from tosajax.ops.routes.route import Route

@@ -444,7 +444,7 @@ def run_all(kernels: Sequence[Prepared], outputs: Sequence[int]) -> list[jax.Arr
       outputs: the numbers of the kernels whose results are wanted.
     """
     waits = threads_wait()
-    links, arrays, inputs = _linked(kernels)
+    links, arrays, inputs = linked(kernels)
 
     @jax.custom_batching.custom_vmap
     def call(*arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -474,19 +474,29 @@ def run_all(kernels: Sequence[Prepared], outputs: Sequence[int]) -> list[jax.Arr
             for a, has in zip(arrays, batched, strict=True)
         )
         if any(batched[inputs:]):
+            if len(links) > 1 and not any(batched[n] for n in links[0].numbers):
+                # Kernels before the first that differs are the same for all.
+                apart = jax.vmap(one_by_one, [0 if has else None for has in batched])
+                return apart(*arrays), done
             return lax.map(lambda each: call(*each), tuple(stacked)), done
         joined = [x.reshape(-1, *x.shape[2:]) for x in itertools.islice(stacked, inputs)]
         results = call(*joined, *arrays[inputs:])
         return tuple(y.reshape(count, -1, *y.shape[1:]) for y in results), done
 
+    def one_by_one(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        made: list[jax.Array] = []
+        for link in links:
+            read = (made[s.number] if isinstance(s, Made) else arrays[s] for s in link.sources)
+            operands = *read, *(arrays[number] for number in link.others)
+            made.append(run(link.kernel._replace(operands=operands)))
+        return tuple(made[number] for number in outputs)
+
     return list(call(*arrays))
 
 
-def _linked(kernels: Sequence[Prepared]) -> tuple[list[Link], list[jax.Array], int]:
+def linked(kernels: Sequence[Prepared]) -> tuple[list[Link], list[jax.Array], int]:
     """Kernels with the numbers of their operands, all operands of the call, and its inputs."""
-    given = {
-        id(x): x for k in kernels for x in k.operands[: k.inputs] if not isinstance(x, Made)
-    }
+    given = {id(x): x for k in kernels for x in k.operands[: k.inputs] if not isinstance(x, Made)}
     number_of = {key: number for number, key in enumerate(given)}
     operands, links = [*given.values()], []
     for kernel in kernels:

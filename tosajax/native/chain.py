@@ -23,6 +23,7 @@ _WEIGHTS = 2**19  # bytes of a round of groups
 _IMAGES = 2**17  # bytes of what a group's kernel reads and makes
 _GROUPS = 4  # of a thread at least, so that none waits long for the last
 _LINE = 64  # bytes
+_MORE = 4  # pointers of a kernel beside its operands: its plan, the result, a table, and room
 
 
 class Made(NamedTuple):
@@ -82,6 +83,11 @@ class Link(NamedTuple):
     sources: tuple[Made | int, ...]
     others: tuple[int, ...]
 
+    @property
+    def numbers(self) -> list[int]:
+        """Of all operands of the call that it reads."""
+        return [*(s for s in self.sources if isinstance(s, int)), *self.others]
+
 
 class Call(NamedTuple):
     """A call of a chain.
@@ -116,7 +122,7 @@ class _Round(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A pointer of a stage; see `handler.POINTER`."""
+    """A pointer of a stage; see `handler.POINTER`. Until that is known, a group is all images."""
 
     buffer: int
     offset: int = 0
@@ -150,44 +156,41 @@ class _Planning:
         self.times = images // links[0].kernel.shape[0]
         self.workers = plan.threads()
         self.made = [link.kernel.made(number) for number, link in enumerate(links)]
-        self.last_read = list(range(len(links)))
-        for number, link in enumerate(links):
-            for source in link.sources:
-                if isinstance(source, Made):
-                    self.last_read[source.number] = number
-        self.rounds = list(self._rounds(images))
-        self.round_of = {n: r for r in self.rounds for n in r.numbers}
+        self.last_read = self._last_read()
+        rounds = list(self._rounds(images))
+        self.round_of = {number: of for of in rounds for number in of.numbers}
+        self.rounds = rounds
         self.plans = [self._plan(number) for number in range(len(links))]
-        # The operands of the call, its plan, its results, the workspace.
+        self.threads = max(map(self._threads, rounds))
+        # Buffers of the call: its operands, its plan, its results, and the workspace, which has
+        # tables, then tensors of all images, then what each thread has for itself.
         self.plan_buffer = operands
-        self.workspace = operands + 1 + len(outputs)
+        workspace = operands + 1 + len(outputs)
+        *self.tables, begin = itertools.accumulate((_lines(p.table) for p in self.plans), initial=0)
+        hidden = [number for number in range(len(links)) if number not in outputs]
+        shared, size = self._packed([n for n in hidden if not self._is_own(n)])
+        own, of_thread = self._packed([n for n in hidden if self._is_own(n)])
+        room = _lines(max(p.room for p in self.plans))
+        self.room = _Place(workspace, begin + size, 0, room + of_thread)
+        self.table = _Place(workspace)
+        self.places = {
+            **{n: _Place(operands + 1 + at, 0, self._size(n)) for at, n in enumerate(outputs)},
+            **{n: _Place(workspace, begin + at, self._size(n)) for n, at in shared.items()},
+            **{n: self.room._replace(offset=begin + size + room + at) for n, at in own.items()},
+        }
 
     def call(self, *, waits: bool) -> Call:
-        ends = list(itertools.accumulate((_lines(p.table) for p in self.plans), initial=0))
-        self.tables = ends
-        shared, size_of_shared = self._packed(
-            (n, n, self.last_read[n], self._bytes(n)) for n in self._unwanted() if not self._own(n)
-        )
-        room = _lines(max(p.room for p in self.plans))
-        own, size_of_own = self._packed(
-            (n, n, self.last_read[n], self._bytes(n)) for n in self._unwanted() if self._own(n)
-        )
-        of_thread = room + size_of_own
-        threads = max(map(self._threads, self.rounds))
-        self.rooms = _Place(self.workspace, ends[-1] + size_of_shared, 0, of_thread)
-        self.places = {
-            **{n: _Place(self.workspace, ends[-1] + at, self._pitch(n)) for n, at in shared.items()},
-            **{n: self.rooms._replace(offset=self.rooms.offset + room + at) for n, at in own.items()},
-            **{
-                n: _Place(self.plan_buffer + 1 + at, 0, self._pitch(n))
-                for at, n in enumerate(self.outputs)
-            },
-        }
-        words = self._words(threads, waits=waits)
-        plans = tuple(self.plans)
-        digest = hashlib.sha256(repr([(p.kind.name, p.table > 0) for p in plans]).encode())
-        name = f"tosajax_call_{digest.hexdigest()[:32]}"
-        return Call(name, plans, words, self.rooms.offset + threads * of_thread)
+        size = self.room.offset + self.threads * self.room.of_thread
+        return Call(_name(self.plans), tuple(self.plans), self._words(waits=waits), size)
+
+    def _last_read(self) -> list[int]:
+        """The last kernel that needs the result of each; itself if none does."""
+        found = list(range(len(self.links)))
+        for number, link in enumerate(self.links):
+            for source in link.sources:
+                if isinstance(source, Made):
+                    found[source.number] = number
+        return found
 
     def _rounds(self, images: int) -> Iterator[_Round]:
         """Kernels by round: as many together as the cache of a thread holds the weights of."""
@@ -196,8 +199,9 @@ class _Planning:
             return
         begin = weights = largest = 0
         for number, link in enumerate(self.links):
-            more = sum(map(_bytes, link.kernel.operands[link.kernel.inputs :]))
-            size = self._tensor_bytes(number) // images
+            kernel = link.kernel
+            more = sum(map(_bytes, kernel.operands[kernel.inputs :]))
+            size = self.times * (_bytes(kernel.operands[0]) + _bytes(self.made[number])) // images
             if number > begin and (weights + more > _WEIGHTS or size > _IMAGES):
                 yield self._round(range(begin, number), images, largest)
                 begin, weights, largest = number, 0, 0
@@ -208,97 +212,95 @@ class _Planning:
         """Of some kernels that read and make so many bytes of an image at most."""
         if len(numbers) == 1:
             return _Round(numbers, 0)
-        fit = min(_IMAGES // max(1, size), images // (_GROUPS * self.workers))
-        each = max(n for n in range(1, max(1, fit) + 1) if images % n == 0)
+        fit = max(1, min(_IMAGES // max(1, size), images // (_GROUPS * self.workers)))
+        each = max(count for count in range(1, fit + 1) if images % count == 0)
         return _Round(numbers, images // each)
 
-    def _tensor_bytes(self, number: int) -> int:
-        """Of what a kernel reads first and makes, of all images."""
-        return self.times * (_bytes(self.links[number].kernel.operands[0]) + _bytes(self.made[number]))
-
     def _plan(self, number: int) -> Plan:
+        """Of a kernel, for all images or for those of a group, which one thread does."""
         kernel, groups = self.links[number].kernel, self.round_of[number].groups
         first, *rest = kernel.shape
-        workers = 1 if groups else self.workers
-        return kernel.plan((first * self.times // max(1, groups), *rest), workers)
+        shape = first * self.times // max(1, groups), *rest
+        return kernel.plan(shape, 1 if groups else self.workers)
 
     def _threads(self, of: _Round) -> int:
-        if of.groups:
-            return min(self.workers, of.groups)
-        return self.plans[of.numbers[0]].threads
+        return min(self.workers, of.groups) if of.groups else self.plans[of.numbers[0]].threads
 
-    def _unwanted(self) -> list[int]:
-        """The kernels whose results are not the call's."""
-        return [n for n in range(len(self.links)) if n not in self.outputs]
-
-    def _own(self, number: int) -> bool:
-        """Whether a group's result is read by its thread alone."""
+    def _is_own(self, number: int) -> bool:
+        """Whether the thread of a group alone reads a result."""
         of = self.round_of[number]
         return of.groups > 0 and self.last_read[number] in of.numbers
 
-    def _bytes(self, number: int) -> int:
-        """The room of a kernel's result: of a group that its thread alone reads, or of all."""
-        size = _bytes(self.made[number]) * self.times
-        return size // self.round_of[number].groups if self._own(number) else size
-
-    def _pitch(self, number: int) -> int:
-        """Bytes of a kernel's result, of all images."""
+    def _size(self, number: int) -> int:
+        """Bytes of a result, of all images."""
         return _bytes(self.made[number]) * self.times
 
-    @staticmethod
-    def _packed(tensors: Iterator[tuple[int, int, int, int]]) -> tuple[dict[int, int], int]:
-        """Where tensors lie, each at the lowest place that is free, and bytes of all.
+    def _packed(self, numbers: Sequence[int]) -> tuple[dict[int, int], int]:
+        """Where results lie, each at the lowest place that is free when it is made; bytes of all.
 
         Args:
-          tensors: of each the number, the first and the last kernel that needs it, and bytes.
+          numbers: of the kernels in order; a thread has room for one group at a time.
         """
-        placed: list[tuple[int, int, int, int]] = []  # begin, end, first, last
-        found = {}
-        for number, first, last, size in tensors:
-            at = 0
-            for begin, end, since, until in sorted(placed):
-                if since <= last and first <= until and at + size > begin:
-                    at = max(at, end)
-            found[number] = at
-            placed.append((at, at + _lines(size), first, last))
-        return found, max((end for _, end, *_ in placed), default=0)
+        found: dict[int, int] = {}
+        ends: dict[int, int] = {}
+        for number in numbers:
+            groups = self.round_of[number].groups if self._is_own(number) else 1
+            size, at = _lines(self._size(number) // groups), 0
+            for other in sorted(found, key=found.__getitem__):
+                if self.last_read[other] >= number and at + size > found[other]:
+                    at = max(at, ends[other])
+            found[number], ends[number] = at, at + size
+        return found, max(ends.values(), default=0)
 
-    def _pointers(self, number: int, fields_at: int) -> list[_Place]:
-        """The pointers of a kernel, whose plan begins so many bytes behind that of the call."""
-        link, groups = self.links[number], self.round_of[number].groups
-        places = []
-        for source, x in zip(link.sources, link.kernel.operands, strict=False):
-            if isinstance(source, Made):
-                place = self.places[source.number]
-            else:
-                place = _Place(source, 0, _bytes(x) * self.times)
-            places.append(place)
-        places += map(_Place, link.others)
-        places.append(_Place(self.plan_buffer, fields_at))
-        places.append(self.places[number])
-        places.append(_Place(self.workspace, self.tables[number]))
-        places.append(self.rooms)
-        # Bytes of all images, so far.
-        return [p._replace(of_group=p.of_group // groups if groups else 0) for p in places]
-
-    def _words(self, threads: int, *, waits: bool) -> np.ndarray:
+    def _words(self, *, waits: bool) -> np.ndarray:
         """The plan of the call; see `handler`."""
-        counts = [len(link.kernel.operands) + 4 for link in self.links]
-        head = [threads, int(waits), len(self.rounds), len(self.links)]
+        head = self.threads, int(waits), len(self.rounds), len(self.links)
         rounds = [
-            (r.numbers[0], len(r.numbers), r.groups or self.plans[r.numbers[0]].items, r.groups > 0)
-            for r in self.rounds
+            (
+                of.numbers[0],
+                len(of.numbers),
+                of.groups or self.plans[of.numbers[0]].items,
+                of.groups > 0,
+            )
+            for of in self.rounds
         ]
+        counts = [len(link.kernel.operands) + _MORE for link in self.links]
         firsts = itertools.accumulate(counts, initial=0)
-        stages = [(p.items, *pair) for p, *pair in zip(self.plans, firsts, counts)]
-        fields = [p.fields for p in self.plans]
-        sizes = len(handler.ROUND), len(handler.STAGE), len(handler.POINTER)
-        parts = zip((len(rounds), len(stages), sum(counts)), sizes, strict=True)
-        before = len(head) + sum(count * size for count, size in parts)
-        begins = itertools.accumulate(map(len, fields), initial=before)
-        pointers = [self._pointers(n, 8 * at) for n, at in zip(range(len(self.links)), begins)]
-        tables = itertools.chain(rounds, stages, *pointers, fields)
-        return np.array([*head, *itertools.chain.from_iterable(tables)], np.int64)
+        stages = [(p.items, *pair) for p, *pair in zip(self.plans, firsts, counts, strict=False)]
+        words = len(head) + len(handler.ROUND) * len(rounds) + len(handler.STAGE) * len(stages)
+        words += len(handler.POINTER) * sum(counts)
+        pointers: list[_Place] = []
+        fields: list[int] = []
+        for number, planned in enumerate(self.plans):
+            pointers += self._pointers(number, 8 * (words + len(fields)))
+            fields += planned.fields
+        chain = itertools.chain.from_iterable
+        return np.array(
+            [*head, *chain(rounds), *chain(stages), *chain(pointers), *fields], np.int64
+        )
+
+    def _pointers(self, number: int, fields: int) -> Iterator[_Place]:
+        """Of a kernel, whose plan begins so many bytes behind that of the call; see `stage`."""
+        link, groups = self.links[number], self.round_of[number].groups
+        sources = [
+            self.places[source.number]
+            if isinstance(source, Made)
+            else _Place(source, 0, _bytes(x) * self.times)
+            for source, x in zip(link.sources, link.kernel.operands, strict=False)
+        ]
+        own = _Place(self.plan_buffer, fields), self.places[number]
+        table = self.table._replace(offset=self.tables[number])
+        for place in (*sources, *map(_Place, link.others), *own, table, self.room):
+            yield place._replace(of_group=place.of_group // groups if groups else 0)
+
+
+def _name(plans: Sequence[Plan]) -> str:
+    """Of the target for XLA."""
+    names = [planned.kind.name for planned in plans]
+    if len(names) == 1:
+        return f"{names[0]}_alone"
+    digest = hashlib.sha256(" ".join(names).encode()).hexdigest()
+    return f"tosajax_chain_of_{len(names)}_{digest[:32]}"
 
 
 def _bytes(x: Any) -> int:

@@ -67,20 +67,20 @@ def _share_helpers() -> None:
 def _keep(names: Sequence[str], make: Callable[[], Module], isa: InstructionSet) -> int:
     """Makes functions of a module known to others, and returns the address of the first."""
     if names[0] not in _KEPT:
-        engine = _engine(str(make()), isa)
+        made = engine(str(make()), isa)
         for name in names:
-            _KEPT[name] = engine.get_function_address(name)
+            _KEPT[name] = made.get_function_address(name)
             llvm.add_symbol(name, _KEPT[name])
-        engine.detach()
+        made.detach()
     return _KEPT[names[0]]
 
 
-def _engine(text: str, isa: InstructionSet) -> Any:
+def engine(text: str, isa: InstructionSet) -> Any:
     """A module's text as machine code in memory."""
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine_for(isa))
-    engine.add_object_file(llvm.ObjectFileRef.from_data(_object(text, isa)))
-    engine.finalize_object()
-    return engine
+    made = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine_for(isa))
+    made.add_object_file(llvm.ObjectFileRef.from_data(_object(text, isa)))
+    made.finalize_object()
+    return made
 
 
 def _object(text: str, isa: InstructionSet) -> bytes:

@@ -73,12 +73,14 @@ def of_stages(name: str, kernels: Sequence[tuple[str, bool]]) -> Module:
       kernels: of each stage the name, and whether it has a table.
     """
     module = Module()
-    names = [n for kernel, has_table in kernels for n in (kernel, has_table and kernel + TABLES)]
-    for function in {*filter(None, names)}:
-        of = ["ptr"] if function.endswith(TABLES) else ["ptr", "i64"]
-        module.declare("void", function, of)
-    entries = ", ".join(f"ptr @{n}" if n else "ptr null" for n in names)
-    module.add(f"@{_TABLE_OF_STAGES} = internal constant [{len(names)} x ptr] [{entries}]")
+    entries = []
+    for kernel, has_table in kernels:
+        module.declare("void", kernel, ["ptr", "i64"])
+        if has_table:
+            module.declare("void", kernel + TABLES, ["ptr"])
+        entries += [f"ptr @{kernel}", f"ptr @{kernel}{TABLES}" if has_table else "ptr null"]
+    of = f"[{len(entries)} x ptr]"
+    module.add(f"@{_TABLE_OF_STAGES} = internal constant {of} [{', '.join(entries)}]")
     code = Code(module, name, "ptr", ["ptr"])
     (frame,) = code.arguments
     code.give(code.call("ptr", HANDLE, frame, code.address(_TABLE_OF_STAGES)))
@@ -176,7 +178,7 @@ def _round(code: Code, state: Value, number: Value) -> Value:
 
 
 def _write_end_round(module: Module) -> None:
-    """`end_round(state, round)`: until all items of a round are done, which others may have begun."""
+    """`end_round(state, round)`: waits for items of a round that others have begun."""
     code = Code(module, "end_round", "void", ["ptr", "i64"])
     state, number = code.arguments
     counters = _round(code, state, number)

@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 from tosajax.native import stage
 from tosajax.native.code import Code, Module, Value, element_of, vector
-from tosajax.native.stage import Buffers
 from tosajax.native.held import Tile
 from tosajax.native.isa import InstructionSet
 from tosajax.native.product import Form, Rounds, Terms, joined, sums, wide_sums, words
 from tosajax.native.requantize import Wide
 from tosajax.native.results import FILL, LARGEST, Addresses, End, Results, write_scales
+from tosajax.native.stage import Buffers
 
 
 class Kind(NamedTuple):

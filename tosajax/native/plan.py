@@ -343,9 +343,7 @@ def together(isa: InstructionSet, channels: int, width: int) -> int:
     return count if width % count == 0 else 1
 
 
-def of_matmul(
-    isa: InstructionSet, end: End, width: int, a: Sequence[int], workers: int
-) -> Plan:
+def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int], workers: int) -> Plan:
     """The plan of a product.
 
     Args:

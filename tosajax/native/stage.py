@@ -60,11 +60,13 @@ def write(
     code.finish()
     if prologue is not None:
         code = Code(module, name + TABLES, "void", ["ptr"])
-        prologue(code, _buffers(code, *code.arguments, count))
+        (pointers,) = code.arguments
+        prologue(code, _buffers(code, pointers, count))
         code.give()
         code.finish()
 
 
 def _buffers(code: Code, pointers: Value, count: int) -> Buffers:
     loaded = [code.load("ptr", pointers, 8 * i) for i in range(count + 3)]
-    return Buffers(tuple(loaded[:count]), *loaded[count:])
+    out, table, room = loaded[count:]
+    return Buffers(tuple(loaded[:count]), out, table, room)

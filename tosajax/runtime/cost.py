@@ -168,11 +168,9 @@ def _routes(program: str) -> dict[str, tuple[str, str]]:
     found = {}
     for name in _op_names(program):
         # A step may be that of several nodes, one after the other.
-        scopes = [*_SCOPE.finditer(name)]
-        ends = [scope.start() for scope in scopes[1:]] + [len(name)]
-        for scope, end in zip(scopes, ends, strict=True):
-            if route := find(name[scope.end() : end]):
-                found[scope[0]] = route
+        for scope, behind in _scopes(name):
+            if route := find(behind):
+                found[scope] = route
     return found
 
 
@@ -198,6 +196,14 @@ def _slow_kernels(program: str) -> dict[str, str]:
 def _op_names(text: str) -> Iterator[str]:
     for found in _OP_NAME.findall(text):
         yield re.sub(r"\\(.)", r"\1", found)
+
+
+def _scopes(op_name: str) -> Iterator[tuple[str, str]]:
+    """The nodes in the name of a step, and what follows each."""
+    end = len(op_name)
+    for scope in reversed([*_SCOPE.finditer(op_name)]):
+        yield scope[0], op_name[scope.end() : end]
+        end = scope.start()
 
 
 def _scope_of(op_name: str) -> re.Match[str] | None:

@@ -1,0 +1,204 @@
+"""Calls of several native kernels beside calls of each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import native_calls
+import native_sums
+import numpy as np
+import pytest
+from native_calls import Pool
+
+from tosajax.ops._window import Window
+
+pytest.importorskip("llvmlite")
+
+from tosajax.native import call, chain, isa, plan
+from tosajax.native.chain import Made, Prepared
+from tosajax.native.isa import InstructionSet
+
+pytestmark = pytest.mark.usefixtures("quick")
+S = isa.usable()[0]
+ONE = ((1, 1), (1, 1))
+NONE = ((0, 0), (0, 0))
+
+
+class Network:
+    """Kernels with weights that a seed draws.
+
+    Args:
+      x: int8, [N, H, W, C].
+      s: the instruction set.
+    """
+
+    def __init__(self, x: np.ndarray, s: InstructionSet = S) -> None:
+        self.rng, self.s = np.random.default_rng(0), s
+        self.kernels: list[Prepared] = []
+        self.x = x
+
+    def _kept(self, kernel: Prepared) -> Made:
+        self.kernels.append(kernel)
+        return kernel.made(len(self.kernels) - 1)
+
+    def _epilogue(self, channels: int, bits: int) -> call.Epilogue:
+        multiplier = self.rng.integers(2**30, 2**31, channels).astype(np.int32)
+        shift = np.full(channels, 30 + bits, np.int8)
+        zero_point = np.int32(self.rng.integers(-9, 9))
+        return call.Epilogue(multiplier, shift, zero_point, -120, 119, False)
+
+    def convolved(
+        self, x: Any, out: int, size: int, stride: int = 1, other: Any = None, *, deep: bool = True
+    ) -> Made:
+        """A convolution, perhaps depthwise, or with a term that is added."""
+        ic = x.shape[3]
+        shape = (out, size, size, ic) if deep else (size, size, ic, 1)
+        weight = self.rng.integers(-127, 128, shape).astype(np.int8)
+        bias = self.rng.integers(-1000, 1000, out).astype(np.int32)
+        o = call.Operands(x, weight, bias, self.rng.integers(-9, 9, 1).astype(np.int8))
+        window = Window((size, size), (stride, stride), (1, 1), ONE if size > 1 else NONE)
+        terms = size * size * (ic if deep else 1)
+        epilogue = self._epilogue(out, 5 + terms.bit_length() // 2)
+        adding = ()
+        if other is not None:
+            scales, e = native_sums.drawn(7)
+            adding = (call.Adding("SUB", other, True, scales, e),)
+        make = call.convolve if deep else call.convolve_depthwise
+        return self._kept(make(self.s, o, window, epilogue, *adding))
+
+    def added(self, left: Any, right: Any) -> Made:
+        return self._kept(call.add(self.s, "ADD", (left, right), *native_sums.drawn(3)))
+
+    def pooled(self, x: Any, op: str, size: int) -> Made:
+        window = Window((size, size), (size, size), (1, 1), NONE)
+        zero = np.zeros(1, np.int8)
+        return self._kept(call.combine(self.s, op, x, window, (zero, zero)))
+
+
+def residual(images: int, s: InstructionSet = S) -> list[Prepared]:
+    """Kernels of all kinds, some results of which are read twice, or late."""
+    rng = np.random.default_rng(1)
+    n = Network(rng.integers(-128, 128, (images, 16, 16, 3)).astype(np.int8), s)
+    first = n.convolved(n.x, 16, 3)
+    second = n.convolved(first, 24, 3)
+    third = n.convolved(second, 16, 3, other=first)
+    window = n.convolved(third, 16, 3, 2, deep=False)
+    left, right = n.convolved(window, 40, 1), n.convolved(window, 40, 1)
+    top = n.pooled(n.added(left, right), "MAX_POOL2D", 2)
+    mean = n.pooled(top, "AVG_POOL2D", 4)
+    n.convolved(mean, 10, 1)
+    return n.kernels
+
+
+LAST = len(residual(1)) - 1
+
+
+def one_by_one(kernels: Sequence[Prepared]) -> list[np.ndarray]:
+    """The result of each kernel, by a call of its own."""
+    made: list[Any] = []
+    for kernel in kernels:
+        operands = (made[o.number] if isinstance(o, Made) else o for o in kernel.operands)
+        made.append(call.run(kernel._replace(operands=tuple(operands))))
+    return list(map(np.asarray, made))
+
+
+def check(kernels: Sequence[Prepared], outputs: Sequence[int], **how: Any) -> None:
+    with native_calls.Calls(*kernels, outputs=outputs, **how) as calls:
+        calls.run()
+        found = calls.results()
+    for number, result in zip(outputs, found, strict=True):
+        np.testing.assert_array_equal(result, one_by_one(kernels)[number])
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("images", [1, 2, 3, 7, 12, 32])
+def test_results(images: int, workers: int, at_end: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(plan, "threads", lambda: workers)
+    check(residual(images), [LAST], at_end=at_end, pool=Pool(workers))
+
+
+@pytest.mark.parametrize("outputs", [[0], [2, LAST], [*range(LAST + 1)], [LAST, 3, 0]])
+@pytest.mark.parametrize("images", [1, 12])
+def test_any_results_may_be_wanted(images: int, outputs: list[int], monkeypatch):
+    monkeypatch.setattr(plan, "threads", lambda: 2)
+    check(residual(images), outputs, pool=Pool(2))
+
+
+@pytest.mark.parametrize("weights", [0, 2000, 5000, 2**19])
+@pytest.mark.parametrize("tensors", [0, 7000, 2**17])
+def test_rounds_of_all_lengths(weights: int, tensors: int, monkeypatch):
+    """A cache of any size."""
+    monkeypatch.setattr(plan, "threads", lambda: 2)
+    monkeypatch.setattr(chain, "_WEIGHTS", weights)
+    monkeypatch.setattr(chain, "_IMAGES", tensors)
+    check(residual(24), [LAST], pool=Pool(2))
+
+
+@pytest.mark.parametrize("when", ["now", "late", "never"])
+@pytest.mark.parametrize("size", [0, 2, 7])
+@pytest.mark.parametrize("images", [1, 32])
+def test_threads(images: int, size: int, when: str, monkeypatch):
+    monkeypatch.setattr(plan, "threads", lambda: 4)
+    check(residual(images), [LAST], pool=Pool(size, when))
+
+
+@pytest.mark.parametrize("images", [1, 32])
+def test_nothing_stays_on_the_heap(images: int, monkeypatch):
+    monkeypatch.setattr(plan, "threads", lambda: 4)
+    with native_calls.Calls(*residual(images), outputs=[LAST], pool=Pool(3)) as calls:
+
+        def growth() -> int:
+            before = native_calls.bytes_on_heap()
+            for _ in range(50):
+                calls.run()
+            return native_calls.bytes_on_heap() - before
+
+        calls.run()
+        # Other threads of the process may take memory meanwhile, though not each time.
+        assert min(growth() for _ in range(3)) < 50 * 16
+
+
+def test_tensors_share_memory():
+    """What is no longer needed gives its place to others."""
+    x = np.zeros((1, 64, 64, 16), np.int8)
+    n = Network(x)
+    made: Any = x
+    for _ in range(20):
+        made = n.convolved(made, 16, 3)
+    links, arrays, _ = call.linked(n.kernels)
+    for outputs, least, most in (([19], 2, 4), ([*range(20)], 0, 2)):
+        planned = chain.call_of(links, outputs, 1, operands=len(arrays), waits=False)
+        assert least * x.size <= planned.workspace < most * x.size
+
+
+def test_examples_are_joined():
+    images = residual(12)[0].operands[0].reshape(3, 4, 16, 16, 3)
+    kernels = residual(4)
+
+    def run(x: Any) -> jax.Array:
+        first = kernels[0]._replace(operands=(x, *kernels[0].operands[1:]))
+        return call.run_all([first, *kernels[1:]], [LAST])[0]
+
+    found = jax.jit(jax.vmap(run))(images)
+    for x, result in zip(images, found, strict=True):
+        np.testing.assert_array_equal(result, run(x))
+
+
+@pytest.mark.parametrize("number", [0, 4, LAST])
+def test_settings_are_mapped(number: int):
+    """Weights of one kernel, which are an operand that each example has of its own."""
+    kernels = residual(2)
+    x, weight, *others = kernels[number].operands
+    weights = np.stack([np.roll(weight, at) for at in range(3)])
+
+    def run(weight: Any) -> jax.Array:
+        changed = [*kernels]
+        changed[number] = kernels[number]._replace(operands=(x, weight, *others))
+        return call.run_all(changed, [LAST])[0]
+
+    found = jax.jit(jax.vmap(run))(weights)
+    for weight, result in zip(weights, found, strict=True):
+        np.testing.assert_array_equal(result, run(weight))
