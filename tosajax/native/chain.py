@@ -223,6 +223,9 @@ class _Planning:
         shape = first * self.times // max(1, groups), *rest
         return kernel.plan(shape, 1 if groups else self.workers)
 
+    def _items(self, of: _Round) -> int:
+        return of.groups or self.plans[of.numbers[0]].items
+
     def _threads(self, of: _Round) -> int:
         return min(self.workers, of.groups) if of.groups else self.plans[of.numbers[0]].threads
 
@@ -256,13 +259,7 @@ class _Planning:
         """The plan of the call; see `handler`."""
         head = self.threads, int(waits), len(self.rounds), len(self.links)
         rounds = [
-            (
-                of.numbers[0],
-                len(of.numbers),
-                of.groups or self.plans[of.numbers[0]].items,
-                of.groups > 0,
-            )
-            for of in self.rounds
+            (of.numbers[0], len(of.numbers), self._items(of), of.groups > 0) for of in self.rounds
         ]
         counts = [len(link.kernel.operands) + _MORE for link in self.links]
         firsts = itertools.accumulate(counts, initial=0)

@@ -24,8 +24,9 @@ from tosajax.native.stage import TABLES
 
 _FOLDER = "TOSAJAX_CACHE"
 _LOCK = threading.RLock()
-# Addresses of functions that others call, and the names of targets. XLA and helpers hold on to their
-# machine code, which lives as long as the process: a thread may still be in it when Python ends.
+# Addresses of functions that others call, and the names of targets. XLA and helpers hold on to
+# their machine code, which lives as long as the process: a thread may still be in it when Python
+# ends.
 _KEPT: dict[str, int] = {}
 _REGISTERED: set[str] = set()
 _DIGEST = hashlib.sha256().digest_size

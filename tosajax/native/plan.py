@@ -16,7 +16,7 @@ from tosajax.ops._window import Window
 
 # The work of an item, enough to pay for its copy and for taking it; and of a thread that shares the
 # items of a call, enough to pay for finding it.
-_ITEM_MACS, _THREAD_MACS = 2**20, 2**17  # multiply-accumulates
+_ITEM_MACS, _THREAD_MACS = 2**21, 2**17  # multiply-accumulates
 _ITEM_SUMS, _THREAD_SUMS = 2**15, 2**12  # elements of an addition
 _ITEM_STEPS, _THREAD_STEPS = 2**13, 2**10  # vectors that a pool combines
 _MOST_THREADS = 64
