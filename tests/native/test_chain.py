@@ -104,12 +104,18 @@ def one_by_one(kernels: Sequence[Prepared]) -> list[np.ndarray]:
     return list(map(np.asarray, made))
 
 
-def check(kernels: Sequence[Prepared], outputs: Sequence[int], **how: Any) -> None:
+def check(
+    kernels: Sequence[Prepared],
+    outputs: Sequence[int],
+    wanted: Sequence[np.ndarray] | None = None,
+    **how: Any,
+) -> None:
+    wanted = wanted or one_by_one(kernels)
     with native_calls.Calls(*kernels, outputs=outputs, **how) as calls:
         calls.run()
         found = calls.results()
     for number, result in zip(outputs, found, strict=True):
-        np.testing.assert_array_equal(result, one_by_one(kernels)[number])
+        np.testing.assert_array_equal(result, wanted[number])
 
 
 @pytest.mark.parametrize("at_end", [False, True])
@@ -128,13 +134,29 @@ def test_any_results_may_be_wanted(images: int, outputs: list[int], monkeypatch)
 
 
 @pytest.mark.parametrize("weights", [0, 2000, 5000, 2**19])
-@pytest.mark.parametrize("tensors", [0, 7000, 2**17])
-def test_rounds_of_all_lengths(weights: int, tensors: int, monkeypatch):
+@pytest.mark.parametrize("image", [0, 7000, 2**20])
+@pytest.mark.parametrize("images", [0, 20000, 2**17])
+def test_rounds_of_all_lengths(weights: int, image: int, images: int, monkeypatch):
     """A cache of any size."""
     monkeypatch.setattr(plan, "threads", lambda: 2)
     monkeypatch.setattr(chain, "_WEIGHTS", weights)
-    monkeypatch.setattr(chain, "_IMAGES", tensors)
+    monkeypatch.setattr(chain, "_IMAGE", image)
+    monkeypatch.setattr(chain, "_IMAGES", images)
     check(residual(24), [LAST], pool=Pool(2))
+
+
+def test_groups_do_not_overwrite_what_others_read(monkeypatch):
+    """A round makes more than it reads, of which the next group needs the rest."""
+    monkeypatch.setattr(plan, "threads", lambda: 2)
+    rng = np.random.default_rng(0)
+    n = Network(rng.integers(-128, 128, (16, 8, 8, 16)).astype(np.int8))
+    made: Any = n.x
+    for out in (8, 8, 16, 48, 16, 8):
+        made = n.convolved(made, out, 3)
+    wanted = one_by_one(n.kernels)
+    rounds = [chain._Round(range(begin, begin + 2), 16) for begin in (0, 2, 4)]
+    monkeypatch.setattr(chain._Planning, "_rounds", lambda self, images: iter(rounds))
+    check(n.kernels, [5], wanted, pool=Pool(2))
 
 
 @pytest.mark.parametrize("when", ["now", "late", "never"])

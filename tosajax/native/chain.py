@@ -20,7 +20,8 @@ from tosajax.native.code import Module
 from tosajax.native.plan import Plan
 
 _WEIGHTS = 2**19  # bytes of a round of groups
-_IMAGES = 2**17  # bytes of what a group's kernel reads and makes
+_IMAGE = 2**20  # bytes of what a kernel reads and makes of an image
+_IMAGES = 2**17  # bytes of what one reads and makes of a group, unless that is an image
 _GROUPS = 4  # of a thread at least, so that none waits long for the last
 _LINE = 64  # bytes
 _MORE = 4  # pointers of a kernel beside its operands: its plan, the result, a table, and room
@@ -202,7 +203,7 @@ class _Planning:
             kernel = link.kernel
             more = sum(map(_bytes, kernel.operands[kernel.inputs :]))
             size = self.times * (_bytes(kernel.operands[0]) + _bytes(self.made[number])) // images
-            if number > begin and (weights + more > _WEIGHTS or size > _IMAGES):
+            if number > begin and (weights + more > _WEIGHTS or size > _IMAGE):
                 yield self._round(range(begin, number), images, largest)
                 begin, weights, largest = number, 0, 0
             weights, largest = weights + more, max(largest, size)
@@ -250,10 +251,19 @@ class _Planning:
             groups = self.round_of[number].groups if self._is_own(number) else 1
             size, at = _lines(self._size(number) // groups), 0
             for other in sorted(found, key=found.__getitem__):
-                if self.last_read[other] >= number and at + size > found[other]:
+                is_needed = self._life(other)[-1] >= self._life(number)[0]
+                if is_needed and at + size > found[other]:
                     at = max(at, ends[other])
             found[number], ends[number] = at, at + size
         return found, max(ends.values(), default=0)
+
+    def _life(self, number: int) -> range:
+        """The kernels during which a result needs its place."""
+        last = self.last_read[number]
+        if self._is_own(number):
+            return range(number, last + 1)
+        # Threads are in any of the kernels of a round at a time.
+        return range(self.round_of[number].numbers[0], self.round_of[last].numbers[-1] + 1)
 
     def _words(self, *, waits: bool) -> np.ndarray:
         """The plan of the call; see `handler`."""
