@@ -54,11 +54,57 @@ MUTANTS = [
         "native/handler.py",
         "native/test_kernels.py",
         {
-            "_wanted": [change("1", "0", 2)],
+            "_wanted": [left("-")],
             "_schedule": [unsigned("-", 0)],
             "_write_release": [change("1", "0", 1)],
-            "_write_work": [change("1", "0", 0)],
         },
+    ),
+    *mutants(
+        "native/handler.py",
+        "native/test_chain.py",
+        {
+            "_pointers": [left("+", 0), left("+", 1), left("+", 2), left("*", 0)],
+            "_write_stage": [left("+")],
+            "_write_item": [left("*", 0), left("*", 1), left("+", 0), left("+", 1)],
+            "_write_work": [left("-"), change("0", "9", 0)],
+            "_write_handle": [left("-", 0)],
+        },
+    ),
+    *mutants(
+        "native/chain.py",
+        "native/test_chain.py",
+        {
+            "_Planning.__init__": [left("+", 2), left("+", 5), left("//")],
+            "_Planning._last_read": [condition("False")],
+            "_Planning._rounds": [left("or", 0), change("begin", "begin + 1", 0)],
+            "_Planning._round": [condition("True", 0), condition("True", 1)],
+            "_Planning._plan": [left("*"), change("1", "2", 1)],
+            "_Planning._is_own": [left("and"), right("and")],
+            "_Planning._packed": [change(">=", ">"), left("and"), left("//")],
+            "_Planning._life": [condition("True"), left("+", 0)],
+            "_Planning._pointers": [left("//"), left("*"), condition("False", 1)],
+        },
+    ),
+    *mutants(
+        "native/call.py",
+        "native/test_chain.py",
+        {
+            "run_all": [condition("True", 1), left("*", 0), left("*", 1)],
+        },
+    ),
+    *mutants(
+        "lowering/chains.py",
+        "lowering/test_chains.py",
+        {
+            "_continues": [condition("False", 0), left("or", 0), left("or", 1), left("and", 1)],
+            "_images": [condition("False", 1), condition("True", 0)],
+            "chain_step": [change("end.shape", "end.shape[::-1]")],
+        },
+    ),
+    *mutants(
+        "lowering/build.py",
+        "lowering/test_chains.py",
+        {"_chained": [change("not in", "in"), skip("read.update")]},
     ),
     *mutants(
         "native/convolution.py",

@@ -1,0 +1,122 @@
+"""Native kernels that follow each other: one call of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from native_graphs import (
+    IMAGE,
+    averaged,
+    check,
+    clamped,
+    convolved,
+    graph_of,
+    joined_sum,
+    largest,
+    mirrored,
+    multiplied,
+    pointwise,
+    rescaled,
+    whys,
+)
+
+import tosajax
+from tosajax import Tensor
+from tosajax.builder import Builder
+from tosajax.lowering.build import build
+from tosajax.lowering.variables import State
+
+pytest.importorskip("llvmlite")
+
+pytestmark = pytest.mark.usefixtures("quick", "native_kernels")
+
+
+def depthwise(b: Builder, x: Tensor) -> Tensor:
+    return rescaled(b, convolved(b, x, op="DEPTHWISE_CONV2D"))
+
+
+def moved(b: Builder, x: Tensor, *shape: int) -> Tensor:
+    return b.op("RESHAPE", x, b.const_shape(shape))
+
+
+def residual(b: Builder, x: Tensor) -> Tensor:
+    first = pointwise(b, x)
+    return averaged(b, joined_sum(b, first, depthwise(b, first)))
+
+
+def read_by_others(b: Builder, x: Tensor) -> list[Tensor]:
+    """Some results are outputs, or read by a node that is none of a chain."""
+    first = pointwise(b, x)
+    second = pointwise(b, first)
+    third = clamped(b, pointwise(b, second))
+    return [mirrored(b, first), third, mirrored(b, moved(b, second, 1, 16, 4, 6))]
+
+
+def reshaped(b: Builder, x: Tensor) -> Tensor:
+    """Twice between kernels, and behind the last."""
+    first = moved(b, moved(b, pointwise(b, x), 1, 384), 1, 16, 4, 6)
+    return moved(b, largest(b, first, 2, 2), 1, 2, 81)
+
+
+def apart(b: Builder, x: Tensor) -> Tensor:
+    """XLA reverses what the first makes."""
+    return averaged(b, pointwise(b, mirrored(b, depthwise(b, pointwise(b, x)))))
+
+
+def of_other_images(b: Builder, x: Tensor) -> Tensor:
+    """Two images, then one."""
+    two = pointwise(b, moved(b, pointwise(b, x), 2, 4, 8, 6))
+    return moved(b, largest(b, two), 1, 8, 8, 6)
+
+
+def of_matrices(b: Builder, x: Tensor) -> Tensor:
+    """Not of images."""
+    products = rescaled(b, multiplied(b, pointwise(b, x), count=4), per_channel=False)
+    return averaged(b, moved(b, products, 1, 8, 8, 9))
+
+
+CHAINS: dict[str, tuple[Callable[[Builder, Tensor], Any], list[int]]] = {
+    "a residual": (residual, [4]),
+    "what others read": (read_by_others, [3]),
+    "reshaped": (reshaped, [2]),
+    "apart": (apart, [2, 2]),
+    "other images": (of_other_images, [1, 2]),
+    "matrices": (of_matrices, [1, 1, 1]),
+}
+
+
+def lengths(hlo: str) -> list[int]:
+    """Kernels of each call of a program, in order."""
+    targets = (part.split('"')[1] for part in hlo.split("custom_call_target=")[1:])
+    ours = [target for target in targets if target.startswith("tosajax_")]
+    return [int(t.split("_")[3]) if t.startswith("tosajax_chain_of_") else 1 for t in ours]
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains(name: str):
+    write, wanted = CHAINS[name]
+    graph = graph_of(write)
+    assert lengths(tosajax.compile(graph).hlo()) == wanted
+    # Each node is explained.
+    assert len(whys(graph)) == sum(wanted)
+    check(graph)
+    check(graph, batch=24)
+
+
+def test_who_watches_sees_what_is_inside():
+    graph = graph_of(residual)
+    program, params = build(graph, prepare=True, native=True)
+    seen: dict[str, Any] = {}
+
+    def watch(state: State, name: str, value: Any) -> State:
+        seen[name] = value
+        return state
+
+    watched = program(params, {}, IMAGE, watch=watch)[2]
+    np.testing.assert_array_equal(watched[0], program(params, {}, IMAGE)[2][0])
+    ends = [n.outputs[0] for n in graph.nodes if n.op in ("RESCALE", "AVG_POOL2D")]
+    # Those of the kernels: a term of the sum is none.
+    assert len([name for name in ends if name in seen]) == 4
