@@ -211,10 +211,9 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
         else:
             step = kernel_step(part, graph.tensors, context.traced)
             scope = scope_name(part.fusion.main)
-        names = made_by(part)
-        each.append((_fenced(step, scope, names, fenced), names))
+        each.append(_fenced(step, scope, made_by(part), fenced))
     together = [
-        each[some[0]] if len(some) == 1 else _chained(some, parts, graph, context, fenced)
+        _chained(some, parts, graph, context, fenced) if len(some) > 1 else each[some[0]]
         for some in chains(parts, graph.tensors)
     ]
 
@@ -279,11 +278,11 @@ def _chained(
     kernels = [part for part in inside if isinstance(part, Kernel)]
     scope = "/".join(f"{scope_name(k.fusion.main)}/{k.route.scope}" for k in kernels)
     step = chain_step(inside, wanted, graph.tensors, context.traced)
-    return _fenced(step, scope, wanted, fenced), wanted
+    return _fenced(step, scope, wanted, fenced)
 
 
-def _fenced(step: Step, scope: str, names: Sequence[str], fenced: Set[str]) -> Step:
-    """Names a step, and puts a barrier behind some tensors that it makes.
+def _fenced(step: Step, scope: str, names: Sequence[str], fenced: Set[str]) -> _Named:
+    """A step with a name, and a barrier behind some tensors that it makes.
 
     Without one, XLA computes a tensor again, with all that it comes from, for each node that reads
     it; and it fuses a float product into the sum that follows, which then rounds differently from
@@ -297,7 +296,7 @@ def _fenced(step: Step, scope: str, names: Sequence[str], fenced: Set[str]) -> S
         for name in behind:
             run.values[name] = lax.optimization_barrier(run.values[name])
 
-    return run_step
+    return run_step, names
 
 
 def _step(
