@@ -167,6 +167,21 @@ def test_threads(images: int, size: int, when: str, monkeypatch):
     check(residual(images), [LAST], pool=Pool(size, when))
 
 
+@pytest.mark.parametrize("images", [2, 64])
+def test_threads_have_memory_of_their_own(images: int, monkeypatch):
+    """They are at work at the same time, as each kernel takes a while."""
+    monkeypatch.setattr(plan, "threads", lambda: 3)
+    rng = np.random.default_rng(0)
+    size = 16 if images > 2 else 80
+    n = Network(rng.integers(-128, 128, (images, size, size, 64)).astype(np.int8))
+    made: Any = n.x
+    for _ in range(6):
+        made = n.convolved(made, 64, 3)
+    wanted = one_by_one(n.kernels)
+    for _ in range(5):
+        check(n.kernels, [5], wanted, pool=Pool(3))
+
+
 @pytest.mark.parametrize("images", [1, 32])
 def test_nothing_stays_on_the_heap(images: int, monkeypatch):
     monkeypatch.setattr(plan, "threads", lambda: 4)

@@ -217,7 +217,7 @@ def test_attribute_enum_form():
     b = Builder()
     x = b.input("x", DType.FP32, (2,))
     graph = b.graph(outputs=[b.op("MAXIMUM", x, x, nan_mode=1)])
-    only(graph, "maximum.attributes", "nan_mode", "PROPAGATE, IGNORE")
+    only(graph, "maximum.attributes", "nan_mode", "NanMode.PROPAGATE, NanMode.IGNORE")
 
 
 def test_const_without_values():

@@ -65,9 +65,8 @@ MUTANTS = [
         {
             "_pointers": [left("+", 0), left("+", 1), left("+", 2), left("*", 0)],
             "_write_stage": [left("+")],
-            "_write_item": [left("*", 0), left("*", 1), left("+", 0), left("+", 1)],
-            "_write_work": [left("-"), change("0", "9", 0)],
-            "_write_handle": [left("-", 0)],
+            "_write_item": [left("*"), left("+", 0), left("+", 1)],
+            "_write_work": [skip("code.call", 0)],
         },
     ),
     *mutants(

@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the target for XLA."""
+        """Of its function."""
         return f"tosajax_sum_{self.isa.label}_{self.together}_{self.how.name}"
 
 

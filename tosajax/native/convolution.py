@@ -42,7 +42,7 @@ class Kind(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the target for XLA."""
+        """Of its function."""
         numbers = f"{self.pixels}_{self.vectors}_{self.rest}_{int(self.in_place)}"
         return f"tosajax_convolution_{self.isa.label}_{numbers}_{self.end.name}"
 

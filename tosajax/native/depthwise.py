@@ -44,7 +44,7 @@ class Kind(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the target for XLA."""
+        """Of its function."""
         numbers = f"{self.rows}_{self.taps}_{self.places}_{int(self.repeats)}"
         return f"tosajax_depthwise_{self.isa.label}_{numbers}_{self.end.name}"
 

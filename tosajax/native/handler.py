@@ -50,7 +50,7 @@ STAGE = (
 POINTER = (
     "buffer",  # of the call, operands before results
     "offset",  # bytes
-    "of_group",  # bytes from a group of images to the next
+    "of_group",  # bytes from a group of images to the next; 0 where items are not groups
     "of_thread",  # bytes from a thread to the next
 )
 MOST_POINTERS = 16  # of a stage
@@ -206,11 +206,11 @@ def _write_item(module: Module) -> None:
     state, number, thread, index = code.arguments
     plan = _Plan.of(code, state)
     grouped, first = plan.round(number, "grouped"), plan.round(number, "stage")
-    group, own = index * grouped, index * (code.value(1) - grouped)
+    own = index * (code.value(1) - grouped)
     with code.loop(plan.round(number, "stages")) as at:
         stage = first + at
         end = grouped.differs(0).choose(plan.stage(stage, "items"), own + 1)
-        code.call("void", code.address("stage"), state, stage, group, thread, own, end)
+        code.call("void", code.address("stage"), state, stage, index, thread, own, end)
     code.give()
     code.finish()
 

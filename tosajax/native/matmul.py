@@ -50,7 +50,7 @@ class Kind(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the target for XLA."""
+        """Of its function."""
         sizes = self.rows, self.vectors, self.rest, self.tail, int(self.in_place)
         numbers = "_".join(map(str, sizes))
         return f"tosajax_matmul_{self.isa.label}_{numbers}_{self.end.name}"

@@ -52,7 +52,7 @@ class Kind(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the target for XLA."""
+        """Of its function."""
         return f"tosajax_{self.op.lower()}_{self.isa.label}_{self.dtype.name}_{self.last}"
 
     @property

@@ -155,7 +155,8 @@ def _wanted_form(argument: Argument, found: Any, graph: Graph) -> str | None:
         good = isinstance(found, DType) and found.name in names
         return None if good else f"one of {', '.join(names)}"
     if isinstance(dtype, type) and issubclass(dtype, enum.Enum):
-        return None if isinstance(found, dtype) else f"one of {', '.join(dtype.__members__)}"
+        names = (f"{dtype.__name__}.{name}" for name in dtype.__members__)
+        return None if isinstance(found, dtype) else f"one of {', '.join(names)}"
     if dtype is int:
         return None if _is_int(found) else "an integer"
     if dtype is str:
