@@ -52,7 +52,8 @@ def read_by_others(b: Builder, x: Tensor) -> list[Tensor]:
     first = pointwise(b, x)
     second = pointwise(b, first)
     third = clamped(b, pointwise(b, second))
-    return [mirrored(b, first), third, mirrored(b, moved(b, second, 1, 16, 4, 6))]
+    others = moved(b, second, 1, 16, 4, 6), moved(b, x, 1, 16, 4, 6)
+    return [mirrored(b, first), third, *(mirrored(b, other) for other in others)]
 
 
 def reshaped(b: Builder, x: Tensor) -> Tensor:
@@ -72,10 +73,14 @@ def of_other_images(b: Builder, x: Tensor) -> Tensor:
     return moved(b, largest(b, two), 1, 8, 8, 6)
 
 
-def of_matrices(b: Builder, x: Tensor) -> Tensor:
+def of_matrices(count: int) -> Callable[[Builder, Tensor], Tensor]:
     """Not of images."""
-    products = rescaled(b, multiplied(b, pointwise(b, x), count=4), per_channel=False)
-    return averaged(b, moved(b, products, 1, 8, 8, 9))
+
+    def write(b: Builder, x: Tensor) -> Tensor:
+        products = multiplied(b, pointwise(b, x), count=count)
+        return averaged(b, moved(b, rescaled(b, products, per_channel=False), 1, 8, 8, 9))
+
+    return write
 
 
 CHAINS: dict[str, tuple[Callable[[Builder, Tensor], Any], list[int]]] = {
@@ -84,7 +89,8 @@ CHAINS: dict[str, tuple[Callable[[Builder, Tensor], Any], list[int]]] = {
     "reshaped": (reshaped, [2]),
     "apart": (apart, [2, 2]),
     "other images": (of_other_images, [1, 2]),
-    "matrices": (of_matrices, [1, 1, 1]),
+    "a matrix": (of_matrices(1), [1, 1, 1]),
+    "matrices": (of_matrices(4), [1, 1, 1]),
 }
 
 

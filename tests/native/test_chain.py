@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import native_calls
-import native_sums
 import numpy as np
 import pytest
 from native_calls import Pool
@@ -49,6 +48,19 @@ class Network:
         zero_point = np.int32(self.rng.integers(-9, 9))
         return call.Epilogue(multiplier, shift, zero_point, -120, 119, False)
 
+    def _halves(self) -> tuple[tuple[call.Scaling, call.Scaling], call.Epilogue]:
+        """Of a sum: about half of each term."""
+
+        def numbers(multiplier: int, shift: int) -> tuple[np.ndarray, np.ndarray]:
+            return np.array([multiplier], np.int32), np.array([shift], np.int8)
+
+        zero_points = self.rng.integers(-9, 9, (2, 1)).astype(np.int8)
+        factors = numbers(2**30, 11), numbers(2**30 + 12345, 11)
+        left, right = (
+            call.Scaling(z, *f, double=False) for z, f in zip(zero_points, factors, strict=True)
+        )
+        return (left, right), call.Epilogue(*numbers(2**30 + 999, 50), np.int32(3), -99, 98, False)
+
     def convolved(
         self, x: Any, out: int, size: int, stride: int = 1, other: Any = None, *, deep: bool = True
     ) -> Made:
@@ -60,16 +72,15 @@ class Network:
         o = call.Operands(x, weight, bias, self.rng.integers(-9, 9, 1).astype(np.int8))
         window = Window((size, size), (stride, stride), (1, 1), ONE if size > 1 else NONE)
         terms = size * size * (ic if deep else 1)
-        epilogue = self._epilogue(out, 5 + terms.bit_length() // 2)
+        epilogue = self._epilogue(out, 6 + terms.bit_length() // 2)
         adding = ()
         if other is not None:
-            scales, e = native_sums.drawn(7)
-            adding = (call.Adding("SUB", other, True, scales, e),)
+            adding = (call.Adding("SUB", other, True, *self._halves()),)
         make = call.convolve if deep else call.convolve_depthwise
         return self._kept(make(self.s, o, window, epilogue, *adding))
 
     def added(self, left: Any, right: Any) -> Made:
-        return self._kept(call.add(self.s, "ADD", (left, right), *native_sums.drawn(3)))
+        return self._kept(call.add(self.s, "ADD", (left, right), *self._halves()))
 
     def pooled(self, x: Any, op: str, size: int) -> Made:
         window = Window((size, size), (size, size), (1, 1), NONE)
@@ -93,6 +104,13 @@ def residual(images: int, s: InstructionSet = S) -> list[Prepared]:
 
 
 LAST = len(residual(1)) - 1
+
+
+def test_all_results_differ():
+    """From image to image, and most do not saturate: each kernel matters to the last one."""
+    for result in one_by_one(residual(4)):
+        assert result.astype(float).std(0).mean() > 5
+        assert np.mean(np.abs(result.astype(int)) > 95) < 0.5
 
 
 def one_by_one(kernels: Sequence[Prepared]) -> list[np.ndarray]:
@@ -120,7 +138,7 @@ def check(
 
 @pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("images", [1, 2, 3, 7, 12, 32])
+@pytest.mark.parametrize("images", [1, 2, 3, 7, 22, 32])
 def test_results(images: int, workers: int, at_end: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(plan, "threads", lambda: workers)
     check(residual(images), [LAST], at_end=at_end, pool=Pool(workers))
@@ -198,17 +216,42 @@ def test_nothing_stays_on_the_heap(images: int, monkeypatch):
         assert min(growth() for _ in range(3)) < 50 * 16
 
 
-def test_tensors_share_memory():
-    """What is no longer needed gives its place to others."""
-    x = np.zeros((1, 64, 64, 16), np.int8)
-    n = Network(x)
-    made: Any = x
+def deep(images: int) -> list[Prepared]:
+    """Kernels all of whose results are of one size."""
+    n = Network(np.zeros((images, 64, 64, 16), np.int8))
+    made: Any = n.x
     for _ in range(20):
         made = n.convolved(made, 16, 3)
-    links, arrays, _ = call.linked(n.kernels)
-    for outputs, least, most in (([19], 2, 4), ([*range(20)], 0, 2)):
-        planned = chain.call_of(links, outputs, 1, operands=len(arrays), waits=False)
-        assert least * x.size <= planned.workspace < most * x.size
+    return n.kernels
+
+
+def planned(kernels: Sequence[Prepared], outputs: Sequence[int]) -> chain._Planning:
+    links, arrays, _ = call.linked(kernels)
+    return chain._Planning(links, outputs, arrays[0].shape[0], len(arrays))
+
+
+@pytest.mark.parametrize(
+    ("images", "outputs", "least", "most"),
+    [(1, [19], 2, 4), (1, [*range(20)], 0, 2), (32, [19], 4, 8)],
+)
+def test_tensors_share_memory(images: int, outputs: list[int], least: int, most: int, monkeypatch):
+    """What is no longer needed gives its place to others; a thread has that of its images."""
+    monkeypatch.setattr(plan, "threads", lambda: 2)
+    size = planned(deep(images), outputs).call(waits=False).workspace
+    assert least * 64 * 64 * 16 <= size < most * 64 * 64 * 16
+
+
+def test_rounds(monkeypatch):
+    """Few images are cut for all threads, and many are grouped for each."""
+    monkeypatch.setattr(plan, "threads", lambda: 2)
+    few = planned(deep(3), [19]).rounds
+    assert [(len(r.numbers), r.groups) for r in few] == [(1, 0)] * 20
+    assert [(len(r.numbers), r.groups) for r in planned(deep(4), [19]).rounds] == [(20, 4)]
+    monkeypatch.setattr(chain, "_WEIGHTS", 4 * 2600)
+    parts = planned(deep(8), [19]).rounds
+    assert [(len(r.numbers), r.groups) for r in parts] == [(4, 8)] * 5
+    monkeypatch.setattr(chain, "_IMAGE", 0)
+    assert {r.groups for r in planned(deep(8), [19]).rounds} == {0}
 
 
 def test_examples_are_joined():

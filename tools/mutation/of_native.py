@@ -77,7 +77,7 @@ MUTANTS = [
             "_Planning._last_read": [condition("False")],
             "_Planning._rounds": [left("or", 0), change("begin", "begin + 1", 0)],
             "_Planning._round": [condition("True", 0), condition("True", 1)],
-            "_Planning._plan": [left("*"), change("1", "2", 1)],
+            "_Planning._plan": [left("*")],
             "_Planning._is_own": [left("and"), right("and")],
             "_Planning._packed": [change(">=", ">"), left("and"), left("//")],
             "_Planning._life": [condition("True"), left("+", 0)],
@@ -88,14 +88,14 @@ MUTANTS = [
         "native/call.py",
         "native/test_chain.py",
         {
-            "run_all": [condition("True", 1), left("*", 0), left("*", 1)],
+            "run_all": [condition("False", 0), left("and", 0), left("and", 1)],
         },
     ),
     *mutants(
         "lowering/chains.py",
         "lowering/test_chains.py",
         {
-            "_continues": [condition("False", 0), left("or", 0), left("or", 1), left("and", 1)],
+            "_continues": [condition("False"), left("or"), left("and", 1)],
             "_images": [condition("False", 1), condition("True", 0)],
             "chain_step": [change("end.shape", "end.shape[::-1]")],
         },

@@ -445,39 +445,24 @@ def run_all(kernels: Sequence[Prepared], outputs: Sequence[int]) -> list[jax.Arr
     """
     waits = threads_wait()
     links, arrays, inputs = linked(kernels)
+    first = links[0].numbers
 
     @jax.custom_batching.custom_vmap
     def call(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        images = arrays[0].shape[0]
-        planned = chain.call_of(links, outputs, images, operands=len(arrays), waits=waits)
-        makers = [link.kernel.module_of for link in links]
-        compiler.register(planned, makers)
-        # In words, as arrays of 64 bits need a setting of JAX's.
-        words = planned.words.view(np.int32)
-        made = [links[number].kernel.made(number) for number in outputs]
-        with contextlib.ExitStack() as scopes:
-            for one in made:
-                scopes.enter_context(_x64.scope_of(one.dtype))
-            times = images // links[0].kernel.shape[0]
-            results = [
-                jax.ShapeDtypeStruct((one.shape[0] * times, *one.shape[1:]), one.dtype)
-                for one in made
-            ]
-            workspace = jax.ShapeDtypeStruct((planned.workspace,), jnp.uint8)
-            return tuple(jax.ffi.ffi_call(planned.name, (*results, workspace))(*arrays, words)[:-1])
+        return _called(links, outputs, arrays, waits=waits)
 
     @call.def_vmap
     def _(count: int, batched: Sequence[bool], *arrays: jax.Array):
         done = (True,) * len(outputs)
+        if any(batched[inputs:]) and len(links) > 1 and not any(batched[n] for n in first):
+            # Kernels before the first that differs are the same for all.
+            apart = jax.vmap(one_by_one, [0 if has else None for has in batched])
+            return apart(*arrays), done
         stacked = (
             a if has else jnp.broadcast_to(a, (count, *a.shape))
             for a, has in zip(arrays, batched, strict=True)
         )
         if any(batched[inputs:]):
-            if len(links) > 1 and not any(batched[n] for n in links[0].numbers):
-                # Kernels before the first that differs are the same for all.
-                apart = jax.vmap(one_by_one, [0 if has else None for has in batched])
-                return apart(*arrays), done
             return lax.map(lambda each: call(*each), tuple(stacked)), done
         joined = [x.reshape(-1, *x.shape[2:]) for x in itertools.islice(stacked, inputs)]
         results = call(*joined, *arrays[inputs:])
@@ -492,6 +477,27 @@ def run_all(kernels: Sequence[Prepared], outputs: Sequence[int]) -> list[jax.Arr
         return tuple(made[number] for number in outputs)
 
     return list(call(*arrays))
+
+
+def _called(
+    links: Sequence[Link], outputs: Sequence[int], arrays: Sequence[jax.Array], *, waits: bool
+) -> tuple[jax.Array, ...]:
+    """The results of a call of XLA's."""
+    images = arrays[0].shape[0]
+    planned = chain.call_of(links, outputs, images, operands=len(arrays), waits=waits)
+    compiler.register(planned, [link.kernel.module_of for link in links])
+    made = [links[number].kernel.made(number) for number in outputs]
+    times = images // links[0].kernel.shape[0]
+    with contextlib.ExitStack() as scopes:
+        for one in made:
+            scopes.enter_context(_x64.scope_of(one.dtype))
+        results = [
+            jax.ShapeDtypeStruct((one.shape[0] * times, *one.shape[1:]), one.dtype) for one in made
+        ]
+        workspace = jax.ShapeDtypeStruct((planned.workspace,), jnp.uint8)
+        # In words, as arrays of 64 bits need a setting of JAX's.
+        words = planned.words.view(np.int32)
+        return tuple(jax.ffi.ffi_call(planned.name, (*results, workspace))(*arrays, words)[:-1])
 
 
 def linked(kernels: Sequence[Prepared]) -> tuple[list[Link], list[jax.Array], int]:
