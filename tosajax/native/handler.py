@@ -293,15 +293,8 @@ def _write_handle(module: Module) -> None:
     state = code.call("ptr", "malloc", size)
     with code.when(state.equals(code.null), returns=True):
         code.give(_error(code, api))
-    buffers = _round(code, state, rounds)
-    given = (_PLAN, plan.at), (_STAGES, stages), (_BUFFERS, buffers)
-    known = (SHARE, code.address("share")), (_WAITS, plan.head("waits")), (_ROUNDS, rounds)
-    for at, value in (*given, *known, (OWNERS, code.value(1)), (_WORKERS, code.value(0))):
-        code.store(value, state, at)
-    with code.loop(rounds) as number:
-        counters = _round(code, state, number)
-        for at, value in (_NEXT, 0), (_DONE, 0), (_TOTAL, plan.round(number, "items")):
-            code.store(code.value(value), counters, at)
+    _fill(code, state, plan, stages)
+    buffers = code.load("ptr", state, _BUFFERS)
     for count, place, first in (operands, _ARGUMENTS, code.value(0)), (results, _RESULTS, operands):
         with code.loop(count) as number:
             code.store(_buffer(code, frame, place, number), buffers, (first + number) * 8)
@@ -313,6 +306,26 @@ def _write_handle(module: Module) -> None:
     code.call("void", code.address("release"), state)
     code.give(code.null)
     code.finish()
+
+
+def _fill(code: Code, state: Value, plan: _Plan, stages: Value) -> None:
+    """The state of a call that begins, but for its buffers."""
+    rounds = plan.head("rounds")
+    for at, value in (
+        (OWNERS, code.value(1)),
+        (SHARE, code.address("share")),
+        (_WORKERS, code.value(0)),
+        (_PLAN, plan.at),
+        (_WAITS, plan.head("waits")),
+        (_ROUNDS, rounds),
+        (_STAGES, stages),
+        (_BUFFERS, _round(code, state, rounds)),
+    ):
+        code.store(value, state, at)
+    with code.loop(rounds) as number:
+        counters = _round(code, state, number)
+        for at, value in (_NEXT, 0), (_DONE, 0), (_TOTAL, plan.round(number, "items")):
+            code.store(code.value(value), counters, at)
 
 
 def _buffer(code: Code, frame: Value, place: int, number: Value) -> Value:
