@@ -26,6 +26,7 @@ from native_graphs import (
 import tosajax
 from tosajax import Tensor
 from tosajax.builder import Builder
+from tosajax.dtypes import DType
 from tosajax.lowering.build import build
 from tosajax.lowering.variables import State
 
@@ -83,12 +84,44 @@ def of_matrices(count: int) -> Callable[[Builder, Tensor], Tensor]:
     return write
 
 
+def made_weights(b: Builder, x: Tensor) -> Tensor:
+    """A kernel makes those of the last one."""
+    weight = moved(b, pointwise(b, x), 16, 2, 2, 6)
+    return with_operands(b, pointwise(b, x), weight, b.const([0], DType.INT32))
+
+
+def made_bias(b: Builder, x: Tensor) -> Tensor:
+    whole = b.const(np.ones((10, 8, 8, 6)), DType.INT8)
+    bias = moved(b, with_operands(b, x, whole, b.const([0], DType.INT32)), 10)
+    weight = b.const(np.ones((10, 1, 1, 6)), DType.INT8)
+    return with_operands(b, pointwise(b, x), weight, bias)
+
+
+def with_operands(b: Builder, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    zero_points = b.const([5], DType.INT8), b.const([0], DType.INT8)
+    how = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": DType.INT32}
+    return b.op("CONV2D", x, weight, bias, *zero_points, **how)
+
+
+def of_int16(b: Builder, x: Tensor) -> list[Tensor]:
+    """Sums in int48 among what others read."""
+    wide = rescaled(b, convolved(b, x), dtype=DType.INT16, scale32=False)
+    weight = b.const(np.arange(-45, 45).reshape(9, 1, 1, 10), DType.INT8)
+    zero_points = b.const([0], DType.INT16), b.const([0], DType.INT8)
+    how = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": DType.INT48}
+    sums = b.op("CONV2D", wide, weight, b.const([2**40], DType.INT48), *zero_points, **how)
+    return [largest(b, wide), sums]
+
+
 CHAINS: dict[str, tuple[Callable[[Builder, Tensor], Any], list[int]]] = {
     "a residual": (residual, [4]),
     "what others read": (read_by_others, [3]),
     "reshaped": (reshaped, [2]),
     "apart": (apart, [2, 2]),
     "other images": (of_other_images, [1, 2]),
+    "weights that are made": (made_weights, [2, 1]),
+    "a bias that is made": (made_bias, [2, 1]),
+    "int16": (of_int16, [3]),
     "a matrix": (of_matrices(1), [1, 1, 1]),
     "matrices": (of_matrices(4), [1, 1, 1]),
 }

@@ -204,16 +204,7 @@ def test_threads_have_memory_of_their_own(images: int, monkeypatch):
 def test_nothing_stays_on_the_heap(images: int, monkeypatch):
     monkeypatch.setattr(plan, "threads", lambda: 4)
     with native_calls.Calls(*residual(images), outputs=[LAST], pool=Pool(3)) as calls:
-
-        def growth() -> int:
-            before = native_calls.bytes_on_heap()
-            for _ in range(50):
-                calls.run()
-            return native_calls.bytes_on_heap() - before
-
-        calls.run()
-        # Other threads of the process may take memory meanwhile, though not each time.
-        assert min(growth() for _ in range(3)) < 50 * 16
+        native_calls.assert_nothing_stays(calls, 50)
 
 
 def deep(images: int) -> list[Prepared]:

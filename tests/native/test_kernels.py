@@ -364,16 +364,7 @@ def test_nothing_stays_on_the_heap(when: str, monkeypatch):
     planned = kernel.plan(case.x, 4)
     light = kernel._replace(plan=lambda of, workers: planned._replace(items=3))
     with native_calls.Calls(light, pool=pool) as calls:
-
-        def growth() -> int:
-            before = native_calls.bytes_on_heap()
-            for _ in range(200):
-                calls.run()
-            return native_calls.bytes_on_heap() - before
-
-        calls.run()
-        # Other threads of the process may take memory meanwhile, though not each time.
-        assert min(growth() for _ in range(3)) < 200 * 16
+        native_calls.assert_nothing_stays(calls, 200)
 
 
 def test_many_callers():

@@ -172,6 +172,20 @@ def bytes_on_heap() -> int:
     return _libc.mallinfo2().field_7
 
 
+def assert_nothing_stays(calls: Calls, times: int) -> None:
+    """Calls leave nothing on the heap."""
+
+    def growth() -> int:
+        before = bytes_on_heap()
+        for _ in range(times):
+            calls.run()
+        return bytes_on_heap() - before
+
+    calls.run()
+    # Other threads of the process may take memory meanwhile, though not each time.
+    assert min(growth() for _ in range(3)) < times * 16
+
+
 def _handler(address: int) -> Any:
     return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
 

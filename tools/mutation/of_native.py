@@ -63,7 +63,7 @@ MUTANTS = [
         "native/handler.py",
         "native/test_chain.py",
         {
-            "_pointers": [left("+", 0), left("+", 1), left("+", 2), left("*", 0)],
+            "_pointers": [left("+", 1), left("+", 2), left("*", 0)],
             "_write_stage": [left("+")],
             "_write_item": [left("*"), left("+", 0), left("+", 1)],
             "_write_work": [skip("code.call", 0)],
@@ -95,7 +95,7 @@ MUTANTS = [
         "lowering/chains.py",
         "lowering/test_chains.py",
         {
-            "_continues": [condition("False"), left("or"), left("and", 1)],
+            "_continues": [condition("False", 0), left("and", 0), left("and", 1), right("and", 1)],
             "_images": [condition("False", 1), condition("True", 0)],
             "chain_step": [change("end.shape", "end.shape[::-1]")],
         },

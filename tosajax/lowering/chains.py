@@ -39,9 +39,14 @@ def chains(parts: Sequence[Part], tensors: Mapping[str, Tensor]) -> list[range]:
 def _continues(before: Sequence[Part], part: Part, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a kernel, or a RESHAPE of what one makes, can follow those of a chain."""
     images = _images(before[0], tensors)
-    if images is None or isinstance(part, Kernel):
-        return images is not None and _images(part, tensors) == images
-    return part.op == "RESHAPE" and any(part.inputs[0] in made_by(p) for p in before)
+    if images is None:
+        return False
+    made = {name for p in before for name in made_by(p)}
+    if not isinstance(part, Kernel):
+        return part.op == "RESHAPE" and part.inputs[0] in made
+    # Weights and scales are prepared before the call, so that no kernel of it may make them.
+    others = {name for node in nodes_of(part.fusion) for name in node.inputs[1:]}
+    return _images(part, tensors) == images and made.isdisjoint(others)
 
 
 def _images(part: Part, tensors: Mapping[str, Tensor]) -> int | None:

@@ -272,6 +272,7 @@ class _Planning:
             (of.numbers[0], len(of.numbers), self._items(of), of.groups > 0) for of in self.rounds
         ]
         counts = [len(link.kernel.operands) + _MORE for link in self.links]
+        assert max(counts) <= handler.MOST_POINTERS
         firsts = itertools.accumulate(counts, initial=0)
         stages = [(p.items, *pair) for p, *pair in zip(self.plans, firsts, counts, strict=False)]
         words = len(head) + len(handler.ROUND) * len(rounds) + len(handler.STAGE) * len(stages)
