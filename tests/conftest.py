@@ -24,17 +24,23 @@ os.environ["TOSA_MODEL_NO_BACKTRACE"] = "1"
 jax.config.update("jax_explicit_x64_dtypes", "error")
 
 
-_FOLDER = "TOSAJAX_TEST_PROGRAMS"  # names the folder to all processes of the run
+# Names the folder of compiled programs to all processes of the run; one that stands in it before
+# the run keeps them for the next.
+_FOLDER = "TOSAJAX_TEST_PROGRAMS"
 
 
 def pytest_configure(config: pytest.Config):
-    from kept_programs import keep_programs
+    from kept_programs import keep_programs, remove_unused
 
     if _FOLDER not in os.environ:
-        folder = tempfile.TemporaryDirectory(prefix="tosajax-programs-")
-        os.environ[_FOLDER] = folder.name
-        config.add_cleanup(folder.cleanup)
-    keep_programs(Path(os.environ[_FOLDER]))
+        temporary = tempfile.TemporaryDirectory(prefix="tosajax-programs-")
+        os.environ[_FOLDER] = temporary.name
+        config.add_cleanup(temporary.cleanup)
+    folder = Path(os.environ[_FOLDER])
+    if not hasattr(config, "workerinput"):  # once a run
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_unused(folder)
+    keep_programs(folder)
 
 
 # Folders in which all but every third of the variants of a test run with the slow tests.

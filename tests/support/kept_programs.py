@@ -1,4 +1,4 @@
-"""Compiled programs that the processes of one run of the tests share, in a folder.
+"""Compiled programs that the processes of a run of the tests share, in a folder, and later runs.
 
 Many tests compile what others compiled: single operations, and graphs of equal shapes. JAX's own
 cache would not do: with it, tosajax leaves out the kernels whose programs JAX cannot write.
@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import platform
 import tempfile
+import time
 import zlib
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ def keep_programs(folder: Path) -> None:
         return
     # A program is the same wherever the lines stand that made it; names of scopes remain.
     jax.config.update("jax_traceback_in_locations_limit", 0)
+    compiles_alike = _compiler().encode()
 
     def compile_once(
         backend: Any, module: Any, devices: Any, options: Any, callbacks: Sequence[Any]
@@ -40,11 +44,13 @@ def keep_programs(folder: Path) -> None:
             return _compile(backend, module, devices, options, callbacks)
         key = hashlib.sha256(text.encode())
         key.update(options.SerializeAsString())
+        key.update(compiles_alike)
         path = folder / key.hexdigest()
-        if path.exists():
+        # Another process may remove it meanwhile; a program may be too deeply nested to be read.
+        with contextlib.suppress(OSError, zlib.error, jax.errors.JaxRuntimeError):
             data = zlib.decompress(path.read_bytes())
-            with contextlib.suppress(jax.errors.JaxRuntimeError):  # too deeply nested to be read
-                return backend.deserialize_executable(data, devices, options)
+            os.utime(path)
+            return backend.deserialize_executable(data, devices, options)
         program = _compile(backend, module, devices, options, callbacks)
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
             file.write(zlib.compress(program.serialize(), 1))
@@ -52,3 +58,23 @@ def keep_programs(folder: Path) -> None:
         return program
 
     compiler.backend_compile_and_load = compile_once
+
+
+def remove_unused(folder: Path, days: float = 7) -> None:
+    """Removes the programs that no process has taken from the folder for some days."""
+    oldest = time.time() - days * 86400
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # of another run
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+
+
+def _compiler() -> str:
+    """All that machine code depends on besides the program: XLA, its flags, the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = ("model name", "flags", "Features", "CPU part")
+        processor = sorted({line for line in lines if line.startswith(names)})
+    except OSError:
+        processor = [platform.platform(), platform.processor()]
+    return repr((version("jaxlib"), os.environ.get("XLA_FLAGS"), processor))

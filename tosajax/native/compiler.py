@@ -103,7 +103,7 @@ def _object(text: str, isa: InstructionSet) -> bytes:
 def _place(text: str, isa: InstructionSet) -> Path:
     """The file of a module's machine code, for this processor and this LLVM."""
     folder = os.environ.get(_FOLDER) or Path.home() / ".cache" / "tosajax"
-    about = llvm.llvm_version_info, *_target(isa), text
+    about = llvm.llvm_version_info, *_target(isa), isa.level, text
     digest = hashlib.sha256(repr(about).encode()).hexdigest()
     return Path(folder) / "native" / f"{digest}.o"
 
@@ -112,7 +112,7 @@ def _compiled(text: str, isa: InstructionSet) -> bytes:
     machine = _machine_for(isa)
     module = llvm.parse_assembly(text)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options = llvm.create_pipeline_tuning_options(speed_level=isa.level)
     options.loop_vectorization = True
     # A loop over the steps of a tile would hold more than there are registers.
     options.loop_unrolling = False
@@ -132,7 +132,7 @@ def _machine_for(isa: InstructionSet) -> llvm.TargetMachine:
     _start()
     cpu, signed = _target(isa)
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=signed, opt=3, jit=True, reloc="static", codemodel="jitdefault"
+        cpu=cpu, features=signed, opt=isa.level, jit=True, reloc="static", codemodel="jitdefault"
     )
 
 

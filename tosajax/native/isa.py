@@ -38,6 +38,7 @@ class InstructionSet(NamedTuple):
       held: how products hold their sums.
       base: the set of kernels that have vectors alone, if it is another.
       int16: that of products of int16, if it is another.
+      level: LLVM's optimization level, 0 to 3; emulations in tests are compiled at 0.
     """
 
     name: str
@@ -53,6 +54,7 @@ class InstructionSet(NamedTuple):
     held: type[Held] = Vectors
     base: InstructionSet | None = None
     int16: InstructionSet | None = None
+    level: int = 3
 
     @property
     def of_vectors(self) -> InstructionSet:
