@@ -52,8 +52,8 @@ LAYERS: dict[str, set[str]] = {
     "hifi": {"atomic", "dtypes", "fixedpoint", "ops", "report"},
     "native": {"atomic", "environment", "fixedpoint", "ops"},
     "lowering": {
-        *("checks", "dtypes", "fixedpoint", "graph", "native", "ops", "report", "spec"),
-        "validation",
+        *("arguments", "checks", "dtypes", "fixedpoint", "graph", "native", "ops", "report"),
+        *("spec", "validation"),
     },
     "passes": {
         "arguments",

@@ -29,6 +29,7 @@ from tosajax.lowering.fused import (
     native_set,
 )
 from tosajax.lowering.fused_rescale import nodes_of
+from tosajax.lowering.inputs import checked_inputs, forms_of
 from tosajax.lowering.operators import custom_step, operator_step
 from tosajax.lowering.run import (
     Amend,
@@ -77,16 +78,20 @@ def lower(
       TosaError: the graph is illegal.
       UnsupportedError: a CUSTOM is not in custom_ops, or the value of a variable is undefined; or,
         when fn runs, control flow nests too deeply for Python's recursion limit.
+      TypeError, ValueError: when fn is called or traced, an argument is of another type or shape.
     """
     validate(graph).raise_errors()  # also refuses an argument that is not a Graph
     program, params = build(graph, custom_ops=custom_ops, report_unpredictable=report_unpredictable)
+    forms = forms_of(params)
 
     def fn(params: Params, state: State, *inputs: jax.Array) -> tuple[Any, ...]:
-        state, flags, outputs = program(params, state, *inputs)
+        arrays = checked_inputs(graph, forms, params, state, inputs)
+        state, flags, outputs = program(params, state, *arrays)
         return (state, outputs, flags) if report_unpredictable else (state, outputs)
 
     def fn_without_state(params: Params, *inputs: jax.Array) -> Any:
-        _, flags, outputs = program(params, {}, *inputs)
+        arrays = checked_inputs(graph, forms, params, {}, inputs)
+        _, flags, outputs = program(params, {}, *arrays)
         return (outputs, flags) if report_unpredictable else outputs
 
     return (fn if declared_variables(graph) else fn_without_state), params

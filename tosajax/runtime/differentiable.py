@@ -7,12 +7,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from tosajax.fixedpoint import _x64
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.kernels import kernels
-from tosajax.grad.qtensor import QTensor
+from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph, declared_variables
 from tosajax.lowering.build import build
+from tosajax.lowering.inputs import checked_inputs, forms_of
 from tosajax.lowering.run import CustomOps
 from tosajax.lowering.variables import State, Variable
 from tosajax.validation import validate
@@ -46,21 +49,27 @@ def differentiable(
 
     Returns:
       fn: pure. Inputs may be arrays or QTensors; outputs of integers are QTensors.
-      params: the values of every CONST, by tensor name.
+      params: the values of every CONST, by tensor name; integers as QTensors.
 
     Raises:
       TosaError: the graph is illegal.
       UnsupportedError: as for `tosajax.lower`.
       ValueError: the operator of an override takes no estimator.
+      TypeError, ValueError: when fn is called or traced, an argument is of another type or shape.
     """
     validate(graph).raise_errors()
     chosen = kernels(estimator, overrides or {}, safe=safe, max_trip_count=max_trip_count)
     program, params = build(graph, custom_ops=custom_ops, kernels=chosen)
+    forms = forms_of(params)
 
     def fn(params: Mapping[str, Any], state: State, *inputs: Any) -> tuple[Any, Any]:
+        exact = jax.tree.map(_exact, (params, state, inputs), is_leaf=_is_q)
+        arrays = checked_inputs(graph, forms, *exact)
         known = {name: Variable(_wrap(v.value), v.written) for name, v in state.items()}
         wrapped = {name: _wrap(value) for name, value in params.items()}
-        state, _, outputs = program(wrapped, known, *map(_wrap, inputs))
+        pairs = zip(inputs, arrays, strict=True)
+        operands = (x if isinstance(x, QTensor) else _wrap(array) for x, array in pairs)
+        state, _, outputs = program(wrapped, known, *operands)
         return state, outputs
 
     def fn_without_state(params: Mapping[str, Any], *inputs: Any) -> Any:
@@ -70,9 +79,21 @@ def differentiable(
     return (fn if declared_variables(graph) else fn_without_state), wrapped
 
 
+def _is_q(x: Any) -> bool:
+    return isinstance(x, QTensor)
+
+
+def _exact(x: Any) -> Any:
+    """The integers of a QTensor, whose shadow must be of the same shape; others as they are."""
+    if isinstance(x, QTensor) and x.shadow.shape != x.q.shape:
+        raise ValueError(f"{x} has a shadow of shape {x.shadow.shape}, expected that of its q")
+    return payload(x)
+
+
 def _wrap(x: Any) -> Any:
     if isinstance(x, QTensor):
         return x
     if jnp.issubdtype(x.dtype, jnp.integer):
-        return QTensor.of(x)
+        is_int48 = isinstance(x, np.ndarray) and x.dtype.itemsize == 8
+        return QTensor.of(_x64.from_numpy(x) if is_int48 else x)
     return x if isinstance(x, jax.Array) else jnp.asarray(x)

@@ -10,13 +10,11 @@ import numpy as np
 
 from tosajax.arguments.types import check_count
 from tosajax.dtypes import DType
-from tosajax.graph import DYNAMIC, Tensor, shape_fits
+from tosajax.graph import DYNAMIC, Tensor
 from tosajax.lowering.build import to_device
+from tosajax.lowering.inputs import as_array, check_range, check_shape, check_type
 
 Array = jax.Array | np.ndarray
-
-# Types in which every pattern of bits is a value.
-_WHOLE = frozenset(DType) - {DType.BOOL, DType.INT4, DType.INT48, DType.SHAPE}
 
 
 def accept(
@@ -71,51 +69,18 @@ def _accepted(
     may_be_real: bool,
 ) -> Array:
     """An input of the right type and shape, or an error that names it."""
-    if not isinstance(value, jax.Array):
-        value = np.asarray(value)
-    storage = tensor.dtype.storage
+    value = as_array(tensor, value)
     is_real = may_be_real and value.dtype.kind == "f"
-    if value.dtype != storage and not is_real:
-        raise TypeError(
-            f"input {tensor.name!r} has type {value.dtype}, expected {storage} "
-            f"({tensor.dtype.name}){_hint(value.dtype, tensor.dtype)}"
-        )
-    if wanted is not None and not shape_fits(value.shape, wanted):
-        found = f"input {tensor.name!r} has shape {value.shape}, expected {tuple(wanted)}"
-        same = wanted[1:] == value.shape[1:] and wanted[:1] == (1,)
-        raise ValueError(found + (f"; compile with batch={len(value)}" if same else ""))
+    if not is_real:
+        check_type(tensor, value)
+    check_shape(tensor, wanted, value, "compile with batch={}")
     if is_real:
         return jnp.asarray(value.astype(np.float32))
     if isinstance(value, jax.Array):
         return value
-    if tensor.dtype in (DType.INT4, DType.INT48):
-        _check_range(tensor, value)
+    check_range(tensor, value)
     if tensor.dtype is DType.INT48:
         return to_device(value, tensor.dtype)
     # The call puts it on the device, in a tenth of the time. A copy, as the caller may write to its
     # array before the program has read it.
     return np.array(value)
-
-
-def _hint(found: np.dtype, wanted: DType) -> str:
-    """Advice to convert an array, where that keeps its values or its bits."""
-    storage = wanted.storage
-    if not isinstance(found, np.dtype):  # a type of JAX alone, such as keys
-        return ""
-    # NumPy files name no types of other libraries: they hold "|V2", or unsigned integers.
-    is_bits = found.kind == "u" or (found.kind == "V" and found.isbuiltin != 2)
-    if is_bits and found.itemsize == storage.itemsize and wanted in _WHOLE:
-        return f"; use .view({storage.name}) if it holds the same bits"
-    for kind in (jnp.floating, jnp.integer):
-        if jnp.issubdtype(found, kind) and jnp.issubdtype(storage, kind):
-            return f"; use .astype({storage.name}) if its values fit"
-    return ""
-
-
-def _check_range(tensor: Tensor, value: np.ndarray) -> None:
-    low, high = tensor.dtype.minimum, tensor.dtype.maximum
-    if value.size and (value.min() < low or value.max() > high):
-        raise ValueError(
-            f"input {tensor.name!r} has values in [{value.min()}, {value.max()}], "
-            f"{tensor.dtype.name} holds [{low}, {high}]"
-        )

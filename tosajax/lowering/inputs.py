@@ -1,0 +1,211 @@
+"""Checks of the arguments of a graph's function, by name, while it is traced or called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tosajax.arguments.types import check_count, shown
+from tosajax.dtypes import DType
+from tosajax.graph import Graph, Tensor, declared_variables, shape_fits
+from tosajax.lowering.variables import Variable
+
+# Types in which every pattern of bits is a value.
+_WHOLE = frozenset(DType) - {DType.BOOL, DType.INT4, DType.INT48, DType.SHAPE}
+
+
+# A parameter's element type and shape.
+Form = tuple[np.dtype, tuple[int, ...]]
+
+_FOR_BATCH = "run examples side by side with jax.vmap, or compile with batch={}"
+# Of a level of TOSA. The search of a transposition of more axes takes long.
+_MAX_RANK = 6
+
+
+def forms_of(params: Mapping[str, Any]) -> dict[str, Form]:
+    """Element types and shapes, for `checked_inputs`."""
+    return {name: (value.dtype, value.shape) for name, value in params.items()}
+
+
+def checked_inputs(
+    graph: Graph, forms: Mapping[str, Form], params: Any, state: Any, inputs: Sequence[Any]
+) -> list[jax.Array | np.ndarray]:
+    """The inputs of a function from `tosajax.lower` or `tosajax.differentiable` as arrays.
+
+    Types and shapes are static: the arguments of a function under jit are checked while it is
+    traced, and its program has no checks. Under vmap, shapes are those of one example.
+
+    Args:
+      graph: the function computes it.
+      forms: of the parameters that `params` must have.
+      params: any value.
+      state: any value; {} for a graph without variables.
+      inputs: any values.
+
+    Raises:
+      TypeError: the arguments stand in another order, there are more or fewer inputs, or an
+        element type is wrong.
+      ValueError: a parameter or a variable is missing, a shape is wrong, or a NumPy array has
+        values that int4 or int48 do not have.
+    """
+    _check_params(forms, params)
+    _check_state(graph, state)
+    check_count(graph.inputs, inputs)
+    arrays = []
+    for tensor, value in zip(graph.input_tensors, inputs, strict=True):
+        array = as_array(tensor, value)
+        check_type(tensor, array)
+        check_shape(tensor, tensor.shape, array, _FOR_BATCH)
+        check_range(tensor, array)
+        arrays.append(array)
+    return arrays
+
+
+def as_array(tensor: Tensor, value: Any) -> jax.Array | np.ndarray:
+    """An input of this name as an array.
+
+    Raises:
+      TypeError: it is not one.
+    """
+    if isinstance(value, jax.Array | np.ndarray):
+        return value
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):  # a list of traced values, or of lists of different lengths
+        array = None
+    if array is None or array.dtype == object:
+        raise TypeError(f"input {tensor.name!r} is {shown(value)}, expected an array")
+    return array
+
+
+def check_type(tensor: Tensor, value: jax.Array | np.ndarray) -> None:
+    """Raises TypeError where an input has another element type than its tensor."""
+    storage = tensor.dtype.storage
+    if value.dtype != storage:
+        raise TypeError(
+            f"input {tensor.name!r} has type {value.dtype}, expected {storage} "
+            f"({tensor.dtype.name}){_conversion(value.dtype, tensor.dtype)}"
+        )
+
+
+def check_shape(
+    tensor: Tensor,
+    wanted: Sequence[int] | None,
+    value: jax.Array | np.ndarray,
+    for_batch: str,
+) -> None:
+    """Raises ValueError where an input has another shape; says how to make it fit.
+
+    Args:
+      tensor: the input.
+      wanted: its shape in a call; DYNAMIC where any size will do, None for any shape.
+      value: the array.
+      for_batch: advice where the array holds several examples; their number goes into {}.
+    """
+    if wanted is not None and not shape_fits(value.shape, wanted):
+        message = f"input {tensor.name!r} has shape {value.shape}, expected {tuple(wanted)}"
+        raise ValueError(message + _reshaping(value.shape, tuple(wanted), for_batch))
+
+
+def check_range(tensor: Tensor, value: jax.Array | np.ndarray) -> None:
+    """Raises ValueError where a NumPy array has values that int4 or int48 do not have."""
+    if isinstance(value, jax.Array) or tensor.dtype not in (DType.INT4, DType.INT48):
+        return
+    low, high = tensor.dtype.minimum, tensor.dtype.maximum
+    if value.size and (value.min() < low or value.max() > high):
+        raise ValueError(
+            f"input {tensor.name!r} has values in [{value.min()}, {value.max()}], "
+            f"{tensor.dtype.name} holds [{low}, {high}]"
+        )
+
+
+def _check_params(forms: Mapping[str, Form], params: Any) -> None:
+    if not isinstance(params, Mapping):
+        raise TypeError(
+            f"params is {_described(params)}, expected the dict that came with the function; "
+            "it stands before the inputs"
+        )
+    if missing := [name for name in forms if name not in params]:
+        raise ValueError(f"params lacks {', '.join(map(repr, missing[:5]))}")
+    for name, form in forms.items():
+        _check_form(f"params[{name!r}]", params[name], form)
+
+
+def _check_state(graph: Graph, state: Any) -> None:
+    if not isinstance(state, Mapping):
+        raise TypeError(
+            f"state is {_described(state)}, expected the dict of variables, which stands between "
+            "params and the inputs; at first it is tosajax.initial_state(graph)"
+        )
+    for name, declared in declared_variables(graph).items():
+        variable = state.get(name)
+        if not isinstance(variable, Variable):
+            raise TypeError(f"state[{name!r}] is {_described(variable)}, expected a Variable")
+        for tensor in declared[:1]:
+            form = tensor.dtype.storage, tensor.shape or ()
+            _check_form(f"state[{name!r}].value", variable.value, form)
+        _check_form(f"state[{name!r}].written", variable.written, (np.dtype(bool), ()))
+
+
+def _check_form(name: str, value: Any, form: Form) -> None:
+    array = value if isinstance(value, jax.Array | np.ndarray) else np.asarray(value)
+    dtype, shape = form
+    if array.dtype != dtype:
+        raise TypeError(f"{name} has type {array.dtype}, expected {dtype}")
+    if not shape_fits(array.shape, shape):
+        raise ValueError(f"{name} has shape {array.shape}, expected {shape}")
+
+
+def _conversion(found: np.dtype, wanted: DType) -> str:
+    """Advice to convert an array, where that keeps its values or its bits."""
+    storage = wanted.storage
+    if not isinstance(found, np.dtype):  # a type of JAX alone, such as keys
+        return ""
+    if wanted is DType.INT48 and found == np.int32:
+        return "; JAX narrows int64 to int32 unless 64-bit types are enabled"
+    # NumPy files name no types of other libraries: they hold "|V2", or unsigned integers.
+    is_bits = found.kind == "u" or (found.kind == "V" and found.isbuiltin != 2)
+    if is_bits and found.itemsize == storage.itemsize and wanted in _WHOLE:
+        return f"; use .view({storage.name}) if it holds the same bits"
+    for kind in (jnp.floating, jnp.integer):
+        if jnp.issubdtype(found, kind) and jnp.issubdtype(storage, kind):
+            return f"; use .astype({storage.name}) if its values fit"
+    return ""
+
+
+def _reshaping(shape: tuple[int, ...], wanted: tuple[int, ...], for_batch: str) -> str:
+    """Advice to transpose an array, to add its first dimension, or to run more examples."""
+    if axes := _transposition(shape, wanted):
+        return _transposed(axes)
+    if wanted[:1] != (1,):
+        return ""
+    if axes := _transposition((1, *shape), wanted):
+        return "; add a first dimension, x[None]" + _transposed(axes)
+    several = bool(shape) and isinstance(shape[0], int) and shape[0] > 1  # a size may be symbolic
+    if several and (axes := _transposition((1, *shape[1:]), wanted)):
+        return _transposed(axes) + "; " + for_batch.format(shape[0])
+    return ""
+
+
+def _transposition(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The order of the axes that gives a shape; of several, the one that moves later axes."""
+    if len(shape) != len(wanted) or len(shape) > _MAX_RANK:
+        return None
+    orders = permutations(range(len(shape)))
+    return next((o for o in orders if shape_fits(tuple(shape[i] for i in o), wanted)), None)
+
+
+def _transposed(axes: tuple[int, ...]) -> str:
+    return f"; use .transpose{axes}" if axes != tuple(sorted(axes)) else ""
+
+
+def _described(value: Any) -> str:
+    """An argument, for messages: arrays by type and shape."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"an array, {value.dtype}{list(value.shape)}"
+    return shown(value)
