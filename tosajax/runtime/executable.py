@@ -35,6 +35,7 @@ from tosajax.runtime.compiled import compiler_options, persistent_cache, trace
 from tosajax.runtime.cost import Cost, Explanation, cost
 from tosajax.runtime.inputs import Array, accept, check_known, zeros
 from tosajax.runtime.program import Program, native_on, program_of
+from tosajax.runtime.traced import check_not_traced
 from tosajax.spec.target import Target, target_of
 from tosajax.validation import check_form, validate_formed
 
@@ -67,6 +68,7 @@ class Executable:
         native: bool | None = None,
     ):
         check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
+        check_not_traced("tosajax.compile")
         batch = None if batch is None else count("batch", batch)
         micro_batch = None if micro_batch is None else count("micro_batch", micro_batch)
         _check_devices(devices)
@@ -111,13 +113,18 @@ class Executable:
           The outputs, a tuple of arrays; with `report_unpredictable`, (outputs, flags).
 
         Raises:
-          TypeError: the number of inputs or an element type is wrong.
+          TypeError: the number of inputs or an element type is wrong, or the call is inside jit,
+            grad or control flow of JAX: use `tosajax.lower` there.
           ValueError: a shape is wrong, or an int4 or int48 value is out of range.
         """
         arrays = accept(self.graph.input_tensors, self._wanted, inputs)
         compiled, constants = self._compile(arrays)
         run = functools.partial(compiled, constants)
-        state, flags, outputs = call_in_parts(run, self._batch, self._own_state(), arrays)
+        try:
+            state, flags, outputs = call_in_parts(run, self._batch, self._own_state(), arrays)
+        except (TypeError, ValueError):
+            check_not_traced("tosajax.compile", arrays)
+            raise
         self.state.update(state)
         return (outputs, flags) if self._reports else outputs
 
@@ -234,6 +241,7 @@ class Executable:
         shapes = [x.shape for x in inputs]
         key = tuple(shapes), self._placed(inputs)
         if key not in self._compiled:
+            check_not_traced("tosajax.compile")
             program = batched(self._program(shapes), self._batch)
             arguments = part_of(self._batch, self._own_state(), inputs)
             function, constants = trace(program.function, program.params, *arguments)
@@ -345,7 +353,8 @@ def compile(*args: Any, **options: Any) -> Executable:
     Raises:
       TosaError: the graph is illegal or the target does not support it.
       UnsupportedError: a CUSTOM is not in custom_ops, or the value of a variable is undefined.
-      TypeError: an argument is of another type.
+      TypeError: an argument is of another type, or the call is inside jit: use `tosajax.lower`
+        there.
       ValueError: no input can carry the batch, the state does not fit, micro_batch or devices are
         given and examples depend on each other, or TOSAJAX_NATIVE is neither 0 nor 1.
       ImportError: `native` is True without llvmlite.

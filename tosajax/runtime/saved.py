@@ -27,6 +27,7 @@ from tosajax.runtime.inputs import Array, accept, zeros
 from tosajax.runtime.program import Program
 from tosajax.runtime.saved_file import Contents, Manifest
 from tosajax.runtime.saved_graph import native_call
+from tosajax.runtime.traced import check_not_traced
 
 # The platforms of each backend, as `jax.export` names them.
 _PLATFORMS = {"cpu": {"cpu"}, "gpu": {"cuda", "rocm"}, "tpu": {"tpu"}}
@@ -53,7 +54,11 @@ class SavedExecutable:
         """Runs the program; results and errors are those of `Executable`."""
         arrays = accept(self.inputs, [t.shape for t in self.inputs], inputs)
         batch = self._batch_of(arrays)
-        state, flags, outputs = call_in_parts(self._call, batch, _leaves(self.state), arrays)
+        try:
+            state, flags, outputs = call_in_parts(self._call, batch, _leaves(self.state), arrays)
+        except (TypeError, ValueError, NotImplementedError):
+            check_not_traced("tosajax.load_executable", arrays)
+            raise
         self.state = _variables(list(self.state), state)
         if self._flags is None:
             return tuple(outputs)
@@ -189,6 +194,7 @@ def load_executable(
     if isinstance(allow, str) or not all(isinstance(name, str) for name in allow):
         raise TypeError(f"allow is {allow!r}, expected a list of names")
     check_type("native", native, bool | None, "True, False or None")
+    check_not_traced("tosajax.load_executable")
     manifest, contents = saved_file.read(path)
     data = contents.arrays
     try:

@@ -1,0 +1,23 @@
+"""Compiled programs inside functions that JAX traces, which cannot run them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax.core import Tracer
+
+
+def check_not_traced(what: str, inputs: Sequence[Any] = ()) -> None:
+    """Raises TypeError inside jit and control flow, or where an input is traced.
+
+    Args:
+      what: the user called, as "tosajax.compile".
+      inputs: of the call.
+    """
+    if any(isinstance(x, Tracer) for x in inputs) or isinstance(jnp.zeros(()), Tracer):
+        raise TypeError(
+            f"{what} makes programs that JAX cannot trace: inside jit use tosajax.lower, and for "
+            "gradients of integers tosajax.differentiable"
+        ) from None
