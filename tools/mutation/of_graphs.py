@@ -96,14 +96,29 @@ MUTANTS = [
         "runtime/test_executable.py runtime/test_cost.py",
         {
             "check_known": [left("or")],
-            "_accepted": [
-                condition("False", 1),
-                condition("False", 2),
-                change("==", "!=", 1),
-                skip("_check_range"),
+            "_accepted": [skip("check_type"), skip("check_shape"), skip("check_range")],
+        },
+    ),
+    *mutants(
+        "lowering/inputs.py",
+        "lowering/test_inputs.py runtime/test_executable.py",
+        {
+            "checked_inputs": [
+                skip("_check_params"),
+                skip("_check_state"),
+                skip("check_count"),
+                skip("check_type"),
+                skip("check_shape"),
+                skip("check_range"),
             ],
-            "_hint": [left("and", 0), condition("False", 1)],
-            "_check_range": [change("<", "<="), left("or"), change(">", ">=")],
+            "_check_params": [condition("False", 0), condition("False", 1), skip("_check_form")],
+            "_check_state": [condition("False", 0), condition("False", 1)],
+            "_check_form": [condition("False", 0), condition("False", 1)],
+            "_conversion": [left("and", 0), condition("False", 1), condition("False", 2)],
+            "check_range": [change("<", "<="), left("or", 1), change(">", ">=")],
+            "_reshaping": [condition("False", 1), change(">", ">="), left("and", 2)],
+            "_transposition": [right("or")],
+            "_transposed": [change("!=", "==")],
         },
     ),
     *mutants(

@@ -276,16 +276,23 @@ MUTANTS = [
             "Joined.is_right": [change("==", "!=")],
             "_joined": [condition("True", 0), change("max", "min")],
             "are_few": [condition("False", 1), change("<=", ">"), left("and")],
-            "_fits": [
-                condition("False", 1),
-                condition("False", 2),
-                change(">", ">=", 0),
-                change(">", "<=", 1),
-                unsigned("not", 1),
-            ],
             "_convolution": [condition("False", 0)],
             "_matmul": [condition("True", 1)],
             "_columns": [right("or", 1), left("or", 1)],
+        },
+    ),
+    *mutants(
+        "lowering/fused.py",
+        "runtime/test_reasons.py",
+        {
+            "is_integer_product": [right("and")],
+            "obstacle": [
+                condition("False", 2),
+                change("==", "!=", 1),
+                change(">", ">=", 0),
+                change(">", ">=", 1),
+                condition("False", 5),
+            ],
         },
     ),
     *mutants(

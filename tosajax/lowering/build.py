@@ -15,7 +15,7 @@ from tosajax import ops, spec
 from tosajax.checks import RULES
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
-from tosajax.graph import Graph, Node, declared_variables
+from tosajax.graph import Graph, Node, Tensor, declared_variables
 from tosajax.graph.edit import unused
 from tosajax.lowering.chains import Part, chain_step, chains, made_by, read_by
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
@@ -24,9 +24,11 @@ from tosajax.lowering.fused import (
     Kernel,
     are_few,
     fusions,
+    is_integer_product,
     kernel_of,
     kernel_step,
     native_set,
+    obstacle,
 )
 from tosajax.lowering.fused_rescale import nodes_of
 from tosajax.lowering.inputs import checked_inputs, forms_of
@@ -47,6 +49,7 @@ from tosajax.lowering.variable_steps import read_step, write_step
 from tosajax.lowering.variables import State
 from tosajax.native import waiting_threads
 from tosajax.ops.routes.platform import ANY, Platform, tracing_for
+from tosajax.ops.routes.route import not_native
 from tosajax.report import UnsupportedError
 from tosajax.validation import validate
 
@@ -172,6 +175,13 @@ def scope_name(node: Node) -> str:
     return text if len(text) <= 200 else f"{text[:100]}...{text[-97:]}"
 
 
+def _scope(node: Node, tensors: Mapping[str, Tensor], *, native: bool) -> str:
+    """The name of a node's steps, with the reason if native kernels do not compute its products."""
+    is_left = native and is_integer_product(node, tensors)
+    reason = obstacle(node, tensors) if is_left else ""
+    return f"{scope_name(node)}/{not_native(reason)}" if reason else scope_name(node)
+
+
 def to_device(values: np.ndarray, dtype: DType) -> jax.Array:
     """Values in their storage type as a JAX array with memory of its own; int48 is not narrowed."""
     # jnp.asarray compiles a program for each shape. A JAX array may share memory with the NumPy
@@ -212,7 +222,8 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
     each: list[_Named] = []
     for part in parts:
         if isinstance(part, Node):
-            step, scope = _step(part, graph, prefix, blocks, context, alone), scope_name(part)
+            step = _step(part, graph, prefix, blocks, context, alone)
+            scope = _scope(part, graph.tensors, native=context.native is not False)
         else:
             step = kernel_step(part, graph.tensors, context.traced)
             scope = scope_name(part.fusion.main)

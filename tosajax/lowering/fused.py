@@ -23,7 +23,7 @@ from tosajax.lowering.fused_slice import needless_slice, slices_of
 from tosajax.lowering.fused_sums import Addition, addition_kernel, additions, scales_of
 from tosajax.lowering.run import Run, Step, Traced
 from tosajax.ops import _window
-from tosajax.ops.routes.operands import INT8_CHUNK, known_weights
+from tosajax.ops.routes.operands import INT8_CHUNK, known_weights, why_unknown
 from tosajax.ops.routes.route import Route
 
 
@@ -144,26 +144,38 @@ _SCALED = DType.INT8, DType.INT16
 
 
 def _is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    if node.op != "MATMUL" and node.op not in _SIZE:
-        return False
-    if tensors[node.inputs[0]].dtype not in _MOST_TERMS:
-        return False
-    return node.op == "MATMUL" or _fits(node, tensors)
+    return is_integer_product(node, tensors) and not obstacle(node, tensors)
 
 
-def _fits(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether int8 holds weights less their zero point, int32 their sums, and code their taps."""
+def is_integer_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a node is a convolution or MATMUL of int8 or int16."""
+    is_product = node.op == "MATMUL" or node.op in _SIZE
+    return is_product and tensors[node.inputs[0]].dtype in _MOST_TERMS
+
+
+def obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
+    """Why no native kernel computes an integer product; "" where one does.
+
+    Its weights less their zero point must fit int8, their sums int32, and their taps the code.
+    """
+    if node.op == "MATMUL":
+        return ""
     names = inputs_of(node)
     x, weight, zero_point = (tensors[names[name]] for name in ("input", "weight", "weight_zp"))
-    if not weight.shape or zero_point.values is None:
-        return False
-    if math.prod(weight.shape[1:]) > _MOST_TERMS[x.dtype]:
-        return False
-    if node.op == "DEPTHWISE_CONV2D" and math.prod(weight.shape[:2]) > _MOST_TAPS:
-        return False
-    if weight.values is not None:
-        return known_weights(weight.values, zero_point.values) is not None
-    return not zero_point.values.any()
+    if not weight.shape:
+        return "shape of weights not known"
+    if zero_point.values is None:
+        return "zero point of weights not constant"
+    values = weight.values
+    if node.op == "DEPTHWISE_CONV2D":
+        if (taps := math.prod(weight.shape[:2])) > _MOST_TAPS:
+            return f"{taps} taps, more than {_MOST_TAPS}"
+        values = None if values is None else values.reshape(taps, -1).T
+    elif (terms := math.prod(weight.shape[1:])) > _MOST_TERMS[x.dtype]:
+        return f"{terms} terms are too many for sums in int32"
+    if values is not None:
+        return why_unknown(values, zero_point.values)
+    return "weights not constant, and their zero point not 0" if zero_point.values.any() else ""
 
 
 def has_kernels(graph: Graph) -> bool:

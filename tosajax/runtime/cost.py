@@ -13,7 +13,8 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.summary import macs_of
 from tosajax.lowering.build import scope_name
-from tosajax.ops.routes.route import find
+from tosajax.lowering.fused import is_integer_product
+from tosajax.ops.routes.route import find, why_not_native
 
 # In the text of a compiled program: the name of a step, the head of a computation, a call of a fast
 # kernel of XLA:CPU, and a dot or convolution that may lack one.
@@ -34,7 +35,7 @@ class NodeCost(NamedTuple):
     macs: int
     bytes: int  # of all tensors that it reads and writes
     route: str = ""  # of a heavy operator
-    reason: str = ""  # for the route
+    reason: str = ""  # for the route, and why it is not native
     warning: str = ""  # if XLA has no fast kernel for it
 
 
@@ -43,6 +44,7 @@ class Cost(NamedTuple):
 
     nodes: tuple[NodeCost, ...]
     peak_bytes: int  # of tensors that are alive at a time, constants apart
+    not_native: str = ""  # why no native kernel computes products of int8 or int16
 
     @property
     def macs(self) -> int:
@@ -67,6 +69,7 @@ class Cost(NamedTuple):
         facts = [
             ("multiply-accumulates", f"{self.macs:,}"),
             ("bytes", f"{self.bytes:,} read and written, at most {self.peak_bytes:,} at a time"),
+            *([("not native", html.text(self.not_native))] if self.not_native else []),
             ("warnings", f"{len(self.warnings):,}"),
         ]
         head = ("node", "output", "MACs", "bytes", "route", "why", "warning")
@@ -88,6 +91,8 @@ class Cost(NamedTuple):
         total = ("all nodes", "", f"{self.macs:,}", f"{self.bytes:,}", "", "")
         lines = _table([head, *rows, total])
         lines.append(f"at most {self.peak_bytes:,} bytes of tensors at a time")
+        if self.not_native:
+            lines.append(f"not native: {self.not_native}")
         return "\n".join([*lines, *(f"warning: {w}" for w in self.warnings)])
 
 
@@ -113,12 +118,13 @@ class Explanation(str):
         return self.cost._repr_html_()
 
 
-def cost(graph: Graph, program: str) -> Cost:
+def cost(graph: Graph, program: str, not_native: str = "") -> Cost:
     """The cost of a legal graph of known dimensions.
 
     Args:
       graph: its subgraphs count once, however often they run.
       program: the text of the compiled graph, for the routes.
+      not_native: why it has no native kernels; "" where it may have some.
     """
     routes, slow = _routes(program), _slow_kernels(program)
     nodes = tuple(
@@ -127,7 +133,10 @@ def cost(graph: Graph, program: str) -> Cost:
         for node in part.ordered_nodes()
         if node.op not in spec.CONSTANT_OPERATORS
     )
-    return Cost(nodes, peak_bytes(graph))
+    products = (
+        is_integer_product(node, part.tensors) for part in graph.walk() for node in part.nodes
+    )
+    return Cost(nodes, peak_bytes(graph), not_native if any(products) else "")
 
 
 def peak_bytes(graph: Graph) -> int:
@@ -166,11 +175,13 @@ def _bytes_of(tensor: Tensor) -> int:
 def _routes(program: str) -> dict[str, tuple[str, str]]:
     """The route and its reason, by the scope of the node."""
     found = {}
-    for name in _op_names(program):
+    for op_name in _op_names(program):
         # A step may be that of several nodes, one after the other.
-        for scope, behind in _scopes(name):
+        for scope, behind in _scopes(op_name):
             if route := find(behind):
-                found[scope] = route
+                name, reason = route
+                why = why_not_native(behind)
+                found[scope] = name, f"{reason}; not native: {why}" if why else reason
     return found
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from tosajax import html
 from tosajax.arguments.types import check_type, count, shown
 from tosajax.graph import Graph
+from tosajax.lowering.fused import native_set
 from tosajax.lowering.run import CustomOps, Params
 from tosajax.lowering.variables import State, Variable, initial_state
 from tosajax.passes.binding import bind_formed
@@ -34,7 +35,7 @@ from tosajax.runtime.batching import (
 from tosajax.runtime.compiled import compiler_options, persistent_cache, trace
 from tosajax.runtime.cost import Cost, Explanation, cost
 from tosajax.runtime.inputs import Array, accept, check_known, zeros
-from tosajax.runtime.program import Program, native_on, program_of
+from tosajax.runtime.program import Program, native_on, program_of, why_not_native
 from tosajax.runtime.traced import check_not_traced
 from tosajax.spec.target import Target, target_of
 from tosajax.validation import check_form, validate_formed
@@ -88,6 +89,7 @@ class Executable:
         self._platform = platform_of(self._batch)
         self._may_be_native = native is not False
         self._native = native_on(self._platform, native)
+        self._not_native = why_not_native(self._platform, native, reports=report_unpredictable)
         self._programs: dict[Shapes, Program] = {}
         self._compiled: dict[tuple, tuple[Any, list[jax.Array]]] = {}
         self._variables: tuple[str, ...] = ()
@@ -147,7 +149,10 @@ class Executable:
         Raises:
           ValueError: the shapes of the inputs are not known.
         """
-        return cost(self.graph, self.hlo())
+        not_native = self._not_native
+        if not not_native and native_set(self._native) is None:
+            not_native = "kernels were not found faster on this processor: native=True takes them"
+        return cost(self.graph, self.hlo(), not_native)
 
     def explain(self) -> Explanation:
         """A table of the operators that multiply: the route of each, the reason, and warnings.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 from tosajax import ops
@@ -80,3 +81,22 @@ def native_on(platform: Platform, native: bool | None = None) -> bool | None:
     if native and not can_compile():
         raise ImportError('native kernels need llvmlite: pip install "tosajax[native]"')
     return native if platform.name == "cpu" and can_compile() else False
+
+
+def why_not_native(platform: Platform, native: bool | None = None, *, reports: bool = False) -> str:
+    """Why programs for a platform have no native kernels; "" where they may have some.
+
+    Args:
+      platform: the only one that they are for.
+      native: as for `native_on`.
+      reports: whether they give flags of broken REQUIRE rules.
+    """
+    if wanted(native) is False:
+        return "native=False" if native is False else "TOSAJAX_NATIVE=0"
+    if platform.name != "cpu":
+        return f"kernels are for CPUs, and this is {platform.name}"
+    if os.name != "posix":
+        return "kernels need a POSIX system"
+    if not can_compile():
+        return 'llvmlite is not installed: pip install "tosajax[native]"'
+    return "report_unpredictable looks at each node by itself" if reports else ""

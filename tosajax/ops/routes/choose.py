@@ -36,12 +36,12 @@ def of_integers(c: Convolution) -> Route:
     """The route of a convolution of int8 or int16, for CPUs where the platform is not known."""
     oc, *kernel, ic = c.weight.shape
     if math.prod(loop.block_counts(c)) > 1:
-        return Route("loop", _too_many(math.prod(kernel)), loop.run)
+        return Route("loop", loop.why(c), loop.run)
     by_patches = loop.run if c.known is None else patches.run
     if math.prod(kernel) == 1:
         return Route("dot", "one tap", by_patches)
     if c.known is None:
-        return Route("patches", "weights not constant", by_patches)
+        return Route("patches", c.why_unknown, by_patches)
     if not platform.current().may_be_cpu:
         # Others convolve integers slowly, not at all, or (grouped) wrongly.
         return Route("patches", "only XLA for CPUs convolves integers", by_patches)
@@ -62,13 +62,16 @@ def of_floats(c: Convolution) -> Route:
         return Route("float patches", reason, float_patches.run)
     if not platform.current().may_be_cpu:
         return Route("float patches", "the platform is not a CPU", float_patches.run)
-    if math.prod(c.window.size) <= loop.MAX_TAPS:
+    if (taps := math.prod(c.window.size)) > loop.MAX_TAPS:
+        reason = loop.too_many(taps)
+    else:
         # XLA adds up small results in an order that depends on the size of the batch.
         if math.prod(c.out) <= _FEW_RESULTS:
             return Route("float patches", "a small result", float_patches.run)
         if (few := c.x.shape[-1]) < _MIN_INPUT_CHANNELS:
             return Route("float patches", f"{few} input channels are few", float_patches.run)
-    return Route("float convolution", "channels and results enough", float_convolution.run)
+        reason = "channels and results enough"
+    return Route("float convolution", reason, float_convolution.run)
 
 
 def of_depthwise(c: Convolution) -> Route:
@@ -76,7 +79,7 @@ def of_depthwise(c: Convolution) -> Route:
     taps = math.prod(c.window.size)
     if taps <= loop.MAX_TAPS:
         return Route("slices", "one multiply-add for each tap", depthwise.slices)
-    return Route("loop", _too_many(taps), depthwise.loop)
+    return Route("loop", loop.too_many(taps), depthwise.loop)
 
 
 def of_products(a: jax.Array, b: jax.Array | np.ndarray) -> Route:
@@ -85,7 +88,7 @@ def of_products(a: jax.Array, b: jax.Array | np.ndarray) -> Route:
         return Route("dot", "int8", dot.product)
     if a.dtype == np.int16:
         return Route("dots of bytes", "int16", int16_dot.product)
-    return Route("float dot", "float32", float_dot.product)
+    return Route("float dot", "sums in float32", float_dot.product)
 
 
 def convolve_integers(c: Convolution) -> jax.Array:
@@ -107,7 +110,3 @@ def _four_channels(c: Convolution) -> Convolution:
 
     x = jnp.asarray(filled(c.x, c.x_zp))
     return dataclasses.replace(c, x=x, weight=filled(c.weight, c.weight_zp))
-
-
-def _too_many(taps: int) -> str:
-    return f"{taps} taps are too many to lay out at once"

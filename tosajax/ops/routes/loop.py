@@ -96,6 +96,20 @@ def block_counts(c: Convolution) -> list[int]:
     return [-(-size // part) for size, part in zip(c.window.size, _block(c), strict=True)]
 
 
+def why(c: Convolution) -> str:
+    """Why a convolution has several blocks of taps."""
+    taps = math.prod(c.window.size)
+    if taps > MAX_TAPS:
+        return too_many(taps)
+    size, limit = (n / 2**20 for n in (_patch_bytes(c) * taps, MAX_PATCH_BYTES))
+    return f"patches of {size:,.0f} MiB, more than {limit:,.0f}, are too large"
+
+
+def too_many(taps: int) -> str:
+    """Why taps are not laid out at once."""
+    return f"{taps} taps are too many to lay out at once"
+
+
 def block_of(size: Sequence[int], limit: int) -> tuple[int, ...]:
     """The largest even share of a kernel that has at most `limit` taps, last axis first."""
     block = []
@@ -108,9 +122,13 @@ def block_of(size: Sequence[int], limit: int) -> tuple[int, ...]:
 
 def _block(c: Convolution) -> tuple[int, ...]:
     """Taps along each axis that are laid out at once."""
+    return block_of(c.window.size, min(MAX_TAPS, max(1, MAX_PATCH_BYTES // _patch_bytes(c))))
+
+
+def _patch_bytes(c: Convolution) -> int:
+    """Bytes of the patches of one tap."""
     elements = c.x.size // max(1, math.prod(c.x.shape[1:-1])) * math.prod(c.out)
-    patch_bytes = max(1, elements * c.x.dtype.itemsize)
-    return block_of(c.window.size, min(MAX_TAPS, max(1, MAX_PATCH_BYTES // patch_bytes)))
+    return max(1, elements * c.x.dtype.itemsize)
 
 
 def _weight_blocks(weight: jax.Array, counts: Sequence[int], block: Sequence[int]) -> jax.Array:

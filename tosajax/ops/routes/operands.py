@@ -48,10 +48,28 @@ class Convolution:
             return None
         return known_weights(self.weight, self.weight_zp)
 
+    @property
+    def why_unknown(self) -> str:
+        """Why there are no known weights; "" where there are."""
+        if not isinstance(self.weight, np.ndarray):
+            return "weights not constant"
+        if not isinstance(self.weight_zp, np.ndarray):
+            return "zero point of weights not constant"
+        return why_unknown(self.weight, self.weight_zp)
+
 
 def known_weights(weight: np.ndarray, weight_zp: np.ndarray) -> np.ndarray | None:
     """weight - weight_zp, [OC, ...], where it fits int8, and int32 its sums of products."""
+    if why_unknown(weight, weight_zp):
+        return None
+    return (weight.astype(np.int16) - weight_zp.astype(np.int16)).astype(np.int8)
+
+
+def why_unknown(weight: np.ndarray, weight_zp: np.ndarray) -> str:
+    """Why `known_weights` has none; "" where it has."""
+    if (terms := math.prod(weight.shape[1:])) > INT8_CHUNK:
+        return f"{terms} terms are too many for sums in int32"
     known = weight.astype(np.int16) - weight_zp.astype(np.int16)
-    inside = known.size == 0 or (known.min() >= -128 and known.max() <= 127)
-    few = math.prod(known.shape[1:]) <= INT8_CHUNK
-    return known.astype(np.int8) if inside and few else None
+    if known.size and (known.min() < -128 or known.max() > 127):
+        return "weights less their zero point do not fit int8"
+    return ""

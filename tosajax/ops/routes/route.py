@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 
 _NAME = re.compile(r"route ([a-z0-9 ]+); ([^/();]*)")
+_NOT_NATIVE = re.compile(r"not native; ([^/();]*)")
 
 
 class Route(NamedTuple):
@@ -35,3 +36,18 @@ def find(op_name: str) -> tuple[str, str] | None:
     """The name and reason of the route in the name that XLA gives to a step."""
     found = _NAME.search(op_name)
     return (found[1], found[2]) if found else None
+
+
+def not_native(reason: str) -> str:
+    """The scope of an operator that no native kernel computes; see `why_not_native`.
+
+    Args:
+      reason: without parentheses and slashes.
+    """
+    return f"not native; {reason}"
+
+
+def why_not_native(op_name: str) -> str:
+    """Why no native kernel computes an operator, in the name that XLA gives to a step; or ""."""
+    found = _NOT_NATIVE.search(op_name)
+    return found[1] if found else ""
