@@ -66,8 +66,8 @@ LAYERS: dict[str, set[str]] = {
         "validation",
     },
     "runtime": {
-        *("arguments", "atomic", "builder", "dtypes", "fixedpoint", "grad", "graph", "html"),
-        *("io", "lowering", "native", "ops", "passes", "report", "spec", "validation"),
+        *("arguments", "atomic", "builder", "checks", "dtypes", "fixedpoint", "grad", "graph"),
+        *("html", "io", "lowering", "native", "ops", "passes", "report", "spec", "validation"),
     },
     "from_jax": {
         *("arguments", "builder", "dtypes", "fixedpoint", "graph", "hifi", "ops", "passes"),

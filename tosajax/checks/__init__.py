@@ -4,6 +4,7 @@ A rule function is found by name; for CONV2D in chapter conv:
 
 - `conv.conv2d_shape`: the output shapes;
 - `conv.conv2d_errors`: ERROR_IF rules;
+- `conv.conv2d_zero_points`: those of them that are on values, which may be known only in a run;
 - `conv.conv2d_levels`: limits of the level;
 - `conv.conv2d_undefined`: REQUIRE rules that can be judged before the graph runs;
 - `require.conv.conv2d_require`: REQUIRE rules on values, as traced flags that say which are broken.
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from tosajax import spec
 from tosajax.checks.call import Call, Problem, Surroundings
+from tosajax.checks.values import ValueRule
 from tosajax.spec import Level, Operator
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Rules:
     errors: Callable[[Call], Iterator[Problem]] | None
     levels: Callable[[Call, Level], Iterator[Problem]] | None
     undefined: Callable[[Call], Iterator[Problem]] | None
+    zero_points: Callable[[Call], Iterator[ValueRule]] | None
 
     @functools.cached_property
     def require(self) -> Callable[..., dict[str, jax.Array]] | None:
@@ -49,7 +52,7 @@ class Rules:
 
 def _rules(operator: Operator) -> Rules:
     chapter = _chapter(f"tosajax.checks.{operator.chapter}")
-    kinds = ("shape", "errors", "levels", "undefined")
+    kinds = ("shape", "errors", "levels", "undefined", "zero_points")
     return Rules(
         operator, *(getattr(chapter, f"{operator.name.lower()}_{kind}", None) for kind in kinds)
     )
@@ -61,4 +64,4 @@ def _chapter(name: str) -> ModuleType | None:
 
 RULES = {operator.name: _rules(operator) for operator in spec.OPERATORS.values()}
 
-__all__ = ["RULES", "Call", "Problem", "Rules", "Surroundings"]
+__all__ = ["RULES", "Call", "Problem", "Rules", "Surroundings", "ValueRule"]

@@ -9,10 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
 from tosajax.checks.call import Call, Problem
-from tosajax.dtypes import DType
 from tosajax.spec import Level
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -70,18 +67,6 @@ def minimum_errors(c: Call, rule: str, name: str, minimum: int) -> Iterator[Prob
     found = getattr(c, name)
     if min(found, default=minimum) < minimum:
         yield c.problem(rule, f"{name} is {found}, expected values of at least {minimum}")
-
-
-def zero_point_errors(c: Call, rule: str, name: str) -> Iterator[Problem]:
-    """A zero point other than 0 needs int8."""
-    tensor = getattr(c, name)
-    if tensor.dtype is not DType.INT8 and c.known(name):
-        # float64 holds every int48 and every float format.
-        found = np.asarray(tensor.values).astype(np.float64)
-        if np.any(found != 0):
-            yield c.problem(
-                rule, f"{name} is {tensor.values.flat[0]}, expected 0 for {tensor.dtype.name}"
-            )
 
 
 def axis_errors(c: Call, rule: str, rank: int) -> Iterator[Problem]:

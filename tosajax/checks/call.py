@@ -67,9 +67,13 @@ class Call:
         """Whether the value of a tensor argument is known before the graph runs."""
         return self._values[name].values is not None
 
+    def label(self, rule: str) -> str:
+        """The label of a rule of this operator: that of "e8" is "conv2d.e8"."""
+        return f"{self.node.op.lower()}.{rule}"
+
     def problem(self, rule: str, message: str) -> Problem:
-        """A problem under this operator's label: `problem("e8", ...)` is "conv2d.e8"."""
-        return Problem(f"{self.node.op.lower()}.{rule}", message)
+        """A problem under the label of a rule of this operator."""
+        return Problem(self.label(rule), message)
 
 
 def _input_values(

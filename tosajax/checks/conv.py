@@ -14,9 +14,9 @@ from tosajax.checks._common import (
     minimum_errors,
     window_errors,
     window_size,
-    zero_point_errors,
 )
 from tosajax.checks.call import Call, Problem
+from tosajax.checks.values import ValueRule, constant_problems, zero_point
 from tosajax.spec import Level
 
 # Names of a 3D operator's dimensions; a 2D operator has them without the depth.
@@ -29,6 +29,15 @@ _STRIDE = ("stride_d", "stride_y", "stride_x")
 def conv2d_shape(c: Call) -> Shapes:
     channels, *kernel, _ = c.weight.shape
     return _shape(c, kernel, channels)
+
+
+def conv2d_zero_points(c: Call) -> Iterator[ValueRule]:
+    yield from zero_point(c, "e1", "input_zp")
+    yield from zero_point(c, "e2", "weight_zp")
+
+
+conv3d_zero_points = depthwise_conv2d_zero_points = conv2d_zero_points
+transpose_conv2d_zero_points = conv2d_zero_points
 
 
 def conv2d_errors(c: Call) -> Iterator[Problem]:
@@ -78,8 +87,7 @@ def transpose_conv2d_shape(c: Call) -> Shapes:
 def transpose_conv2d_errors(c: Call) -> Iterator[Problem]:
     channels, kernel_y, kernel_x, _ = c.weight.shape
     top, bottom, left, right = c.out_pad
-    yield from zero_point_errors(c, "e1", "input_zp")
-    yield from zero_point_errors(c, "e2", "weight_zp")
+    yield from constant_problems(c, conv2d_zero_points(c))
     illegal = list(minimum_errors(c, "e5", "stride", 1))
     if min(top, bottom) <= -kernel_y:
         found = f"out_pad is {top} top and {bottom} bottom"
@@ -130,8 +138,7 @@ def _shape(c: Call, kernel: list[int], channels: int) -> Shapes:
 
 
 def _errors(c: Call, kernel: list[int], channels: int) -> Iterator[Problem]:
-    yield from zero_point_errors(c, "e1", "input_zp")
-    yield from zero_point_errors(c, "e2", "weight_zp")
+    yield from constant_problems(c, conv2d_zero_points(c))
     illegal = [
         *minimum_errors(c, "e3", "pad", 0),
         *minimum_errors(c, "e4", "stride", 1),

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tosajax.checks._common import input1_shape, zero_point_errors
+from tosajax.checks._common import input1_shape
 from tosajax.checks.call import Call, Problem
+from tosajax.checks.values import ValueRule, constant_problems, zero_point
 
 abs_shape = bitwise_not_shape = ceil_shape = clz_shape = cos_shape = input1_shape
 exp_shape = floor_shape = log_shape = logical_not_shape = negate_shape = input1_shape
 reciprocal_shape = rsqrt_shape = sin_shape = input1_shape
 
 
+def negate_zero_points(c: Call) -> Iterator[ValueRule]:
+    yield from zero_point(c, "e1", "input1_zp")
+    yield from zero_point(c, "e2", "output_zp")
+
+
 def negate_errors(c: Call) -> Iterator[Problem]:
-    yield from zero_point_errors(c, "e1", "input1_zp")
-    yield from zero_point_errors(c, "e2", "output_zp")
+    return constant_problems(c, negate_zero_points(c))

@@ -10,9 +10,9 @@ from tosajax.checks._common import (
     minimum_errors,
     window_errors,
     window_size,
-    zero_point_errors,
 )
 from tosajax.checks.call import Call, Problem
+from tosajax.checks.values import ValueRule, constant_problems, zero_point
 from tosajax.spec import Level
 
 
@@ -26,9 +26,13 @@ def max_pool2d_errors(c: Call) -> Iterator[Problem]:
     return _window_errors(c, first=1)
 
 
+def avg_pool2d_zero_points(c: Call) -> Iterator[ValueRule]:
+    yield from zero_point(c, "e1", "input_zp")
+    yield from zero_point(c, "e2", "output_zp")
+
+
 def avg_pool2d_errors(c: Call) -> Iterator[Problem]:
-    yield from zero_point_errors(c, "e1", "input_zp")
-    yield from zero_point_errors(c, "e2", "output_zp")
+    yield from constant_problems(c, avg_pool2d_zero_points(c))
     yield from _window_errors(c, first=3)
 
 

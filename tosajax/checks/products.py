@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tosajax.checks._common import Shapes, zero_point_errors
+from tosajax.checks._common import Shapes
 from tosajax.checks.call import Call, Problem
+from tosajax.checks.values import ValueRule, constant_problems, zero_point
 
 
 def matmul_shape(c: Call) -> Shapes:
@@ -13,7 +14,11 @@ def matmul_shape(c: Call) -> Shapes:
     return ((n, height, c.b.shape[-1]),)
 
 
-def matmul_errors(c: Call) -> Iterator[Problem]:
+def matmul_zero_points(c: Call) -> Iterator[ValueRule]:
     # The specification's text asks for 0 where the type is int8; it means every other type.
-    yield from zero_point_errors(c, "e1", "a_zp")
-    yield from zero_point_errors(c, "e1", "b_zp")
+    yield from zero_point(c, "e1", "a_zp")
+    yield from zero_point(c, "e1", "b_zp")
+
+
+def matmul_errors(c: Call) -> Iterator[Problem]:
+    return constant_problems(c, matmul_zero_points(c))

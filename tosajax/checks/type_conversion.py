@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tosajax.checks._common import input_shape, zero_point_errors
+from tosajax.checks._common import input_shape
 from tosajax.checks.call import Call, Problem
+from tosajax.checks.values import ValueRule, constant_problems, uint16_zero_point, zero_point
 from tosajax.dtypes import DType
 from tosajax.spec import RoundingMode
 
 cast_shape = rescale_shape = input_shape
 
-_UINT16_ZERO_POINTS = (0, 1 << 15)
+
+def rescale_zero_points(c: Call) -> Iterator[ValueRule]:
+    for rule, rule_uint16, name, unsigned in (
+        ("e1", "e3", "input_zp", c.input_unsigned),
+        ("e2", "e4", "output_zp", c.output_unsigned),
+    ):
+        if unsigned and getattr(c, name).dtype is DType.INT16:
+            yield uint16_zero_point(rule_uint16, name)
+        else:
+            yield from zero_point(c, rule, name)
 
 
 def rescale_errors(c: Call) -> Iterator[Problem]:
-    yield from _zero_point_errors(c, "e1", "e3", "input_zp", c.input_unsigned)
-    yield from _zero_point_errors(c, "e2", "e4", "output_zp", c.output_unsigned)
+    yield from constant_problems(c, rescale_zero_points(c))
     in_type, out_type = c.input.dtype, c.output.dtype
     if c.scale32 and in_type is DType.INT48:
         yield c.problem("e5", "scale32 is true, expected false for INT48 input")
@@ -39,18 +48,6 @@ def rescale_errors(c: Call) -> Iterator[Problem]:
         yield c.problem("e14", "per_channel is true for input of rank 0, expected rank 1 or more")
     else:
         yield from _scaling_errors(c)
-
-
-def _zero_point_errors(
-    c: Call, rule: str, rule_uint16: str, name: str, unsigned: bool
-) -> Iterator[Problem]:
-    tensor = getattr(c, name)
-    if not (unsigned and tensor.dtype is DType.INT16):
-        yield from zero_point_errors(c, rule, name)
-    elif c.known(name):
-        found = int(tensor.values.flat[0]) & 0xFFFF
-        if found not in _UINT16_ZERO_POINTS:
-            yield c.problem(rule_uint16, f"{name} is {found}, expected 0 or 32768 for uint16")
 
 
 def _scaling_errors(c: Call) -> Iterator[Problem]:

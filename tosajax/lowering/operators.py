@@ -12,8 +12,10 @@ from jax import lax
 
 from tosajax import spec
 from tosajax.checks import RULES
+from tosajax.checks.zero_points import open_zero_points
 from tosajax.graph import Graph, Node, Tensor, arguments
 from tosajax.lowering.run import Context, Run, Step, store
+from tosajax.lowering.zero_points import judge_zero_points
 from tosajax.report import UnsupportedError
 from tosajax.spec import Form, Kind
 
@@ -47,9 +49,11 @@ def operator_step(
     require = RULES[node.op].require if context.report_unpredictable else None
     broken = _with_fixed(require, fixed, static) if require else None
     traced = context.traced.get(node.outputs[0], {})
+    zero_points = open_zero_points(node, tensors)
 
     def step(run: Run) -> None:
         inputs = [run.read(n) if isinstance(n, tuple) else run.values[n] for n in names]
+        judge_zero_points(zero_points, run, context)
         attributes = {name: run.params[key] for name, key in traced.items()}
         store(run, node, kernel(*inputs, **attributes))
         if broken is not None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tosajax import spec
 from tosajax.checks import RULES
+from tosajax.checks.zero_points import check_zero_points, open_zero_points
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.build import build
@@ -24,6 +25,9 @@ def fold(graph: Graph, *, keep_required: bool = False) -> Graph:
     Args:
       graph: legal, every dimension known.
       keep_required: keep nodes with rules on values (REQUIRE), for their flags.
+
+    Raises:
+      TosaError: a zero point that nodes of constants give breaks a rule.
     """
     nodes, folded, known = [], [], set()
     for node in graph.ordered_nodes():
@@ -39,8 +43,11 @@ def fold(graph: Graph, *, keep_required: bool = False) -> Graph:
         else:
             known.update(node.outputs)
             folded.append(node)
+    zero_points = [z for node in graph.nodes for z in open_zero_points(node, graph.tensors)]
     read = {*graph.outputs, *(name for node in nodes for name in node.inputs)}
+    read.update(z.tensor for z in zero_points)
     found = _values(folded, read, graph.tensors)
+    check_zero_points(zero_points, {n: t.values for n, t in found.items() if t.values is not None})
     tensors = {**graph.tensors, **found}
     nodes = [*(Node("CONST", (), (name,)) for name in found), *nodes]
     live = _live(nodes, graph.outputs, keep_required)

@@ -14,10 +14,12 @@ import numpy as np
 
 from tosajax import html
 from tosajax.arguments.types import check_type, count, shown
+from tosajax.checks.zero_points import check_zero_points, input_zero_points
 from tosajax.graph import Graph
 from tosajax.lowering.fused import native_set
 from tosajax.lowering.run import CustomOps, Params
 from tosajax.lowering.variables import State, Variable, initial_state
+from tosajax.lowering.zero_points import known_values
 from tosajax.passes.binding import bind_formed
 from tosajax.report import Report
 from tosajax.runtime import saved, saved_graph
@@ -81,6 +83,7 @@ class Executable:
         self.target = target_of(target)
         check_form(graph)
         self.graph, self.examples = with_batch(graph, self.target, batch)
+        self._zero_points = input_zero_points(self.graph)
         self._batch = share(self.graph, self.examples, micro_batch, devices)
         self._wanted_micro_batch = micro_batch
         self.state: MutableMapping[str, Variable] = {} if state is None else state
@@ -118,8 +121,10 @@ class Executable:
           TypeError: the number of inputs or an element type is wrong, or the call is inside jit,
             grad or control flow of JAX: use `tosajax.lower` there.
           ValueError: a shape is wrong, or an int4 or int48 value is out of range.
+          TosaError: an input that is a zero point must be 0 for its type.
         """
         arrays = accept(self.graph.input_tensors, self._wanted, inputs)
+        check_zero_points(self._zero_points, known_values(self.graph.inputs, arrays))
         compiled, constants = self._compile(arrays)
         run = functools.partial(compiled, constants)
         try:

@@ -1,0 +1,78 @@
+"""Rules on the elements of one tensor argument, for constants and for values of a run.
+
+A rule is written once, with the functions of an array module `xp`: NumPy judges constants and
+arrays at hand, `jax.numpy` the values of a traced function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tosajax.checks.call import Call, Problem
+from tosajax.dtypes import DType
+
+
+class ValueRule(NamedTuple):
+    """A rule on the elements of one tensor argument.
+
+    Args:
+      rule: its label without the operator, "r1".
+      name: of the argument.
+      is_broken: of (values, xp), the elements that break it; booleans.
+      wanted: the legal values in words.
+      bits: type in which messages show the values, where it is not their own.
+    """
+
+    rule: str
+    name: str
+    is_broken: Callable[[Any, Any], Any]
+    wanted: str
+    bits: np.dtype | None = None
+
+    def message(self, values: np.ndarray) -> str | None:
+        """The first value that breaks the rule, and what was wanted; None where none does."""
+        broken = np.asarray(self.is_broken(values, np))
+        if not broken.any():
+            return None
+        at = tuple(int(i) for i in np.argwhere(broken)[0])
+        found = (values if self.bits is None else values.view(self.bits))[at]
+        place = f" at {list(at)}" if values.size > 1 else ""
+        return f"{self.name} is {found}{place}, expected {self.wanted}"
+
+
+def constant_problems(c: Call, rules: Iterable[ValueRule]) -> Iterator[Problem]:
+    """The rules that constants of a call break."""
+    for rule in rules:
+        tensor = getattr(c, rule.name)
+        message = None if tensor.values is None else rule.message(tensor.values)
+        if message is not None:
+            yield c.problem(rule.rule, message)
+
+
+def in_range(rule: str, name: str, low: int, high: int) -> ValueRule:
+    """Values are from `low` to `high`."""
+    wanted = f"{low} to {high}" if low < high else f"{low}"
+    return ValueRule(rule, name, lambda x, xp: (x < low) | (x > high), wanted)
+
+
+def zero_point(c: Call, rule: str, name: str) -> Iterator[ValueRule]:
+    """A zero point other than 0 needs int8; that of a float may be -0."""
+    dtype = getattr(c, name).dtype
+    if dtype.is_float:
+        yield ValueRule(rule, name, _has_bits_below_the_first, f"0 for {dtype.name}")
+    elif dtype is not DType.INT8:
+        yield ValueRule(rule, name, lambda x, xp: x != 0, f"0 for {dtype.name}")
+
+
+def uint16_zero_point(rule: str, name: str) -> ValueRule:
+    """The zero point of a uint16 is 0 or the middle of its range."""
+    wanted, uint16 = "0 or 32768 for uint16", np.dtype(np.uint16)
+    return ValueRule(rule, name, _has_bits_below_the_first, wanted, uint16)
+
+
+def _has_bits_below_the_first(values: Any, xp: Any) -> Any:
+    # By its bits: XLA may take a subnormal for 0 where it compares floats.
+    return (values.view(f"int{8 * values.dtype.itemsize}") << 1) != 0

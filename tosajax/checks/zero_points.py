@@ -1,0 +1,58 @@
+"""Zero points whose values a graph leaves open: rules (ERROR_IF) to apply where they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tosajax.checks import RULES, Call, ValueRule
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.report import Finding, Report, TosaError, Verdict
+
+
+class OpenZeroPoint(NamedTuple):
+    """A zero point that is not a constant, and a rule on it.
+
+    Args:
+      tensor: its name.
+      node: title of the node that reads it.
+      label: of the rule, "matmul.e1".
+      rule: on its value.
+    """
+
+    tensor: str
+    node: str
+    label: str
+    rule: ValueRule
+
+
+def open_zero_points(node: Node, tensors: Mapping[str, Tensor]) -> list[OpenZeroPoint]:
+    """The zero points of a node that EXT-DYNAMIC leaves open, one entry for each rule."""
+    rules = RULES[node.op].zero_points
+    if rules is None:
+        return []
+    call = Call(node, tensors)
+    return [
+        OpenZeroPoint(getattr(call, rule.name).name, node.title, call.label(rule.rule), rule)
+        for rule in rules(call)
+        if not call.known(rule.name)
+    ]
+
+
+def check_zero_points(
+    zero_points: Iterable[OpenZeroPoint], values: Mapping[str, np.ndarray]
+) -> None:
+    """Raises TosaError where a value breaks a rule; zero points without a value are left out."""
+    found = [(z, z.rule.message(values[z.tensor])) for z in zero_points if z.tensor in values]
+    broken = [
+        Finding(Verdict.ERROR, z.label, message, z.node) for z, message in found if message
+    ]
+    Report(tuple(broken)).raise_errors()
+
+
+def input_zero_points(graph: Graph) -> list[OpenZeroPoint]:
+    """The zero points that are inputs of a graph, whose nodes have passed `check_form`."""
+    found = (z for node in graph.nodes for z in open_zero_points(node, graph.tensors))
+    return [z for z in found if z.tensor in graph.inputs]

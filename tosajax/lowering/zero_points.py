@@ -1,0 +1,40 @@
+"""Zero points that are known as a graph runs: an error where it runs on values, else a flag."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from tosajax.checks.zero_points import OpenZeroPoint, check_zero_points
+from tosajax.fixedpoint import _x64
+from tosajax.lowering.run import Context, Run
+
+
+def judge_zero_points(zero_points: Sequence[OpenZeroPoint], run: Run, context: Context) -> None:
+    """Applies the rules on zero points of a node to their values in a run.
+
+    Raises:
+      TosaError: a value that is known, because nothing traces the graph, breaks a rule.
+    """
+    values = {z.tensor: run.values[z.tensor] for z in zero_points}
+    check_zero_points(zero_points, known_values(list(values), list(values.values())))
+    for zero_point in zero_points if context.report_unpredictable else ():
+        value, name = values[zero_point.tensor], (zero_point.node, zero_point.label)
+        with _x64.scope_of(value.dtype):
+            broken = jnp.any(zero_point.rule.is_broken(value, jnp))
+        run.flags[name] = run.flags.get(name, False) | broken
+
+
+def known_values(names: Sequence[str], values: Sequence[Any]) -> dict[str, np.ndarray]:
+    """The values that are arrays at hand, by name."""
+    pairs = zip(names, values, strict=True)
+    return {name: np.asarray(value) for name, value in pairs if _is_known(value)}
+
+
+def _is_known(value: Any) -> bool:
+    return isinstance(value, jax.Array | np.ndarray) and not isinstance(value, Tracer)
