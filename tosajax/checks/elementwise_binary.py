@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
 from tosajax.checks._common import broadcast_errors, broadcast_shape, input1_shape
+from tosajax.checks.call import Call, Problem
+from tosajax.checks.values import ValueRule, constant_problems, in_range
+from tosajax.dtypes import DType
 
 add_shape = arithmetic_right_shift_shape = bitwise_and_shape = broadcast_shape
 bitwise_or_shape = bitwise_xor_shape = intdiv_shape = logical_and_shape = broadcast_shape
@@ -17,3 +25,69 @@ logical_xor_errors = maximum_errors = minimum_errors = mul_errors = broadcast_er
 pow_errors = sub_errors = broadcast_errors
 
 table_shape = input1_shape
+
+
+def shift_values(dtype: np.dtype) -> list[ValueRule]:
+    """Rules of the three operators that shift elements of this type."""
+    return [in_range("r1", "input2", 0, 8 * dtype.itemsize - 1)]
+
+
+def arithmetic_right_shift_undefined(c: Call) -> Iterator[Problem]:
+    return constant_problems(c, shift_values(c.input2.dtype.storage))
+
+
+logical_left_shift_undefined = arithmetic_right_shift_undefined
+logical_right_shift_undefined = arithmetic_right_shift_undefined
+
+
+def intdiv_values() -> list[ValueRule]:
+    return [ValueRule("r1", "input2", lambda x, xp: x == 0, "a divisor other than 0")]
+
+
+def intdiv_undefined(c: Call) -> Iterator[Problem]:
+    return constant_problems(c, intdiv_values())
+
+
+def mul_values(dtype: np.dtype) -> list[ValueRule]:
+    """Rules of the shift, for factors of this type: only a product of int32 is shifted."""
+    rules = [in_range("r1", "shift", 0, 63)]
+    if dtype != np.int32:
+        rules.append(ValueRule("r2", "shift", lambda x, xp: x != 0, f"0 for {dtype.name}"))
+    return rules
+
+
+def mul_undefined(c: Call) -> Iterator[Problem]:
+    return constant_problems(c, mul_values(c.input1.dtype.storage))
+
+
+def pow_values() -> list[ValueRule]:
+    return [
+        ValueRule("r1", "input1", lambda x, xp: is_positive(-x, xp) | xp.isnan(x), "0 or more"),
+        *(ValueRule("r3", n, lambda x, xp: xp.isnan(x), "a number") for n in ("input1", "input2")),
+        *(
+            ValueRule("r4", name, lambda x, xp: ~xp.isfinite(x), "a finite number")
+            for name in ("input1", "input2")
+        ),
+    ]
+
+
+def pow_undefined(c: Call) -> Iterator[Problem]:
+    return constant_problems(c, pow_values())
+
+
+def table_undefined(c: Call) -> Iterator[Problem]:
+    """A table of int16 without a legal step leaves every value open."""
+    if c.input1.dtype is DType.INT16 and c.known("table") and is_steep(c.table.values, np).all():
+        yield c.problem("r1", "every step of table is beyond int16, expected -32768 to 32767")
+
+
+def is_steep(table: Any, xp: Any) -> Any:
+    """Where two neighbours in a table of int16 are too far apart to interpolate between them."""
+    step = xp.diff(table.astype(np.int32))
+    return (step < -(1 << 15)) | (step >= 1 << 15)
+
+
+def is_positive(value: Any, xp: Any) -> Any:
+    """Where floats are above 0, in NumPy or in JAX."""
+    # By its bits: XLA may take a subnormal for 0 where it compares floats.
+    return (value.view(f"int{8 * value.dtype.itemsize}") > 0) & ~xp.isnan(value)

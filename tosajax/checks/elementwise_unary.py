@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from tosajax.checks._common import input1_shape
 from tosajax.checks.call import Call, Problem
 from tosajax.checks.values import ValueRule, constant_problems, zero_point
@@ -11,6 +13,18 @@ from tosajax.checks.values import ValueRule, constant_problems, zero_point
 abs_shape = bitwise_not_shape = ceil_shape = clz_shape = cos_shape = input1_shape
 exp_shape = floor_shape = log_shape = logical_not_shape = negate_shape = input1_shape
 reciprocal_shape = rsqrt_shape = sin_shape = input1_shape
+
+
+def abs_values(dtype: np.dtype) -> list[ValueRule]:
+    """Rules of elements of this type."""
+    if dtype != np.int32:
+        return []
+    least = np.iinfo(np.int32).min
+    return [ValueRule("r1", "input1", lambda x, xp: x == least, f"more than {least}")]
+
+
+def abs_undefined(c: Call) -> Iterator[Problem]:
+    return constant_problems(c, abs_values(c.input1.dtype.storage))
 
 
 def negate_zero_points(c: Call) -> Iterator[ValueRule]:

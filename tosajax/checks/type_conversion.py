@@ -4,13 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from tosajax.checks._common import input_shape
 from tosajax.checks.call import Call, Problem
-from tosajax.checks.values import ValueRule, constant_problems, uint16_zero_point, zero_point
+from tosajax.checks.values import (
+    ValueRule,
+    constant_problems,
+    in_range,
+    uint16_zero_point,
+    zero_point,
+)
 from tosajax.dtypes import DType
 from tosajax.spec import RoundingMode
 
 cast_shape = rescale_shape = input_shape
+
+
+def cast_values(dtype: np.dtype, out_type: DType) -> list[ValueRule]:
+    """Rules of elements of this type, held as `dtype`."""
+    is_float = dtype.kind not in "biu"
+    if not (out_type.is_integer and is_float):
+        return []
+    wanted = f"a number, to be {out_type.name}"
+    return [ValueRule("r1", "input", lambda x, xp: xp.isnan(x), wanted)]
+
+
+def cast_undefined(c: Call) -> Iterator[Problem]:
+    return constant_problems(c, cast_values(c.input.dtype.storage, c.output.dtype))
+
+
+def rescale_values() -> list[ValueRule]:
+    return [
+        ValueRule("r1", "multiplier", lambda x, xp: x < 0, "0 or more"),
+        in_range("r2", "shift", 2, 62),
+    ]
+
+
+def rescale_undefined(c: Call) -> Iterator[Problem]:
+    return constant_problems(c, rescale_values())
 
 
 def rescale_zero_points(c: Call) -> Iterator[ValueRule]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tosajax.checks import RULES, Call, ValueRule
 from tosajax.graph import Graph, Node, Tensor
-from tosajax.report import Finding, Report, TosaError, Verdict
+from tosajax.report import Finding, Report, Verdict
 
 
 class OpenZeroPoint(NamedTuple):
@@ -46,9 +46,7 @@ def check_zero_points(
 ) -> None:
     """Raises TosaError where a value breaks a rule; zero points without a value are left out."""
     found = [(z, z.rule.message(values[z.tensor])) for z in zero_points if z.tensor in values]
-    broken = [
-        Finding(Verdict.ERROR, z.label, message, z.node) for z, message in found if message
-    ]
+    broken = [Finding(Verdict.ERROR, z.label, message, z.node) for z, message in found if message]
     Report(tuple(broken)).raise_errors()
 
 

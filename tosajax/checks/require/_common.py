@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tosajax.checks.values import ValueRule
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.report import UnsupportedError
@@ -19,6 +20,15 @@ Flags = dict[str, jax.Array]
 def flags(**broken: jax.Array) -> Flags:
     """One flag for each rule, from the elements that break it."""
     return {rule: jnp.any(elements) for rule, elements in broken.items()}
+
+
+def broken_by(rules: Iterable[ValueRule], **operands: jax.Array) -> dict[str, jax.Array]:
+    """The elements that break rules on single operands, by label; shapes broadcast."""
+    broken: dict[str, jax.Array] = {}
+    for rule in rules:
+        elements = rule.is_broken(operands[rule.name], jnp)
+        broken[rule.rule] = broken[rule.rule] | elements if rule.rule in broken else elements
+    return broken
 
 
 def add_overflows(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from tosajax.checks.elementwise_binary import (
+    intdiv_values,
+    is_positive,
+    is_steep,
+    mul_values,
+    pow_values,
+    shift_values,
+)
 from tosajax.checks.require._common import (
     Flags,
     add_overflows,
+    broken_by,
     flags,
     has_lost_bits,
-    outside,
     scale_estimate,
     sub_overflows,
 )
@@ -45,7 +52,8 @@ logical_right_shift_require = logical_left_shift_require
 def intdiv_require(input1: jax.Array, input2: jax.Array) -> Flags:
     """r1: no division by 0; r2: the quotient fits, which that of -2**31 and -1 does not."""
     minimum = np.iinfo(np.int32).min
-    return flags(r1=input2 == 0, r2=(input1 == minimum) & (input2 == -1))
+    broken = broken_by(intdiv_values(), input2=input2)
+    return flags(**broken, r2=(input1 == minimum) & (input2 == -1))
 
 
 def mul_require(input1: jax.Array, input2: jax.Array, shift: jax.Array) -> Flags:
@@ -55,12 +63,12 @@ def mul_require(input1: jax.Array, input2: jax.Array, shift: jax.Array) -> Flags
     shifted product fits.
     """
     shift = shift.reshape(())
-    illegal = (shift < 0) | (shift > 63)
+    broken = broken_by(mul_values(input1.dtype), shift=shift)
     if input1.dtype != np.int32:
-        return flags(r1=illegal, r2=shift != 0)
+        return flags(**broken)
     estimate = scale_estimate(input1, input2, shift)
     lost = has_lost_bits(multiply_and_shift(input1, input2, shift), estimate)
-    return flags(r1=illegal, r3=~illegal & (shift != 0) & lost)
+    return flags(**broken, r3=~broken["r1"] & (shift != 0) & lost)
 
 
 def pow_require(input1: jax.Array, input2: jax.Array) -> Flags:
@@ -69,29 +77,17 @@ def pow_require(input1: jax.Array, input2: jax.Array) -> Flags:
     r1: `input1` is not negative. r2: it or `input2` is positive. r3: neither is NaN. r4: both are
     finite.
     """
-    positive1, positive2 = _is_positive(input1), _is_positive(input2)
-    return flags(
-        r1=_is_positive(-input1) | jnp.isnan(input1),
-        r2=~(positive1 | positive2),
-        r3=jnp.isnan(input1) | jnp.isnan(input2),
-        r4=~(jnp.isfinite(input1) & jnp.isfinite(input2)),
-    )
+    broken = broken_by(pow_values(), input1=input1, input2=input2)
+    return flags(**broken, r2=~(is_positive(input1, jnp) | is_positive(input2, jnp)))
 
 
 def table_require(input1: jax.Array, table: jax.Array) -> Flags:
     """r1, for int16: the two entries that a value lies between are less than 2**15 apart."""
     if input1.dtype != np.int16:
         return {}
-    slope = jnp.diff(table.astype(jnp.int32))
     index = (input1.astype(jnp.int32) + 32768) >> 7
-    return flags(r1=outside(slope, 16).at[index].get(mode="promise_in_bounds"))
+    return flags(r1=is_steep(table, jnp).at[index].get(mode="promise_in_bounds"))
 
 
 def _shift_require(amount: jax.Array) -> Flags:
-    return flags(r1=(amount < 0) | (amount >= amount.dtype.itemsize * 8))
-
-
-def _is_positive(value: jax.Array) -> jax.Array:
-    # By its bits: XLA may take a subnormal for 0 where it compares floats.
-    bits = lax.bitcast_convert_type(value, np.dtype(f"int{value.dtype.itemsize * 8}"))
-    return (bits > 0) & ~jnp.isnan(value)
+    return flags(**broken_by(shift_values(amount.dtype), input2=amount))

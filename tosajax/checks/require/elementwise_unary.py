@@ -5,14 +5,15 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from tosajax.checks.require._common import Flags, add_overflows, flags, sub_overflows
+from tosajax.checks.elementwise_unary import abs_values
+from tosajax.checks.require._common import Flags, add_overflows, broken_by, flags, sub_overflows
 
 _MINIMUM = np.iinfo(np.int32).min
 
 
 def abs_require(input1: jax.Array) -> Flags:
     """r1, for int32: the value is not the minimum, whose absolute value does not fit."""
-    return flags(r1=input1 == _MINIMUM) if input1.dtype == np.int32 else {}
+    return flags(**broken_by(abs_values(input1.dtype), input1=input1))
 
 
 def negate_require(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array) -> Flags:

@@ -9,10 +9,12 @@ from jax import lax
 from tosajax.checks.require._common import (
     Flags,
     add_overflows,
+    broken_by,
     flags,
     has_lost_bits,
     scale_estimate,
 )
+from tosajax.checks.type_conversion import cast_values, rescale_values
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64, apply_scale_16
 from tosajax.spec import RoundingMode
@@ -20,9 +22,7 @@ from tosajax.spec import RoundingMode
 
 def cast_require(input: jax.Array, *, out_type: DType) -> Flags:
     """r1, from a float to an integer: no value is NaN."""
-    if out_type.is_integer and jnp.issubdtype(input.dtype, jnp.floating):
-        return flags(r1=jnp.isnan(input))
-    return {}
+    return flags(**broken_by(cast_values(input.dtype, out_type), input=input))
 
 
 def rescale_require(
@@ -44,7 +44,7 @@ def rescale_require(
     its zero point is in [-2**(shift - 1), 2**(shift - 1)); else, for int32 and int48, the scaled
     value fits int32. r4, without `scale32`: that plus `output_zp` fits int32.
     """
-    broken = {"r1": multiplier < 0, "r2": (shift < 2) | (shift > 62)}
+    broken = broken_by(rescale_values(), multiplier=multiplier, shift=shift)
     channels = (1,) * (input.ndim - 1) + (-1,) if per_channel else ()
     legal = ~(broken["r1"] | broken["r2"]).reshape(channels)
     multiplier, shift = multiplier.reshape(channels), shift.reshape(channels)
