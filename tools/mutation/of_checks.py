@@ -60,12 +60,6 @@ MUTANTS = [
                 change("min", "max"),
                 change("found", "found[1:]", 0),
             ],
-            "zero_point_errors": [
-                change("is not", "is"),
-                left("and"),
-                change("np.float64", "np.int32"),
-                change("!=", ">"),
-            ],
             "axis_errors": [change("<", "<="), change("<=", "<"), right("<=")],
             "input_shape": [change("c.input", "c.output")],
             "input1_shape": [change("c.input1.shape", "c.input1.shape[::-1]")],
@@ -164,7 +158,7 @@ MUTANTS = [
                 change("int()", "abs(_)"),
             ],
             "Call.known": [change("is not", "is"), result("True"), result("False")],
-            "Call.problem": [unwrap(".lower")],
+            "Call.label": [unwrap(".lower")],
             "_attribute_values": [
                 unwrap("node.attributes.get", argument=1),
                 drop("a.default"),
@@ -247,6 +241,7 @@ MUTANTS = [
         "checks/conv.py",
         "checks/test_conv.py",
         {
+            "conv2d_zero_points": [change("'weight_zp'", "'input_zp'"), change("'e2'", "'e1'")],
             "_PAD": [
                 assign(
                     "_PAD", "('pad_d0', 'pad_d1', 'pad_bottom', 'pad_top', 'pad_left', 'pad_right')"
@@ -281,7 +276,6 @@ MUTANTS = [
             ],
             "_spans": [left("-", 0), left("-", 2), left("+", 1)],
             "_errors": [
-                change("'weight_zp'", "'input_zp'"),
                 change("0", "1"),
                 change("1", "2", 0),
                 change("'e5'", "'e4'"),
@@ -362,11 +356,38 @@ MUTANTS = [
                 change("input1_shape", "lambda c: (c.input1.shape[::-1],)"),
             ],
             "exp_shape": [forget("exp_shape")],
-            "negate_errors": [
+            "negate_zero_points": [
                 change("'e1'", "'e2'"),
                 change("'input1_zp'", "'output_zp'"),
-                forget("negate_errors"),
             ],
+            "negate_errors": [forget("negate_errors")],
+        },
+    ),
+    *mutants(
+        "checks/values.py",
+        "validation/test_constants.py checks/test_conv.py checks/test_type_conversion.py",
+        {
+            "ValueRule.message": [change("0", "-1", 0), change(">", ">=")],
+            "in_range": [change("<", "<=", 1), change(">", ">="), left("|"), right("|")],
+            "zero_point": [change("is not", "is"), change("!=", ">")],
+            "_has_bits_below_the_first": [left("<<"), change("!=", ">")],
+        },
+    ),
+    *mutants(
+        "checks/zero_points.py",
+        "lowering/test_zero_points.py",
+        {
+            "open_zero_points": [unsigned("not"), change("call.label", "str")],
+            "check_zero_points": [change("in", "not in")],
+            "input_zero_points": [change("in", "not in")],
+        },
+    ),
+    *mutants(
+        "lowering/zero_points.py",
+        "lowering/test_zero_points.py",
+        {
+            "judge_zero_points": [change("|", "&"), change("jnp.any", "jnp.all")],
+            "_is_known": [right("and"), unsigned("not")],
         },
     ),
     *mutants(

@@ -165,11 +165,8 @@ MUTANTS = [
         "checks/test_products.py",
         {
             "matmul_shape": [unsigned("-"), exchange("height", "_")],
-            "matmul_errors": [
-                change("'e1'", "'e2'", 0),
-                change("'b_zp'", "'a_zp'"),
-                forget("matmul_errors"),
-            ],
+            "matmul_zero_points": [change("'e1'", "'e2'", 0), change("'b_zp'", "'a_zp'")],
+            "matmul_errors": [forget("matmul_errors")],
         },
     ),
     *mutants(
@@ -178,11 +175,11 @@ MUTANTS = [
         {
             "max_pool2d_shape": [change("stride_x", "stride_y"), change("n", "channels")],
             "max_pool2d_errors": [change("1", "2")],
-            "avg_pool2d_errors": [
-                change("3", "1"),
+            "avg_pool2d_zero_points": [
                 change("'input_zp'", "'output_zp'"),
                 change("'e2'", "'e1'"),
             ],
+            "avg_pool2d_errors": [change("3", "1")],
             "max_pool2d_levels": [
                 change("kernel_y", "kernel_x"),
                 change("'MAX_STRIDE'", "'MAX_KERNEL'", 1),
@@ -251,17 +248,12 @@ MUTANTS = [
     ),
     *mutants(
         "checks/type_conversion.py",
-        "checks/test_type_conversion.py",
+        "checks/test_type_conversion.py checks/test_require_values.py",
         {
             "cast_shape": [forget("cast_shape")],
-            "_UINT16_ZERO_POINTS": [change("15", "14"), assign("_UINT16_ZERO_POINTS", "(0,)")],
+            "cast_values": [change("and", "or"), unsigned("not", 0)],
+            "rescale_values": [change("<", "<="), change("2", "1"), change("62", "63")],
             "rescale_errors": [
-                change("c.input_unsigned", "c.output_unsigned", 0),
-                change(
-                    "_zero_point_errors()",
-                    "_zero_point_errors(c, 'e1', 'e3', 'output_zp', c.output_unsigned)",
-                    1,
-                ),
                 change("and", "or", 0),
                 change("in_type", "out_type", 0),
                 unsigned("not", 0),
@@ -276,11 +268,10 @@ MUTANTS = [
                 right("and", 4),
                 condition("False", 4),
             ],
-            "_zero_point_errors": [
+            "rescale_zero_points": [
                 left("and"),
-                condition("tensor.dtype is not DType.INT16", 0),
-                left("&"),
-                condition("True", 0),
+                right("and"),
+                change("c.input_unsigned", "c.output_unsigned"),
             ],
             "_scaling_errors": [
                 assign("dtype", "DType.INT16 if c.scale32 else DType.INT32"),
