@@ -312,7 +312,9 @@ class Number:
 
 @shared
 def _number(qparams: QParams, value: float, shape: tuple[int, ...]) -> QTensor:
-    return held(quantize(jnp.full(shape, value, jnp.float32), qparams))
+    number = quantize(jnp.float32(value), qparams)
+    # The scale of a constant has its axes.
+    return held(jax.tree.map(lambda x: jnp.broadcast_to(x.reshape(()), shape), number))
 
 
 @dataclasses.dataclass(frozen=True)

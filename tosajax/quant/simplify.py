@@ -26,6 +26,7 @@ from tosajax.quant.blocks import (
     with_constants_inside,
 )
 from tosajax.quant.channels import along
+from tosajax.quant.early_clamps import with_early_clamps
 from tosajax.quant.masks import with_selects
 from tosajax.report import UnsupportedError
 from tosajax.spec import AccType, Form
@@ -45,6 +46,8 @@ def simplify(graph: Graph) -> Graph:
     - ADD, SUB and MUL by constants that vary along the channels at most go into the weights and
       the bias of the convolution before them, where nothing else reads the tensors between.
     - Operators that change nothing are dropped, and a RESHAPE of a RESHAPE becomes one.
+    - A CLAMP goes before the operators that pass its elements on, and one of a CLAMP becomes one,
+      see `with_early_clamps`.
     - A mask that is added (0 or -1e10, say) becomes a SELECT, see `with_selects`.
     - Loops and branches have graphs of their own, with their constants in them; a tensor x of a
       graph "body" is "body/x".
@@ -130,7 +133,8 @@ def simplified(graph: Graph) -> Simple:
         names.update(renamed)
         return part
 
-    graph = in_parts(fold(in_parts(graph, without_batch_norms)), _without_unused_tensors)
+    graph = fold(in_parts(graph, without_batch_norms))
+    graph = in_parts(fold(in_parts(graph, with_early_clamps)), _without_unused_tensors)
     return Simple(graph, tuple(f._replace(output=names.get(f.output, f.output)) for f in folded))
 
 

@@ -157,6 +157,15 @@ class Operator:
         return self.chapter in ("data_layout", "scatter_gather")
 
     @property
+    def passes_on(self) -> tuple[Argument, ...]:
+        """The inputs of whose elements the result consists; none where it computes others."""
+        is_choice = self.chapter == "elementwise_ternary"
+        if not (self.moves or is_choice or (self.keeps_scale and not self.is_elementwise)):
+            return ()
+        (output,) = self.outputs
+        return tuple(a for a in self.inputs if a.dtype == output.dtype)
+
+    @property
     def is_homogeneous(self) -> bool:
         """Whether positive factors of the channels of an image come out as they went in."""
         return self.chapter in ("pool", "image")

@@ -84,12 +84,23 @@ def test_a_clamp_of_what_is_read_further_is_not_fused(reader):
     assert producer(trial.frozen, "relu") == "CLAMP"
 
 
-def test_only_the_first_of_two_clamps_is_fused():
+def test_two_clamps_are_fused_as_one():
     b = Builder()
     x, y = floats(b, "x", *SHAPE), floats(b, "y", *SHAPE)
     product = b.op("MUL", x, y, b.const([0], DType.INT8), name="product")
     first = clamp(b, product, -1, INFINITY, "first")
     graph = b.graph([clamp(b, first, -INFINITY, 0.5, "second")])
+    trial = Trial(legal(graph), uniform(0, *SHAPE), uniform(1, *SHAPE))
+    assert trial.model.owners["second"] == "second"
+    assert_rounded(trial, "second", np.clip(trial["x"] * trial["y"], -1, 0.5))
+
+
+def test_a_clamp_of_one_that_is_read_further_has_its_scale():
+    b = Builder()
+    x, y = floats(b, "x", *SHAPE), floats(b, "y", *SHAPE)
+    product = b.op("MUL", x, y, b.const([0], DType.INT8), name="product")
+    first = clamp(b, product, -1, INFINITY, "first")
+    graph = b.graph([first, clamp(b, first, -INFINITY, 0.5, "second")])
     trial = Trial(legal(graph), uniform(0, *SHAPE), uniform(1, *SHAPE))
     assert trial.model.owners["second"] == trial.model.owners["first"] == "first"
     assert_rounded(trial, "first", np.maximum(trial["x"] * trial["y"], -1))

@@ -17,23 +17,22 @@ def with_single_clamps(written: Written) -> Written:
     clamps: dict[str, Node] = {}
     draft = Draft(graph)
     for node in graph.ordered_nodes():
-        before = clamps.get(node.inputs[0]) if node.op == "CLAMP" else None
-        if before is not None and _keeps_nan(before, node):
-            node = _joined(before, node)
         if node.op == "CLAMP":
+            before = clamps.get(node.inputs[0])
+            node = (joined(before, node) if before else None) or node
             clamps[node.outputs[0]] = node
         draft.nodes.append(node)
     return Written(draft.finished(), written.origins)
 
 
-def _keeps_nan(first: Node, second: Node) -> bool:
-    """Whether both together do with NaN what the first does: the second finds one only from it."""
+def joined(first: Node, second: Node) -> Node | None:
+    """A CLAMP of a CLAMP as one: the second limits the bounds of the first.
+
+    None where the two do with NaN what no single one does: it becomes a number in the second.
+    """
     modes = [node.attributes.get("nan_mode", NanMode.PROPAGATE) for node in (first, second)]
-    return modes != [NanMode.PROPAGATE, NanMode.IGNORE]
-
-
-def _joined(first: Node, second: Node) -> Node:
-    """Both in one: the second limits the bounds of the first."""
+    if modes == [NanMode.PROPAGATE, NanMode.IGNORE]:
+        return None
     low, high = (second.attributes[name] for name in ("min_val", "max_val"))
 
     def limited(bound: Any) -> Any:
