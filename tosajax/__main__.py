@@ -1,8 +1,6 @@
 """`python -m tosajax`: the `tosajax` command."""
 
-import sys
-
-from tosajax.cli import main
+from tosajax.cli import process
 
 if __name__ == "__main__":
-    sys.exit(main())
+    process()

@@ -8,6 +8,7 @@ import gc
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -476,10 +477,49 @@ def test_an_interrupt_leaves_whole_rows(tmp_path):
         return linear(setting, x)
 
     configs = grid(kind=["a", "b"], step=STEPS)
-    with pytest.raises(KeyboardInterrupt):
-        Sweep(interrupted, (POINTS, CLASSES), configs=configs, store=store).run()
+    many = f"{len(STEPS)} of {2 * len(STEPS)} rows are"
+    for kept, note in (store, f"in {store}: run again to go on"), (None, "lost: a store"):
+        with pytest.raises(KeyboardInterrupt) as caught:
+            Sweep(interrupted, (POINTS, CLASSES), configs=configs, store=kept).run()
+        (told,) = caught.value.__notes__
+        assert told.startswith(f"{many} {note}")
     rows = [json.loads(line) for line in store.read_text().splitlines()]
     assert len(rows) == len(STEPS)
+
+
+INTERRUPTED = """
+import signal, threading
+import jax.numpy as jnp, numpy as np
+from jax._src import compiler
+from tosajax.sweep import Sweep
+
+compile_and_load = compiler.backend_compile_and_load
+
+def interrupted(backend, module, *rest, **options):
+    if len(str(module)) > 20_000:
+        main = threading.main_thread().ident
+        threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT)).start()
+    return compile_and_load(backend, module, *rest, **options)
+
+compiler.backend_compile_and_load = interrupted
+
+def deep(setting, x):
+    for i in range(1000):
+        x = jnp.sin(x * i) + jnp.cumsum(x, axis=0)
+    return x
+
+Sweep(deep, (np.ones((9, 9), np.float32), np.zeros(9, np.int32)), store="run.jsonl").run()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+def test_an_interrupt_while_xla_compiles_does_not_crash_a_script(tmp_path):
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), stderr=-1, text=True)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr.endswith(
+        "KeyboardInterrupt\n0 of 1 rows are in run.jsonl: run again to go on\n"
+    )
 
 
 # Errors.

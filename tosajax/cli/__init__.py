@@ -7,12 +7,16 @@ returns the exit status (`run`).
 
 from __future__ import annotations
 
+import _thread
 import argparse
+import contextlib
 import os
 import shlex
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import tosajax
 from tosajax.cli import (
@@ -36,6 +40,24 @@ _COMMANDS = (info, check, explain, run, compare, convert, export, dump, rewrite,
 # Errors that bad input leads to; RuntimeError where another program crashes on it.
 _TROUBLE = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
 
+_INTERRUPTED = 130  # the exit status of shells: 128 and the number of SIGINT
+
+
+def process() -> NoReturn:
+    """Runs the command of this process, and ends it."""
+    sys.unraisablehook = _interrupt_again
+    try:
+        status = main()
+    except KeyboardInterrupt:  # another one, while the first was told of
+        status = _INTERRUPTED
+    if status == _INTERRUPTED:
+        # At the end of Python, JAX frees what XLA's threads still compile with, and crashes.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(status)
+    sys.exit(status)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
@@ -46,8 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             return arguments.run(arguments)
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+    except KeyboardInterrupt as interrupt:
+        notes = "; ".join(getattr(interrupt, "__notes__", ()))
+        return _fail(f"interrupted ({notes})" if notes else "interrupted", _INTERRUPTED)
     except BrokenPipeError:
         # The reader of the output left; Python's own flush at exit goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -88,6 +111,19 @@ def _add_model(command: argparse.ArgumentParser, told: str | None) -> None:
 def _fail(message: str, status: int) -> int:
     print(f"tosajax: error: {message}", file=sys.stderr)
     return status
+
+
+def _interrupt_again(dropped: Any) -> None:
+    """Repeats an interrupt that met a callback, where Python drops exceptions; JAX has one for gc.
+
+    Args:
+      dropped: the argument of `sys.unraisablehook`.
+    """
+    if issubclass(dropped.exc_type, KeyboardInterrupt):
+        # Later, as one at once would be dropped as well.
+        threading.Timer(0.01, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(dropped)
 
 
 def _show_warning(message: Warning | str, *rest: object) -> None:

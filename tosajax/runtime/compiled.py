@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -76,6 +77,19 @@ def _is_native(step: Any) -> bool:
     if step.primitive.name == "custom_vmap_call":
         return all(map(_is_native, step.params["call"].jaxpr.eqns))
     return step.primitive.name == "ffi_call"
+
+
+def compile_apart(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    """Compiles on a thread that Python waits for as it ends.
+
+    An interrupt reaches the caller at once. JAX would let XLA's threads compile on, then free what
+    they use as Python ends, and crash.
+    """
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(lowered.compile).result()
+    finally:
+        pool.shutdown(wait=False)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tosajax.runtime.compiled import compiler_options, trace
+from tosajax.runtime.compiled import compile_apart, compiler_options, trace
 from tosajax.sweep import metrics as measures
 from tosajax.sweep.data import Batch, Data
 from tosajax.sweep.metrics import Examples, Metric
@@ -193,7 +193,7 @@ class Evaluator:
         lowered = jitted.lower(constants, *arguments)
         # Compiled ahead: another shape is an error, not another compilation.
         with self.compiling():
-            return functools.partial(lowered.compile(), constants)
+            return functools.partial(compile_apart(lowered), constants)
 
     def _step(self, varying: Arrays, state: Any, inputs: Any, examples: Any) -> Any:
         """Adds the examples of a batch to the state of one setting."""

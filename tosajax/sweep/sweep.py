@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -140,7 +141,8 @@ class Sweep:
         """Evaluates the settings that the store has no row of.
 
         Rows are stored every few seconds. A setting that fails is a row with an error. After an
-        interrupt, the next run continues with the store.
+        interrupt (KeyboardInterrupt, whose note says how many rows are kept), the next run
+        continues with the store.
 
         Args:
           progress: show a bar, with the rate and the time left, on a terminal.
@@ -155,8 +157,10 @@ class Sweep:
             take several passes.
         """
         known = self._settings()
-        with Progress(len(known), progress and jax.process_index() == 0, unit="setting") as bar:
-            rows = self._finished(known, retry_errors)
+        shown = progress and jax.process_index() == 0
+        rows: dict[str, Row] = {}
+        with Progress(len(known), shown, unit="setting") as bar, self._noting(known, rows):
+            rows.update(self._finished(known, retry_errors))
             bar.update(len({k.key for k in known if k.key in rows}))
             broken = [k for k in known if k.error is not None and k.key not in rows]
             self._keep(rows, [row_of(k, error=k.error) for k in broken], bar)
@@ -399,6 +403,20 @@ class Sweep:
             self.store.append(found)
         if bar is not None:
             bar.update(len(found))
+
+    @contextlib.contextmanager
+    def _noting(self, known: Sequence[Known], rows: Mapping[str, Row]) -> Iterator[None]:
+        """A context that adds to an interrupt which rows are kept."""
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            finished = f"{sum(k.key in rows for k in known)} of {len(known)} rows are"
+            interrupt.add_note(
+                f"{finished} lost: a store (store=, --store) keeps them"
+                if self.store.path is None
+                else f"{finished} in {self.store.path}: run again to go on"
+            )
+            raise
 
     def _results(self, known: Sequence[Known], rows: Mapping[str, Row]) -> Results:
         names = tuple(m.name for m in self.metrics)
