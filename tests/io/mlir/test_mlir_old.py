@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -112,6 +113,142 @@ def test_what_both_dialects_have_is_of_1_0(text):
     name = "%r:2" if "rfft2d" in text else "%r"
     graph = _read(f"{name} = {text}", "%a: !t, %c: tensor<1x4x8xf32>")
     assert graph.source.version.startswith("TOSA 1.0 dialect")
+
+
+# Attributes of the old dialect on operations of 1.0: LLVM keeps, and ignores, them.
+
+_TYPES = {
+    "x": "tensor<1x2x2x1xi8>",
+    "v": "tensor<4xi8>",
+    "z": "tensor<1xi8>",
+    "m": "tensor<1xi32>",
+    "s": "!tosa.shape<1>",
+    "y": "tensor<1x2x2x1xi32>",
+}
+_ZERO_POINTS = "quantization_info = #tosa.unary_quant<input_zp = 5, output_zp = 5>"
+_STRIDE = "stride = array<i64: 1, 1>"
+_PAD = "array<i64: 0, 0, 0, 0>"
+# Name, operands and result by the names of their types, attributes of 1.0, and those left over.
+_LEFT_OVER = [
+    (
+        *("transpose_conv2d", "xxmzz", "y", f"out_pad = {_PAD}, {_STRIDE}, acc_type = i32"),
+        ["out_shape = array<i64: 1, 9, 9, 1>"],
+    ),
+    (
+        *("rescale", "xmzzz", "x"),
+        "scale32 = true, rounding_mode = #tosa.rounding_mode<SINGLE_ROUND>, per_channel = false, "
+        "input_unsigned = false, output_unsigned = false",
+        [
+            *("input_zp = 5 : i32", "output_zp = 5 : i32", "multiplier = array<i32: 3>"),
+            *("shift = array<i8: 9>", "double_round = true"),
+        ],
+    ),
+    (
+        *("avg_pool2d", "xzz", "x"),
+        f"kernel = array<i64: 1, 1>, {_STRIDE}, pad = {_PAD}, acc_type = i32",
+        [_ZERO_POINTS],
+    ),
+    ("negate", "xzz", "x", "", [_ZERO_POINTS]),
+    ("mul", "xxz", "y", "", ["shift = 5 : i8"]),
+    ("reshape", "xs", "v", "", ["new_shape = array<i64: 2, 2>"]),
+    ("slice", "vss", "v", "", ["start = array<i64: 5>", "size = array<i64: 5>"]),
+    ("tile", "vs", "v", "", ["multiples = array<i64: 5>"]),
+    (
+        *("clamp", "x", "x", "min_val = -1 : i8, max_val = 1 : i8"),
+        ["min_int = -9 : i64", "max_int = 9 : i64", "min_fp = -9.0 : f32", "max_fp = 9.0 : f32"],
+    ),
+    ("const", "", "v", "values = dense<3> : tensor<4xi8>", ["value = dense<5> : tensor<4xi8>"]),
+    (
+        *("custom", "x", "x"),
+        'operator_name = "a", domain_name = "b", implementation_attrs = "c"',
+        ['identifier = "d"', 'config = "d"'],
+    ),
+]
+
+
+def _operation(name: str, operands: str, result: str, attributes: str) -> str:
+    inputs = ", ".join(f"%{name}" for name in operands)
+    kinds = ", ".join(_TYPES[name] for name in operands)
+    return f'"tosa.{name}"({inputs}) {{{attributes}}} : ({kinds}) -> {_TYPES[result]}'
+
+
+def _with_clamp(text: str) -> Graph:
+    """The graph of an operation, and one that only the dialect of 1.0 has."""
+    arguments = ", ".join(f"%{n}: {t}" for n, t in _TYPES.items() if n != "s")
+    return _read(
+        f"""%s = "tosa.const_shape"() {{values = dense<4> : tensor<1xindex>}} : () -> !tosa.shape<1>
+        %r = {text}
+        %q = tosa.clamp %v {{min_val = 0 : i8, max_val = 6 : i8}} : {_TYPES["v"]}""",
+        arguments,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "result", "attributes", "more"),
+    [(*case, more) for *case, left in _LEFT_OVER for more in left],
+)
+def test_attributes_left_over_on_operations_of_1_0(name, operands, result, attributes, more):
+    plain = _with_clamp(_operation(name, operands, result, attributes))
+    both = f"{attributes}, {more}" if attributes else more
+    found = _with_clamp(_operation(name, operands, result, both))
+    assert found.source.version.startswith("TOSA 1.0 dialect")
+    assert difference(found, plain) is None
+    assert plain.source.rewrites == ()
+    note = f"left out, as of the dialect before TOSA 1.0: {more.partition(' ')[0]}"
+    assert [r.done for r in found.source.rewrites] == [note]
+
+
+def test_an_attribute_of_another_operation_is_not_left_over():
+    for more in ("out_shape = array<i64: 1>", "multiplier = array<i32: 3>"):
+        with pytest.raises(UnsupportedError, match=f"tosa.negate %r: attribute '{more[:9]}"):
+            _with_clamp(_operation("negate", "xzz", "x", more))
+
+
+_MIXED = {
+    "tosa.negate %v : (tensor<4xi8>) -> tensor<4xi8>": "tosa.negate %r with 1 of 3 operands",
+    "tosa.int_div %m, %m : (tensor<1xi32>, tensor<1xi32>) -> tensor<1xi32>": "tosa.int_div %r",
+    '"tosa.const"() {value = dense<5> : tensor<4xi8>} : () -> tensor<4xi8>': "tosa.const %r with v",
+    "tosa.clamp %v {min_val = 0 : i8, max_int = 1 : i64} : tensor<4xi8>": "tosa.clamp %r with max_",
+    "tosa.transpose %v, %m : (tensor<4xi8>, tensor<1xi32>) -> tensor<4xi8>": "transpose %r without",
+}
+
+
+@pytest.mark.parametrize(("text", "sign"), _MIXED.items())
+def test_operations_of_two_dialects_are_both_named(text, sign):
+    with pytest.raises(UnsupportedError, match="operations of two dialects are mixed") as caught:
+        _with_clamp(text)
+    assert sign in str(caught.value)
+    wanted = r"[12] of the dialect of TOSA 1\.0 \(tosa\.clamp %[qr] with min_val"
+    assert re.search(wanted, str(caught.value))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tosa.intdiv %m, %m : (tensor<1xi32>, tensor<1xi32>) -> tensor<1xi32>",
+        "tosa.transpose %v {perms = array<i32: 0>} : (tensor<4xi8>) -> tensor<4xi8>",
+        _operation("negate", "xzz", "x", ""),
+        _operation("rescale", "xmzzz", "x", _LEFT_OVER[1][3]),
+        "tosa.argmin %v {axis = 0 : i32} : (tensor<4xi8>) -> tensor<i32>",
+    ],
+)
+def test_signs_of_1_0_beside_those_of_before(text):
+    old = "%o = tosa.int_div %m, %m : (tensor<1xi32>, tensor<1xi32>) -> tensor<1xi32>"
+    with pytest.raises(
+        UnsupportedError, match=r"1 of .* before TOSA 1\.0 \(tosa\.int_div %o\) and"
+    ):
+        _read(f"%r = {text}\n{old}", ", ".join(f"%{n}: {t}" for n, t in _TYPES.items()))
+
+
+def test_other_functions_tell_the_dialect_of_one_without_signs():
+    kind = "tensor<2xui8>"
+    text = f"""func.func @main(%a: {kind}) -> {kind} {{ return %a : {kind} }}
+      func.func @other(%b: tensor<2xi32>) {{
+        %r = tosa.int_div %b, %b : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi32>
+        return }}"""
+    assert mlir.read_text(text).source.version.startswith("pre-1.0 dialect")
+    without = text.replace("tosa.int_div", "tosa.intdiv")
+    assert mlir.read_text(without).source.version.startswith("TOSA 1.0 dialect")
 
 
 # Operations.

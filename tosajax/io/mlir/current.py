@@ -15,18 +15,16 @@ import numpy as np
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Rewrite, Tensor
-from tosajax.io import schema
+from tosajax.io.mlir import signs
 from tosajax.io.mlir.literals import Literals, format_of, integers
 from tosajax.io.mlir.scopes import Made, Scope, Variable
-from tosajax.io.mlir.tree import Literal, Type, Value, Word
+from tosajax.io.mlir.tree import Literal, Operation, Type, Value, Word
 from tosajax.io.mlir.types import NAMES, TensorType, element_of, tensor_type
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.spec import REQUIRED, Argument, Form, Operator, VarType
 
 # Attributes that are operands or regions, results, or of the tensor of a constant.
 _NOT_ATTRIBUTES = (Form.VALUES, Form.GRAPH)
-# Operators of TOSA 1.1 in the dialect that are not in its files.
-_DRAFT_OPERATORS = (*schema.DRAFT_OPERATORS, "ARGMIN")
 # Flags of the dialect for what TOSA 1.0 does not have.
 _DRAFT_FLAGS = {"CAST": "input_unsigned"}
 # Operators for which signs do not matter, beside those that move elements.
@@ -49,6 +47,9 @@ class Current:
     def notes(self, name: str, kind: TensorType) -> Iterable[Rewrite]:
         return type_notes(name, kind, NAMES.get(kind.dtype), kind.dtype.name)
 
+    def left_over(self, operation: Operation) -> Sequence[str]:
+        return signs.left_over(operation)
+
     def node(self, made: Made, literals: Literals) -> Node:
         operator = operator_of(made)
         _check_signs(operator, made)
@@ -60,6 +61,8 @@ class Current:
     def _attributes(self, operator: Operator, made: Made, literals: Literals) -> dict[str, Any]:
         wanted = [a for a in operator.attributes if a.form not in _NOT_ATTRIBUTES]
         given = dict(made.operation.attributes)
+        for name in self.left_over(made.operation):
+            del given[name]
         if operator.name in spec.CONSTANT_OPERATORS:
             wanted = []
             given.pop("values", None)
@@ -110,7 +113,7 @@ def operator_of(made: Made) -> Operator:
     name = made.operation.name
     if not name.startswith("tosa."):
         raise UnsupportedError(f"operation {name} is not of the TOSA dialect")
-    if made.op in _DRAFT_OPERATORS:
+    if made.op in signs.DRAFT_OPERATORS:
         raise UnsupportedError(f"operation {name} is of TOSA 1.1, expected one of 1.0")
     if made.op not in spec.OPERATORS or name.count(".") > 1:
         raise FormatError(f"operation {name} is unknown")

@@ -10,8 +10,9 @@ from tosajax.io.mlir import apply_scale, syntax
 from tosajax.io.mlir.current import Current
 from tosajax.io.mlir.literals import Literals
 from tosajax.io.mlir.locations import Locations
-from tosajax.io.mlir.old import Old, is_old
+from tosajax.io.mlir.old import Old
 from tosajax.io.mlir.scopes import Reading, Scope
+from tosajax.io.mlir.signs import signs_of
 from tosajax.io.mlir.tree import Module, Operation
 from tosajax.io.pre_1_0.upgrade import upgrade
 from tosajax.report import FormatError, UnsupportedError
@@ -46,7 +47,8 @@ def read(text: str | bytes, function: str | None, source: Source) -> Graph:
 def _graph(module: Module, function: str | None, source: Source) -> Graph:
     operations = list(_flat(module.operations))
     chosen = _chosen(operations, function)
-    old = is_old([chosen, *(op for op in operations if op.name == _VARIABLE)])
+    signs = signs_of([chosen, *(op for op in operations if op.name == _VARIABLE)])
+    old = (signs or signs_of(operations)).is_old
     dialect = "pre-1.0 dialect" if old else "TOSA 1.0 dialect"
     version = f"{source.version}, {dialect}" if source.version else f"{dialect}, {module.syntax}"
     source = dataclasses.replace(source, version=version)

@@ -17,25 +17,12 @@ from tosajax.graph import Rewrite
 from tosajax.io.mlir.current import integer_list, shown, type_notes, word
 from tosajax.io.mlir.literals import Literals, format_of
 from tosajax.io.mlir.scopes import Made, Scope, Variable
-from tosajax.io.mlir.tree import Literal, Operation, Region, Type, Word
+from tosajax.io.mlir.tree import Literal, Operation, Type, Word
 from tosajax.io.mlir.types import NAMES, Element, TensorType, element_of, tensor_type
 from tosajax.io.pre_1_0.model import OldGraph, OldNode, OldTensor
 from tosajax.report import FormatError, UnsupportedError
-from tosajax.spec import Form
 
 _QUANTIZATION = "quantization_info"
-# What only this dialect has.
-_OPERATIONS = (
-    "tosa.fully_connected",
-    "tosa.int_div",
-    "tosa.reduce_prod",
-    "tosa.variable.read",
-    "tosa.variable.write",
-)
-_ATTRIBUTES = frozenset(
-    f"{_QUANTIZATION} value new_shape start size multiples out_shape min_int max_int min_fp max_fp "
-    "double_round multiplier shift input_zp output_zp identifier config".split()
-)
 # Operators with another name in files of 0.80.
 _OPERATORS = {"INT_DIV": "INTDIV", "REDUCE_PROD": "REDUCE_PRODUCT"}
 # Attributes with another name there.
@@ -56,29 +43,6 @@ _LISTS = ("i64", "index")  # of constants that are shapes, perms or paddings
 _PAIR = re.compile(r"\s*(\w+)\s*=\s*(-?[0-9]{1,18})\s*")
 
 
-def is_old(operations: Iterable[Operation]) -> bool:
-    """Whether operations are of the dialect before 1.0: an attribute, or a missing operand, shows.
-
-    Operations that both dialects have, and graphs of them, are those of 1.0.
-    """
-    return any(_is_old(op) for op in Region((), tuple(operations)).walk())
-
-
-def _is_old(operation: Operation) -> bool:
-    if not operation.name.startswith("tosa."):
-        return False
-    if operation.name in _OPERATIONS or not _ATTRIBUTES.isdisjoint(operation.attributes):
-        return True
-    operator = spec.OPERATORS.get(operation.name.removeprefix("tosa.").upper())
-    if operator is None or any(a.form is Form.TENSOR_LIST for a in operator.inputs):
-        return False
-    if operator.name == "TRANSPOSE":
-        return "perms" not in operation.attributes
-    if operator.name == "PAD" and len(operation.operands) > 1:
-        return not operation.operands[1].type.startswith("!tosa.shape")
-    return 0 < len(operation.operands) < len(operator.inputs)
-
-
 class Old:
     """Makes graphs of the dialect before TOSA 1.0; see `scopes.Dialect`."""
 
@@ -92,6 +56,9 @@ class Old:
     def notes(self, name: str, kind: TensorType) -> Iterable[Rewrite]:
         if kind.element is not None and kind.element.stated.startswith("!"):
             return type_notes(name, kind, None, _dtype(kind.element))
+        return ()
+
+    def left_over(self, operation: Operation) -> Sequence[str]:
         return ()
 
     def node(self, made: Made, literals: Literals) -> OldNode:

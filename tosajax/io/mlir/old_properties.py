@@ -81,8 +81,9 @@ _PROPERTIES = {
     "tosa.variable.read": _NAME,
     "tosa.variable.write": _NAME,
 }
-# LLVM until 18 may have had other names for these.
+# LLVM until 18 had other names for these.
 _SINCE_19 = ("tosa.custom",)
+_BEFORE_19 = {"tosa.custom": "config identifier implementation_attrs"}
 _KINDS_OF = {
     "boolean": "double_round input_unsigned inverse local_bound output_unsigned per_channel round "
     "scale32",
@@ -177,6 +178,12 @@ def counts(name: str) -> Counts:
         raise UnsupportedError(f"operation {name} is not of the TOSA dialect before 1.0")
     inputs, outputs = len(known.inputs), len(known.outputs)
     return Counts((inputs, inputs), (outputs, outputs))
+
+
+def names(name: str) -> frozenset[str]:
+    """All attributes that an operation of the dialect before TOSA 1.0 may have."""
+    lists = (*_PROPERTIES.get(name, ()), _BEFORE_19.get(name, ""))
+    return frozenset(" ".join(lists).replace("?", "").split())
 
 
 def properties(

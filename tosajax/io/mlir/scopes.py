@@ -82,6 +82,10 @@ class Dialect(Protocol):
         """What becomes of a type that TOSA does not have."""
         ...
 
+    def left_over(self, operation: Operation) -> Sequence[str]:
+        """The attributes of an operation that say nothing."""
+        ...
+
     def node(self, made: Made, literals: Literals) -> Any:
         """A node."""
         ...
@@ -303,6 +307,8 @@ class Scope:
 
     def _emit(self, made: Made) -> None:
         self.nodes.append(self.reading.dialect.node(made, self.reading.literals))
+        if names := self.reading.dialect.left_over(made.operation):
+            self._note(f"left out, as of the dialect before TOSA 1.0: {', '.join(names)}")
 
     def _note(self, done: str) -> None:
         """Says what the last node is in the place of."""
