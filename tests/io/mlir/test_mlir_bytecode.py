@@ -65,6 +65,21 @@ def test_models(name):
         assert mlir.read_bytecode(mlir.to_bytecode(graph)) == graph
 
 
+@pytest.mark.parametrize("bits", [4, 8, 48])
+def test_unsigned_constants_are_signless(bits):
+    half = 1 << (bits - 1)
+    for body, wanted in ((f"[{half - 1}, {half}]", [half - 1, -half]), (half, [-half, -half])):
+        kind = f"tensor<2xui{bits}>"
+        values = f"values = dense<{body}> : {kind}"
+        text = f"""func.func @main() -> {kind} {{
+          %c = "tosa.const"() <{{{values}}}> : () -> {kind}
+          return %c : {kind} }}"""
+        graph = mlir.read_bytecode(bytecode.of_text(text))
+        found = graph.tensors[graph.outputs[0]].values
+        assert found is not None
+        assert found.tolist() == wanted
+
+
 def test_function(sample):
     content = sample("conv_f32.tosa.mlirbc")
     assert mlir.read_bytecode(content, "main").name == "main"

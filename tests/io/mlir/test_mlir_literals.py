@@ -121,6 +121,30 @@ def test_signed_integers():
         _read("[128, 0]", "si8", (2,))
 
 
+@pytest.mark.parametrize("bits", [4, 8, 16, 32, 48])
+@pytest.mark.parametrize(("stated", "result"), [("ui", "ui"), ("ui", "i"), ("i", "ui")])
+def test_unsigned_constants_are_signless(bits, stated, result):
+    """Those above the largest signed integer wrap, however they are written."""
+    half, octets = 1 << (bits - 1), -(-bits // 8)
+    numbers = [0, 1, half - 1, half, half + 1, 2 * half - 1]
+    wanted = [0, 1, half - 1, -half, 1 - half, -1]
+    for body, found in (
+        (str(numbers), wanted),
+        (_hex(numbers, octets), wanted),
+        ("dense_resource<r>", wanted),
+        (str(2 * half - 1), [-1] * 6),
+        (_hex([half], octets), [-half] * 6),
+    ):
+        kind, own = f"tensor<6x{result}{bits}>", f"tensor<6x{stated}{bits}>"
+        text = _constant(body, 6, f"{result}{bits}").replace(f"> : {kind}}}", f"> : {own}}}")
+        text = text.replace("dense<dense_resource<r>>", "dense_resource<r>")
+        data = '"0x01000000' + _hex(numbers, octets)[3:]
+        text += f"{{-# dialect_resources: {{ builtin: {{ r: {data} }} }} #-}}"
+        values = mlir.read_text(text).tensors["c"].values
+        assert values is not None
+        assert values.tolist() == found
+
+
 def test_int4_in_hexadecimal():
     """A byte each; some writers fill it up with the sign."""
     numbers = [*range(-8, 8)]

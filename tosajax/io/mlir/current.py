@@ -16,7 +16,7 @@ from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Rewrite, Tensor
 from tosajax.io.mlir import signs
-from tosajax.io.mlir.literals import Literals, format_of, integers
+from tosajax.io.mlir.literals import Literals, format_of, integers, with_sign_of
 from tosajax.io.mlir.scopes import Made, Scope, Variable
 from tosajax.io.mlir.tree import Literal, Operation, Type, Value, Word
 from tosajax.io.mlir.types import NAMES, TensorType, element_of, tensor_type
@@ -40,8 +40,9 @@ class Current:
         self, name: str, kind: TensorType, values: np.ndarray | None, variable: str | None
     ) -> Tensor:
         dtype = kind.dtype
-        if values is not None and values.dtype.kind == "u":
-            values = values.view(dtype.storage)
+        form = format_of(NAMES.get(dtype, ""))
+        if values is not None and form is not None:
+            values = with_sign_of(values, form)
         return Tensor(name, dtype, kind.shape, values, variable)
 
     def notes(self, name: str, kind: TensorType) -> Iterable[Rewrite]:

@@ -164,6 +164,13 @@ class Literals:
         return _octets(literal.text, *self._resources[key])
 
 
+def with_sign_of(values: np.ndarray, form: Format) -> np.ndarray:
+    """The bits of elements as those of a type of the same width, with a sign or without."""
+    if values.dtype == form.storage or form.bits == 8 * form.storage.itemsize:
+        return values.view(form.storage)
+    return _of_bits(values.view(f"u{values.itemsize}"), form)
+
+
 def integers(literal: Literal) -> tuple[int, ...]:
     """The numbers of an `array<i64: 1, 2>`, of any element type of integers.
 

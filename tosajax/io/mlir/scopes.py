@@ -14,7 +14,7 @@ import numpy as np
 
 from tosajax.graph import DYNAMIC, Quantization, Rewrite
 from tosajax.io.mlir import apply_scale
-from tosajax.io.mlir.literals import Literals, format_of
+from tosajax.io.mlir.literals import Literals, format_of, with_sign_of
 from tosajax.io.mlir.locations import Location, Locations
 from tosajax.io.mlir.names import Names
 from tosajax.io.mlir.tree import Literal, Operation, Region, Type, Value
@@ -173,7 +173,7 @@ class Reading:
             raise UnsupportedError(f"the elements of {literal.type} are not of TOSA 1.0")
         if kind.shape != result.shape or form.signless != held.signless:
             raise FormatError(f"the constant is {literal.type}, of another type than its result")
-        return self.literals.array(literal, form, kind.shape).view(held.storage)
+        return with_sign_of(self.literals.array(literal, form, kind.shape), held)
 
 
 class Scope:
