@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -316,6 +317,112 @@ def test_operations_of_tosa_1_1(op):
     for text in (f'"{name}"(%a) : (!t) -> !t', f"{name} %a : !t"):
         with pytest.raises(UnsupportedError, match=f"operation {name} is of TOSA 1.1"):
             _read(f"%r = {text}")
+
+
+_MX = "tensor<4x32x!tosa.block_scaled<ORDER>>"
+_ORDERS = (
+    "f4E2M1FN:f8E8M0FNU:BLOCK_SHAPE_32",
+    "#tosa.block_shape<BLOCK_SHAPE_32>:f8E8M0FNU:f4E2M1FN",
+    "!tosa.mxint8:f8E8M0FNU:BLOCK_SHAPE_32",
+)
+_TO_BLOCKS = "(tensor<4x32xf32>) -> (tensor<4x32xf8E5M2>, tensor<4x1xf32>)"
+_SHAPE = '%s = "tosa.const_shape"() {values = dense<1> : tensor<2xindex>} : () -> !tosa.shape<2>\n'
+# Each with what the error names.
+_DRAFT = [
+    *(
+        (f"%r:2 = tosa.cast_to_block_scaled %a {attributes} : {_TO_BLOCKS}", "cast_to_block_scaled")
+        for attributes in (
+            "{block_size = BLOCK_SIZE_32}",
+            "{block_size = BLOCK_SIZE_1, stochastic_round = false}",
+            "{block_size = #tosa.block_size<BLOCK_SIZE_32>}",
+            "{block_size = #tosa.block_size<BLOCK_SIZE_32> : i32, stochastic_round = true}",
+            "block_size<BLOCK_SIZE_32> stochastic_round(false)",
+            "block_size(BLOCK_SIZE_32)",
+        )
+    ),
+    (
+        '%r:2 = "tosa.cast_to_block_scaled"(%a) <{block_size = #tosa.block_size<BLOCK_SIZE_32> : '
+        f"i32}}> : {_TO_BLOCKS}",
+        "cast_to_block_scaled",
+    ),
+    (
+        f"{_SHAPE}tosa.assert_equal_shape %s, %s {{allow_broadcast = true}} : "
+        "(!tosa.shape<2>, !tosa.shape<2>) -> ()",
+        "assert_equal_shape",
+    ),
+    (
+        f"{_SHAPE}%r = tosa.max_pool2d_adaptive %a, %s, %s, %s {{nan_mode = IGNORE}} : "
+        "(tensor<4x32xf32>, !tosa.shape<2>, !tosa.shape<2>, !tosa.shape<2>) -> tensor<4x32xf32>",
+        "max_pool2d_adaptive",
+    ),
+    *(
+        (f"%r = tosa.cast %a : (tensor<4x32xf32>) -> {_MX.replace('ORDER', order)}", order)
+        for order in _ORDERS
+    ),
+    *(
+        (
+            f'%r = "tosa.const"() {{values = dense<{values}>}} : () -> tensor<2x!tosa.mxint8>\n'
+            "%q = tosa.identity %r : (tensor<2x!tosa.mxint8>) -> tensor<2x!tosa.mxint8>",
+            "!tosa.mxint8",
+        )
+        for values in (
+            '["0x00", "0x7F"]> : tensor<2x!tosa.mxint8',
+            '"0x007F"> : tensor<2x!tosa.mxint8',
+            "tensor<2x!tosa.mxint8> : [1 : i8, 2 : i8]",
+        )
+    ),
+    *(
+        (
+            f"""%r = "tosa.const"() <{{values = dense<{_MX.replace("ORDER", order + ", {1.0}")} :
+              0.0 : f4E2M1FN>}}> : () -> {_MX.replace("ORDER", order)}
+            %q = tosa.identity %r : ({_MX.replace("ORDER", order)}) -> tensor<4x32xf32>""",
+            order,
+        )
+        for order in _ORDERS
+    ),
+    (
+        '%r = "tosa.const"() {values = dense<0.0> : tensor<4xf6E3M2FN>} : () -> tensor<4xf6E3M2FN>'
+        "\n%q = tosa.identity %r : (tensor<4xf6E3M2FN>) -> tensor<4xf6E3M2FN>",
+        "element type f6E3M2FN is FP6E3M2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "named"), _DRAFT)
+def test_what_tosa_1_1_has_is_refused_by_name(text, named):
+    with pytest.raises(UnsupportedError, match=re.escape(named)) as caught:
+        _read(text, "%a: tensor<4x32xf32>")
+    assert "of TOSA 1.1, expected one of" in str(caught.value)
+
+
+def test_a_constant_that_begins_with_its_type():
+    text = "dense<tensor<2xi8> : [1 : i8, 2 : i8]>}> : () -> tensor<2xi8>"
+    with pytest.raises(UnsupportedError, match=r"dense<tensor<2xi8> : \[1 : i8, 2 : i8\]> begins"):
+        _read(f'%r = "tosa.const"() <{{values = {text}')
+    for end in ("tensor<2xi8", 'tensor<2xi8> : "', "tensor<2xi8> // >"):
+        with pytest.raises(FormatError, match="line 3: "):
+            _read(f'%r = "tosa.const"() <{{values = dense<{end}\n}}')
+
+
+def test_words_of_enumerations():
+    """By itself, with its name, and with the integer type that LLVM ignores."""
+    kind = "tensor<4xi8>, tensor<1xi32>, tensor<1xi8>, tensor<1xi8>, tensor<1xi8>"
+    flags = "scale32 = true, per_channel = false, input_unsigned = false, output_unsigned = false"
+    for word in ("DOUBLE_ROUND", "#tosa.rounding_mode<DOUBLE_ROUND>"):
+        for more in ("", " : i32"):
+            if more and word == "DOUBLE_ROUND":
+                continue
+            graph = _read(
+                f"""%r = tosa.rescale %a, %m, %z, %z, %z {{rounding_mode = {word}{more}, {flags}}}
+                  : ({kind}) -> tensor<4xi8>""",
+                "%a: tensor<4xi8>, %m: tensor<1xi32>, %z: tensor<1xi8>",
+            )
+            mode = graph.nodes[0].attributes["rounding_mode"]
+            assert mode is spec.RoundingMode.DOUBLE_ROUND
+    with pytest.raises(FormatError, match="nan_mode: UNHEARD_OF is unknown, expected one of PROP"):
+        _read("%r = tosa.maximum %a, %a {nan_mode = UNHEARD_OF} : !t")
+    with pytest.raises(FormatError, match="axis: IGNORE is not of type int"):
+        _read("%r = tosa.reduce_sum %a {axis = IGNORE} : !t")
 
 
 def test_every_operator_has_the_name_of_its_operation():

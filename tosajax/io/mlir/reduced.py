@@ -7,7 +7,8 @@ the text puts marks in the place of these:
 
 - a constant becomes `opaque<"kind", "number">`, a number of `Reduced.literals`;
 - a location becomes `loc("number")`, a number of `Reduced.locations`;
-- a value becomes `%n` and a number of `Reduced.values`.
+- a value becomes `%n` and a number of `Reduced.values`;
+- a word of an enumeration, `#tosa.block_size<BLOCK_SIZE_32> : i32`, loses its type.
 
 Comments, aliases of locations and the metadata at the end of a file are taken out.
 """
@@ -32,7 +33,9 @@ _TOKEN = re.compile(
   | (?P<comment>//[^\n]*+)
   | %(?P<value>{_NAME})
   | {_START}(?P<kind>dense_resource|dense|array)\s*+<\s*+
-      (?P<body>"[^"\n]*+"|[^<>"]*+)\s*+>
+      (?P<body>"[^"\n]*+"(?=\s*+>)|[^<>"]*+(?:"[^"\n]*+"[^<>"]*+)*+)\s*+>
+  | {_START}dense\s*+<\s*+(?P<typed>tensor\s*+<)
+  | (?P<word>\#tosa\.\w++\s*+<[\w\s]++>)\s*+:\s*+i[0-9]++
   | {_START}(?P<number>{_FLOAT}(?=\s*+:\s*+b?f[0-9]))
   | (?P<alias>\#{_NAME})\s*+=\s*+loc\s*+\(
   | {_START}(?P<location>loc)\s*+\(
@@ -43,6 +46,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _PARENTHESIS = re.compile(rf"{_STRING}|//[^\n]*+|[()]")
+_BRACKET = re.compile(rf"{_STRING}|//[^\n]*+|[<>]")
 _METADATA = re.compile(
     rf"(?P<string>{_STRING})|(?P<word>[\w$.-]++)|(?P<mark>[{{}}:,\[\]])|(?P<end>\#-\}})|\s++"
 )
@@ -97,6 +101,11 @@ class _Scan:
                 mark = f"%n{self.numbers.setdefault(match['value'], len(self.numbers))}"
             case "body":
                 mark = self.literal(match["kind"], *match.span("body"))
+            case "typed":
+                end = self.closed_bracket(start)
+                mark = self.literal("typed", match.start("typed"), end - 1)
+            case "word":  # of an enumeration, with a type of integers that says nothing
+                mark = match["word"]
             case "number":
                 mark = self.literal("number", start, end)
             case "location":
@@ -132,6 +141,15 @@ class _Scan:
             if depth == 0:
                 return match.end()
         raise FormatError(f"line {self.line(start)}: a location does not end")
+
+    def closed_bracket(self, start: int) -> int:
+        """The place behind the angle bracket that closes the first one from `start` on."""
+        depth = 0
+        for match in _BRACKET.finditer(self.text, start):
+            depth += {"<": 1, ">": -1}.get(match[0], 0)
+            if depth == 0 and match[0] == ">":
+                return match.end()
+        raise FormatError(f"line {self.line(start)}: a constant does not end")
 
     def line(self, place: int) -> int:
         return self.text.count("\n", 0, place) + 1

@@ -162,6 +162,9 @@ class Reading:
         Raises:
           FormatError: it is not of the type of the result, but for signs and scales.
         """
+        if literal.kind == "typed":
+            found = f"constant dense<{literal.body[:60]}> begins with its type"
+            raise UnsupportedError(f"{found}, as those of TOSA 1.1 do")
         if not literal.type:
             raise FormatError(f"the constant is {literal.kind}<...>, expected dense<...>")
         kind = tensor_type(literal.type)
@@ -170,6 +173,7 @@ class Reading:
             raise FormatError(f"the constant is {literal.type}, expected a tensor of known shape")
         form, held = format_of(kind.element.name), format_of(wanted)
         if form is None or held is None:
+            kind.dtype, result.dtype  # noqa: B018  raises by name
             raise UnsupportedError(f"the elements of {literal.type} are not of TOSA 1.0")
         if kind.shape != result.shape or form.signless != held.signless:
             raise FormatError(f"the constant is {literal.type}, of another type than its result")

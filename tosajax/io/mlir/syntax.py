@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tosajax import spec
 from tosajax.io.mlir.reduced import Reduced, reduce
 from tosajax.io.mlir.tree import Attribute, Literal, Module, Operation, Region, Type, Value, Word
 from tosajax.report import FormatError, UnsupportedError
@@ -29,9 +28,7 @@ _KNOWN = ("builtin", "func")  # dialects that xDSL reads in their custom form
 _NAME = re.compile(r"(?<![\"\w$.@!#%^])[A-Za-z_][\w$]*+(?:\.[\w$]++)++(?!\s*+=)")
 _MOST_NAMES = 1000
 _MARK = re.compile(r"n([0-9]+)")
-_WORDS = frozenset(
-    m.name for kind in (spec.NanMode, spec.ResizeMode, spec.RoundingMode) for m in kind
-)
+_WORD = re.compile(r"\b[A-Z][A-Z0-9_]*+\b")  # of enumerations, of any version
 _GENERIC, _DICTIONARIES, _STRICT, _CUSTOM = (
     "generic form",
     "attribute dictionaries",
@@ -53,7 +50,7 @@ def parse(text: str) -> Module:
     """
     check_installed()
     reduced = reduce(text)
-    forms = _Forms()
+    forms = _Forms(reduced.text)
     operations = _operations(reduced, forms)
     return Module(operations, reduced.resources, reduced.aliases, forms.syntax, len(text))
 
@@ -120,9 +117,14 @@ def _operation(name: str, forms: _Forms) -> type[ir.Operation]:
 
 
 class _Forms:
-    """Reads custom forms, and remembers which it has seen."""
+    """Reads custom forms, and remembers which it has seen.
 
-    def __init__(self) -> None:
+    Args:
+      text: all of it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._words = frozenset(_WORD.findall(text))
         self._seen: set[str] = set()
 
     @property
@@ -177,18 +179,31 @@ class _Forms:
                 parser.parse_punctuation(">")
             else:
                 parser.parse_punctuation("(")
-                found[name] = parser.parse_attribute()
+                found[name] = self._attribute(parser)
                 parser.parse_punctuation(")")
             self._seen.add(_STRICT)
         return found
 
     def _dictionary(self, parser: Parser) -> dict[str, Any]:
         entries = parser.parse_optional_comma_separated_list(
-            parser.Delimiter.BRACES, lambda: _entry(parser)
+            parser.Delimiter.BRACES, lambda: self._entry(parser)
         )
         if entries:
             self._seen.add(_DICTIONARIES)
         return dict(entries or ())
+
+    def _entry(self, parser: Parser) -> tuple[str, Any]:
+        from xdsl.dialects.builtin import UnitAttr
+
+        name = parser.parse_identifier_or_str_literal()
+        if not parser.parse_optional_punctuation("="):
+            return name, UnitAttr()
+        return name, self._attribute(parser)
+
+    def _attribute(self, parser: Parser) -> Any:
+        """An attribute, or a word of an enumeration without its name."""
+        word = parser.parse_optional_keyword_in(self._words)
+        return parser.parse_attribute() if word is None else _word(word)
 
     # Operations with a form of their own.
 
@@ -307,16 +322,6 @@ def _type_of(operand: UnresolvedOperand, parser: Parser) -> Any:
     if operand.index < len(values):
         return values[operand.index].type
     parser.raise_error(f"value %{operand.operand_name} is not defined")
-
-
-def _entry(parser: Parser) -> tuple[str, Any]:
-    from xdsl.dialects.builtin import UnitAttr
-
-    name = parser.parse_identifier_or_str_literal()
-    if not parser.parse_optional_punctuation("="):
-        return name, UnitAttr()
-    word = parser.parse_optional_keyword_in(_WORDS)
-    return name, parser.parse_attribute() if word is None else _word(word)
 
 
 def _word(text: str) -> Any:

@@ -23,11 +23,12 @@ class Literal(NamedTuple):
     """A constant that is still text.
 
     Args:
-      kind: "dense", "dense_resource", "array", or "number" for one float.
+      kind: "dense", "dense_resource", "array", "number" for one float, or "typed" for a `dense`
+        that begins with its type.
       text: the whole text that has it.
       start: of the part between the angle brackets, or of the number.
       end: of that part.
-      type: of the constant; "" for an array, which states its element type.
+      type: of the constant; "" for one that states its type within.
     """
 
     kind: str

@@ -134,6 +134,8 @@ def element_of(text: str) -> Element:
         return Element(_storage(match[1]), text)
     if match := _CALIBRATED.fullmatch(text):
         return Element(match[1], text)
+    if text.startswith("!tosa."):
+        raise UnsupportedError(f"element type {text[:80]} is of TOSA 1.1, expected one of TOSA 1.0")
     raise UnsupportedError(f"element type {text[:80]} is not one of TOSA 1.0")
 
 
