@@ -173,7 +173,8 @@ class Reading:
             raise FormatError(f"the constant is {literal.type}, expected a tensor of known shape")
         form, held = format_of(kind.element.name), format_of(wanted)
         if form is None or held is None:
-            kind.dtype, result.dtype  # noqa: B018  raises by name
+            kind.dtype  # noqa: B018  raises by name
+            result.dtype  # noqa: B018
             raise UnsupportedError(f"the elements of {literal.type} are not of TOSA 1.0")
         if kind.shape != result.shape or form.signless != held.signless:
             raise FormatError(f"the constant is {literal.type}, of another type than its result")
