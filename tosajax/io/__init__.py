@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from tosajax.report import FormatError, UnsupportedError
 
 __all__ = ["load", "save", "to_bytes"]
 
+_T = TypeVar("_T")
 _START = 2**16  # bytes that show the format
 _MOST_READ = 2**31  # bytes to read of a file as a whole: the limit of flatbuffers
 
@@ -92,7 +93,7 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     if known is None:
         wanted = ", ".join(f.suffix for f in FORMATS)
         raise ValueError(f"{path}: suffix is {path.suffix!r}, expected one of {wanted}")
-    content, constants = known.write(graph)
+    content, constants = _of_text(known.write, graph)
     if known.has_outside:
         outside.write(constants, path, content)
     with replacing(path) as file:
@@ -102,7 +103,20 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
 
 def to_bytes(graph: Graph) -> bytes:
     """A graph as the content of a TOSA flatbuffer of version 1.0.0; see `save`."""
-    return tosa_file.to_flatbuffer(graph)
+    return _of_text(tosa_file.to_flatbuffer, graph)
+
+
+def _of_text(write: Callable[[Graph], _T], graph: Graph) -> _T:
+    """What `write` makes of a graph whose texts are Unicode.
+
+    Raises:
+      ValueError: one is not.
+    """
+    try:
+        return write(graph)
+    except UnicodeEncodeError as error:
+        found = f"{error.object[:80]!r} has half of a surrogate pair"
+        raise ValueError(f"{found}, and files have texts of Unicode") from None
 
 
 def _content(file: IO[bytes]) -> tuple[memoryview, Format]:

@@ -141,21 +141,35 @@ def write_attributes(node: Node, tensors: Sequence[Tensor]) -> dict[str, Any]:
             raise ValueError(f"{node.title}: attribute {argument.name} is missing")
         try:
             fields[argument.name] = _write(argument, value, operator, tensors)
+        except OverflowError as error:
+            raise ValueError(f"{node.title}: {argument.name} is {value!r}: {error}") from None
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             message = f"{node.title}: {argument.name} cannot be {value!r}"
             raise ValueError(message) from error
     return fields
 
 
+def as_int32(value: Any) -> int:
+    """A number as an integer.
+
+    Raises:
+      OverflowError: it is not one of int32.
+    """
+    number = int(value)
+    if not -(1 << 31) <= number < 1 << 31:
+        raise OverflowError(f"{number} is beyond int32, the integers of TOSA files")
+    return number
+
+
 def _write(argument: Argument, value: Any, operator: Operator, tensors: Sequence[Tensor]) -> Any:
     if argument.form is Form.LIST:
-        return [int(v) for v in value]
+        return [as_int32(v) for v in value]
     if argument.dtype is spec.AccType:
         return schema.DTYPE.numbers[value.name]
     if isinstance(argument.dtype, type) and issubclass(argument.dtype, enum.Enum):
         return argument.dtype(value).value
     if schema.attribute_type(argument) is not Blob.OCTETS:
-        return value if isinstance(value, str) else int(value)
+        return value if isinstance(value, str) else as_int32(value)
     if argument.dtype is str:
         return value.encode() if isinstance(value, str) else bytes(value)
     dtype = _type_of(argument, operator, tensors)

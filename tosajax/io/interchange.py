@@ -24,7 +24,13 @@ from tosajax import dtypes, spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Source, Tensor
 from tosajax.io import schema
-from tosajax.io.attributes import read_attributes, read_data, read_dtype, write_attributes
+from tosajax.io.attributes import (
+    as_int32,
+    read_attributes,
+    read_data,
+    read_dtype,
+    write_attributes,
+)
 from tosajax.io.versions import WRITTEN
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.spec import VarType
@@ -380,7 +386,7 @@ def _block_fields(graph: Graph) -> dict[str, Any]:
 def _tensor_fields(tensor: Tensor) -> dict[str, Any]:
     return {
         "name": tensor.name,
-        "shape": [int(dim) for dim in tensor.shape or ()],
+        "shape": _dims(tensor),
         "type": schema.DTYPE.numbers[tensor.dtype.name],
         "data": _data(tensor),
         "variable": tensor.variable is not None,
@@ -389,10 +395,17 @@ def _tensor_fields(tensor: Tensor) -> dict[str, Any]:
     }
 
 
+def _dims(tensor: Tensor) -> list[int]:
+    try:
+        return [as_int32(dim) for dim in tensor.shape or ()]
+    except OverflowError as error:
+        raise ValueError(f"tensor {tensor.name!r} is {tensor}: {error}") from None
+
+
 def _shape_fields(tensor: Tensor) -> dict[str, Any]:
-    if tensor.shape is None or len(tensor.shape) != 1:
-        raise ValueError(f"shape {tensor.name!r} is {tensor}, expected a list")
-    return {"name": tensor.name, "rank": int(tensor.shape[0]), "data": _data(tensor)}
+    if tensor.shape is None or len(tensor.shape) != 1 or tensor.shape[0] < 0:
+        raise ValueError(f"shape {tensor.name!r} is {tensor}, expected a list of known length")
+    return {"name": tensor.name, "rank": _dims(tensor)[0], "data": _data(tensor)}
 
 
 def _data(tensor: Tensor) -> bytes | None:

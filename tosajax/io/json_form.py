@@ -143,22 +143,30 @@ def _shown(raw: Any) -> str:
     return repr(raw)[:80]
 
 
-def encode(value: Mapping[str, Any], table: Table) -> str:
-    """Writes a table as JSON text, the inverse of `parse` and `decode`.
+def plain(value: Mapping[str, Any], table: Table) -> dict[str, Any]:
+    """A table as a JSON object, the inverse of `decode`.
 
-    Fields that are None, missing, or equal to the schema's default are left out. Each list of
-    numbers or texts is on one line.
+    Fields that are None, missing, or equal to the schema's default are left out.
     """
-    return "".join(_lines(_plain(value, table), "")) + "\n"
-
-
-def _plain(value: Mapping[str, Any], table: Table) -> dict[str, Any]:
     given = ((field, value.get(field.name)) for field in table.fields)
     return {
         field.name: _json_value(field, v, value)
         for field, v in given
         if v is not None and (field.default is None or v != field.default)
     }
+
+
+def dumps(raw: Mapping[str, Any]) -> str:
+    """Writes a JSON object as text, the inverse of `parse`.
+
+    Each list of numbers or texts is on one line.
+    """
+    return "".join(_lines(raw, "")) + "\n"
+
+
+def encode(value: Mapping[str, Any], table: Table) -> str:
+    """Writes a table as JSON text: `plain`, then `dumps`."""
+    return dumps(plain(value, table))
 
 
 def _json_value(field: Field, value: Any, siblings: Mapping[str, Any]) -> Any:
@@ -168,11 +176,11 @@ def _json_value(field: Field, value: Any, siblings: Mapping[str, Any]) -> Any:
         case Blob.OCTETS:
             return list(bytes(value))
         case Vector(element=Table() as table):
-            return [_plain(v, table) for v in value]
+            return [plain(v, table) for v in value]
         case Table():
-            return _plain(value, field.type)
+            return plain(value, field.type)
         case Union():
-            return _plain(value, field.type.tables[siblings[field.type.selector]])
+            return plain(value, field.type.tables[siblings[field.type.selector]])
         case _:
             return value
 

@@ -11,6 +11,7 @@ from tosajax.graph import Graph, Source
 from tosajax.io import flatbuffer, json_form, pre_1_0, schema
 from tosajax.io.interchange import read_graph, write_graph
 from tosajax.io.versions import check_features, check_version, is_before_1_0, producer
+from tosajax.report import FormatError, UnsupportedError
 
 
 def read_flatbuffer(data: memoryview) -> Graph:
@@ -37,13 +38,37 @@ def read_json(data: memoryview) -> Graph:
 
 
 def to_flatbuffer(graph: Graph) -> bytes:
-    """A graph as a flatbuffer of version 1.0.0."""
-    return flatbuffer.encode(write_graph(graph), schema.GRAPH, schema.IDENTIFIER)
+    """A graph as a flatbuffer of version 1.0.0.
+
+    Raises:
+      ValueError, UnsupportedError: as `tosajax.save`.
+    """
+    content = flatbuffer.encode(write_graph(graph), schema.GRAPH, schema.IDENTIFIER)
+    _check(flatbuffer.decode, memoryview(content))
+    return content
 
 
 def to_json(graph: Graph) -> bytes:
-    """A graph as JSON of version 1.0.0."""
-    return json_form.encode(write_graph(graph), schema.GRAPH).encode()
+    """A graph as JSON of version 1.0.0.
+
+    Raises:
+      ValueError: as `tosajax.save`.
+    """
+    raw = json_form.plain(write_graph(graph), schema.GRAPH)
+    _check(json_form.decode, raw)
+    return json_form.dumps(raw).encode()
+
+
+def _check(decode: Any, content: Any) -> None:
+    """Checks that content is read, so that no file is written that is not.
+
+    Raises:
+      ValueError: it is not.
+    """
+    try:
+        _graph(decode, content, memoryview(b""), "")
+    except (FormatError, UnsupportedError) as error:
+        raise ValueError(f"no file can hold the graph: {error}") from None
 
 
 def _graph(decode: Any, content: Any, file: memoryview, form: str) -> Graph:

@@ -190,6 +190,13 @@ def test_types_that_are_not_tensors(kind, message):
         _read(f"%r = tosa.abs %a : ({kind}) -> {kind}", f"%a: {kind}")
 
 
+def test_dimensions_beyond_64_bits():
+    assert _unary("abs", f"{2**63 - 1}xf32").tensors["a"].shape == (4, 2**63 - 1)
+    for size in (2**63, 10**30):
+        with pytest.raises(FormatError, match="has a dimension beyond 64 bits"):
+            _unary("abs", f"{size}xf32")
+
+
 def test_more_dimensions_than_arrays_have():
     assert _unary("abs", "1x" * 63 + "f32").tensors["a"].shape == (4, *[1] * 63)
     with pytest.raises(UnsupportedError, match="line 2: a type has more than 64 dimensions"):

@@ -23,7 +23,7 @@ from tosajax.io.mlir.tree import Literal
 from tosajax.report import FormatError, UnsupportedError
 
 _STRING = r'"[^"\\\n\v\f]*+(?:\\(?:["nt\\]|[0-9A-Fa-f]{2})[^"\\\n\v\f]*+)*+"'
-_MOST_DIMS = 64  # that NumPy has; xDSL takes a time quadratic in their number
+MOST_DIMS = 64  # that NumPy has; xDSL takes a time quadratic in their number
 _NAME = r"(?:[0-9]++|[A-Za-z$._-][A-Za-z0-9$._-]*+)"
 _FLOAT = r"-?(?:0x[0-9A-Fa-f]++|[0-9]++\.[0-9]*+(?:[eE][-+]?[0-9]++)?+)"
 _START = r"(?<![\w$.%#!^@])"  # of a word
@@ -40,7 +40,7 @@ _TOKEN = re.compile(
   | (?P<alias>\#{_NAME})\s*+=\s*+loc\s*+\(
   | {_START}(?P<location>loc)\s*+\(
   | (?P<metadata>\{{-\#)
-  | {_START}(?P<dims>(?:(?:[0-9]++|\?)x){{{_MOST_DIMS + 1}}})
+  | {_START}(?P<dims>(?:(?:[0-9]++|\?)x){{{MOST_DIMS + 1}}})
   | (?P<broken>{_START}(?:dense_resource|dense|array|sparse|opaque)\s*+<|")
     """,
     re.VERBOSE,
@@ -121,7 +121,7 @@ class _Scan:
             case "comment":
                 mark = ""
             case "dims":
-                found = f"line {self.line(start)}: a type has more than {_MOST_DIMS} dimensions"
+                found = f"line {self.line(start)}: a type has more than {MOST_DIMS} dimensions"
                 raise UnsupportedError(found)
             case _:
                 raise FormatError(f"line {self.line(start)}: {match[0]!r} does not end")

@@ -111,7 +111,12 @@ def tensor_type(text: str) -> TensorType:
     element = element_of(rest)
     if dims == "*x":
         return TensorType(None, element)
-    return TensorType(tuple(DYNAMIC if d == "?" else int(d) for d in dims.split("x")[:-1]), element)
+    shape = tuple(
+        DYNAMIC if d == "?" else int(d.lstrip("0")[:20] or 0) for d in dims.split("x")[:-1]
+    )
+    if any(dim >= 1 << 63 for dim in shape):
+        raise FormatError(f"type {text[:80]} has a dimension beyond 64 bits")
+    return TensorType(shape, element)
 
 
 def element_of(text: str) -> Element:

@@ -22,8 +22,9 @@ from tosajax.graph import DYNAMIC, Graph, Node, Tensor
 from tosajax.io.mlir.dense import dense, number
 from tosajax.io.mlir.locations import Location, quoted, written
 from tosajax.io.mlir.names import Names
+from tosajax.io.mlir.reduced import MOST_DIMS
 from tosajax.io.mlir.types import NAMES
-from tosajax.spec import REQUIRED, Argument, Form
+from tosajax.spec import REQUIRED, Argument, Form, VarType
 
 _LEGAL = re.compile(r"[0-9]+|[A-Za-z$._-][A-Za-z0-9$._-]*")
 _OTHER = re.compile(r"[^A-Za-z0-9$._-]")
@@ -33,6 +34,9 @@ _ENUMERATIONS = {
     spec.ResizeMode: "resize_mode",
     spec.RoundingMode: "rounding_mode",
 }
+# Errors of a value that is no attribute's.
+_UNFIT = (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError)
+_ACCESSES = ("VARIABLE_READ", "VARIABLE_WRITE")
 _LISTS = {"perms": "i32"}  # the others have i64
 
 
@@ -44,9 +48,11 @@ def to_text(graph: Graph, *, keep_names: bool = False) -> str:
       keep_names: whether all names and locations are written as locations, too, for forms that do
         not have the names of values.
     """
+    parts = _by_name(graph)
+    _check_accesses(parts.values())
     lines = [
         '"builtin.module"() ({',
-        *(f"  {line}" for line in _variables(_by_name(graph).values(), keep_names)),
+        *(f"  {line}" for line in _variables(parts.values(), keep_names)),
         *(f"  {line}" for line in _function(graph, keep_names)),
         f"}}) : () -> (){' loc(unknown)' if keep_names else ''}",
     ]
@@ -117,7 +123,7 @@ def _type(tensor: Tensor) -> str:
         return f"!tosa.shape<{shape[0]}>"
     if shape is None:
         return f"tensor<*x{NAMES[tensor.dtype]}>"
-    if any(dim < DYNAMIC for dim in shape):
+    if len(shape) > MOST_DIMS or any(not DYNAMIC <= dim < 1 << 63 for dim in shape):
         raise ValueError(f"tensor {tensor.name!r} has shape {shape}, which MLIR cannot express")
     dims = "".join("?x" if dim == DYNAMIC else f"{dim}x" for dim in shape)
     return f"tensor<{dims}{NAMES[tensor.dtype]}>"
@@ -241,7 +247,14 @@ def _properties(node: Node, tensors: Sequence[Tensor]) -> Iterator[str]:
             raise ValueError(f"{node.title}: attribute {argument.name} is missing")
         try:
             yield f"{argument.name} = {_attribute(argument, value, tensors)}"
-        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        except (
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+            IndexError,
+            OverflowError,
+        ) as error:
             raise ValueError(f"{node.title}: {argument.name} cannot be {value!r}") from error
 
 
@@ -262,8 +275,8 @@ def _dense(tensor: Tensor) -> str:
 def _attribute(argument: Argument, value: Any, tensors: Sequence[Tensor]) -> str:
     kind = argument.dtype
     if argument.form is Form.LIST:
-        numbers = ", ".join(str(int(n)) for n in value)
         element = _LISTS.get(argument.name, "i64")
+        numbers = ", ".join(str(_integer(n, element)) for n in value)
         return f"array<{element}: {numbers}>" if numbers else f"array<{element}>"
     if kind is spec.AccType:
         return NAMES[value]
@@ -275,11 +288,32 @@ def _attribute(argument: Argument, value: Any, tensors: Sequence[Tensor]) -> str
     if kind is bool:
         return "true" if value else "false"
     if kind is int:
-        return f"{int(value)} : i32"
+        return f"{_integer(value, 'i32')} : i32"
     return quoted(value)
 
 
+def _integer(value: Any, element: str) -> int:
+    number, half = int(value), 1 << (int(element[1:]) - 1)
+    if not -half <= number < half:
+        raise ValueError(f"{number} is beyond {element}")
+    return number
+
+
 # Variables.
+
+
+def _check_accesses(graphs: Iterable[Graph]) -> None:
+    """Checks that variables are declared.
+
+    Raises:
+      ValueError: one is not.
+    """
+    parts = tuple(graphs)
+    declared = {tensor.variable for part in parts for tensor in part.tensors.values()}
+    for node in (node for part in parts for node in part.nodes):
+        name = node.attributes.get("name")
+        if node.op in _ACCESSES and name not in declared:
+            raise ValueError(f"{node.title}: no tensor stands for variable {name!r}")
 
 
 def _variables(graphs: Iterable[Graph], keep_names: bool) -> Iterator[str]:
@@ -321,10 +355,12 @@ def _declaration(name: str, graphs: Sequence[Graph]) -> tuple[Graph, Node]:
 
 
 def _variable_properties(tensor: Tensor) -> str:
-    if tensor.shape is None or tensor.dtype not in NAMES or any(dim < 0 for dim in tensor.shape):
+    shape = tensor.shape
+    is_known = shape is not None and all(0 <= dim < 1 << 63 for dim in shape)
+    if not is_known or VarType.of(tensor.dtype) is None:
         raise ValueError(f"variable {tensor.variable!r} is {tensor}, which MLIR cannot express")
     initial = "" if tensor.values is None else f"initial_value = {_dense(tensor)}, "
-    name, shape = quoted(tensor.variable or ""), np.array(tensor.shape, np.int64)
+    name = quoted(tensor.variable or "")
     element = NAMES[tensor.dtype]
-    dims = dense(shape, DType.SHAPE)
+    dims = dense(np.array(shape, np.int64), DType.SHAPE)
     return f"{initial}sym_name = {name}, type = {element}, var_shape = {dims}"

@@ -159,7 +159,7 @@ class _Writer:
         element = self.graph.tensors[node.inputs[0]].dtype
         try:
             found = attribute_constant(argument, value, element)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             message = f"{node.title}: {argument.name} cannot be {value!r}"
             raise ValueError(message) from error
         return self.declared.constant(found, listed=True)
