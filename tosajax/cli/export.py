@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import tosajax
-from tosajax.atomic import check_folder
 from tosajax.cli._common import positive
 
 if TYPE_CHECKING:
@@ -59,7 +58,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    check_folder(arguments.output)
+    from tosajax import io
+
+    io.check_path(arguments.output)
     function = _found(arguments.model)
     params = None if arguments.params is None else _params(arguments.params)
     seed = arguments.check

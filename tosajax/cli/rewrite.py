@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 import tosajax
-from tosajax.atomic import check_folder
 from tosajax.cli._common import add_scales, load, positive, regex
 
 if TYPE_CHECKING:
@@ -32,7 +31,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    check_folder(arguments.output)
+    from tosajax import io
+
+    io.check_path(arguments.output)
     before = load(arguments)
     after = _rewritten(before, arguments)
     if after is before:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tosajax.atomic import check_folder, replacing
@@ -30,7 +31,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_input(parser, required=True)
     parser.add_argument(
         "-o", "--output", required=True, action="append", metavar="Y.npy",
-        help="file to write; once for each output, in the graph's order",
+        help="file to write, .npy, or .csv with a row for each example; once for each output, in "
+        "the graph's order",
     )  # fmt: skip
     parser.add_argument(
         "--real", action="store_true",
@@ -41,12 +43,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    import numpy as np
-
     from tosajax.runtime.dataset import Dataset
 
+    for path in arguments.output:
+        _check_path(path)
     graph = load(arguments)
-    _check_paths(graph, arguments)
+    _check_counts(graph, arguments)
     if arguments.real:
         _check_scales(graph)
     data = Dataset.of(graph, arrays(arguments.input))
@@ -56,8 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.real:
         results = _real(graph, results)
     for path, result in zip(arguments.output, results, strict=True):
-        with replacing(path) as file:
-            np.save(file, result, allow_pickle=False)
+        _write(path, result)
     rate = data.count / seconds
     print(f"{data.count} examples in {seconds:.2f} s ({rate:,.0f}/s, compilation included)")
     for path, result in zip(arguments.output, results, strict=True):
@@ -65,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_paths(graph: Graph, arguments: argparse.Namespace) -> None:
-    """Refuses wrong numbers of files, and files without a folder, before any work is done."""
+def _check_counts(graph: Graph, arguments: argparse.Namespace) -> None:
+    """Refuses wrong numbers of files before any work is done."""
     for what, given, wanted in (
         ("--input", arguments.input, graph.inputs),
         ("--output", arguments.output, graph.outputs),
@@ -74,8 +75,27 @@ def _check_paths(graph: Graph, arguments: argparse.Namespace) -> None:
         if len(given) != len(wanted):
             names = ", ".join(wanted)
             raise ValueError(f"{len(given)} {what}, the graph has {len(wanted)} ({names})")
-    for path in arguments.output:
-        check_folder(path)
+
+
+def _check_path(path: str) -> None:
+    """Refuses a file of another format or without a folder."""
+    check_folder(path)
+    is_file = Path(path).is_file() or not Path(path).exists()  # and not a device or a pipe
+    if is_file and Path(path).suffix not in (".npy", ".csv"):
+        raise ValueError(f"--output is {path}, expected a name that ends in .npy or .csv")
+
+
+def _write(path: str, result: np.ndarray) -> None:
+    """Writes an array, whole or not at all; in CSV its first axis is that of the rows."""
+    import numpy as np
+
+    if Path(path).suffix != ".csv":
+        with replacing(path) as file:
+            np.save(file, result, allow_pickle=False)
+        return
+    with replacing(path, "w") as file:
+        for example in result.astype(np.int8) if result.dtype == bool else result:
+            file.write(",".join(map(str, example.reshape(-1))) + "\n")
 
 
 def _check_scales(graph: Graph) -> None:

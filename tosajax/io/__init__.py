@@ -12,13 +12,13 @@ from typing import IO, TypeVar
 import numpy as np
 
 from tosajax.arguments.types import check_type
-from tosajax.atomic import replacing
+from tosajax.atomic import check_folder, replacing
 from tosajax.graph import Graph
 from tosajax.io import outside, sidecar, tosa_file
 from tosajax.io.formats import FORMATS, Asked, Format, of_content, of_suffix
 from tosajax.report import FormatError, UnsupportedError
 
-__all__ = ["load", "save", "to_bytes"]
+__all__ = ["check_path", "load", "save", "to_bytes"]
 
 _T = TypeVar("_T")
 _START = 2**16  # bytes that show the format
@@ -89,16 +89,28 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
     check_type("path", path, (str, os.PathLike), "a path")
     path = Path(path)
-    known = of_suffix(path.suffix)
-    if known is None:
-        wanted = ", ".join(f.suffix for f in FORMATS)
-        raise ValueError(f"{path}: suffix is {path.suffix!r}, expected one of {wanted}")
+    known = check_path(path)
     content, constants = _of_text(known.write, graph)
     if known.has_outside:
         outside.write(constants, path, content)
     with replacing(path) as file:
         file.write(content)
     sidecar.write(graph, path, content)
+
+
+def check_path(path: str | os.PathLike[str]) -> Format:
+    """The format that `save` writes to a path.
+
+    Raises:
+      ValueError: the path has the suffix of no format.
+      FileNotFoundError: there is no folder for the file.
+    """
+    known = of_suffix(Path(path).suffix)
+    if known is None:
+        found, wanted = Path(path).suffix, ", ".join(f.suffix for f in FORMATS)
+        raise ValueError(f"{path}: suffix is {found!r}, expected one of {wanted}")
+    check_folder(path)
+    return known
 
 
 def to_bytes(graph: Graph) -> bytes:
