@@ -88,8 +88,8 @@ LAYERS: dict[str, set[str]] = {
         *("progress", "quant", "report", "rewrite", "runtime", "spec", "validation", "viz"),
     },
     "cli": {
-        *("arguments", "atomic", "compare", "dtypes", "from_jax", "graph", "io", "report"),
-        *("rewrite", "runtime"),
+        *("arguments", "atomic", "compare", "dtypes", "from_jax", "graph", "html", "io"),
+        *("report", "rewrite", "runtime"),
         *("progress", "sweep", "tosajax", "viz"),
     },
     "__main__": {"cli"},

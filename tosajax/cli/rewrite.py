@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import warnings
+from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import tosajax
+from tosajax import html
 from tosajax.cli._common import add_scales, load, positive, regex
 
 if TYPE_CHECKING:
-    from tosajax.graph import Graph
+    from tosajax.graph import Graph, Node, Tensor
 
 HELP = "write a graph with other rounding, scales, bits or tables, or with layers in floats"
+_CHOSEN = ("rounding", "scale", "table_bits", "weight_bits", "bits")  # of the nodes of --where
 ROUNDINGS = ("single", "double", "inexact")  # of `rewrite.rounding`, which help does not import
 
 
@@ -34,15 +39,18 @@ def run(arguments: argparse.Namespace) -> int:
     from tosajax import io
 
     io.check_path(arguments.output)
+    if arguments.where and arguments.float and not any(getattr(arguments, n) for n in _CHOSEN):
+        raise ValueError("--float has a REGEX of its own: --where is for the other options")
     before = load(arguments)
     after = _rewritten(before, arguments)
     if after is before:
         raise ValueError("nothing to rewrite: give --rounding, --scale, --bits or another option")
     tosajax.validate(after).raise_errors()
     tosajax.save(after, arguments.output)
-    kept = {node for part in before.walk() for node in part.nodes}
-    new = sum(node not in kept for part in after.walk() for node in part.nodes if node.inputs)
-    print(f"{arguments.output}: {new} of {len(after.nodes)} nodes are new")
+    found = ", ".join(_changes(before, after))
+    if not found:
+        warnings.warn("the graph was like this before: nothing has changed", stacklevel=1)
+    print(f"{arguments.output}: {len(after.nodes)} nodes{', ' if found else ''}{found}")
     return 0
 
 
@@ -63,3 +71,30 @@ def _rewritten(graph: Graph, arguments: argparse.Namespace) -> Graph:
     if arguments.float is not None:
         graph = rewrite.to_float(graph, arguments.float)
     return graph
+
+
+def _changes(before: Graph, after: Graph) -> Iterator[str]:
+    """The kinds of nodes that are new, changed or gone, and the constants with other values."""
+    old, new = _by_output(before), _by_output(after)
+    both = old.keys() & new.keys()
+    kinds = {
+        "new": [new[key] for key in new.keys() - old.keys()],
+        "changed": [new[key] for key in both if old[key] != new[key]],
+        "gone": [old[key] for key in old.keys() - new.keys()],
+    }
+    for kind, found in kinds.items():
+        counts = Counter(node.op for node, _ in found if node.inputs)
+        yield from (f"{count} {op} {kind}" for op, count in sorted(counts.items()))
+    constants = sorted(node.outputs[0] for node, _ in kinds["changed"] if not node.inputs)
+    if constants:
+        yield f"other values of {html.listed(constants)}"
+
+
+def _by_output(graph: Graph) -> dict[tuple[str, str, str], tuple[Node, list[Tensor]]]:
+    """Nodes with the tensors that they make, by graph, operator and first output."""
+    return {
+        (part.name, node.op, node.outputs[0]): (node, [part.tensors[name] for name in node.outputs])
+        for part in graph.walk()
+        for node in part.nodes
+        if node.outputs
+    }
