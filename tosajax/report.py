@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tosajax import html
@@ -25,6 +27,19 @@ class Finding:
     label: str  # names the rule: "conv2d.e8", "graph.cycle"
     message: str  # argument or tensor, found, wanted
     node: str | None = None  # "CONV2D 'layer3/conv'"
+
+    @property
+    def rule(self) -> str:
+        """What findings of one kind share: the label, or of targets what they would have to be."""
+        if not self.label.endswith(".profile"):
+            return self.label
+        _, needs, target = self.message.partition(" needs ")
+        return f"needs {target}" if needs else self.label
+
+    @property
+    def operator(self) -> str:
+        """The operator of the node: "CONV2D"; "" for findings of the whole graph."""
+        return (self.node or "").partition(" ")[0]
 
     def __str__(self) -> str:
         place = f"{self.node}: " if self.node else ""
@@ -52,6 +67,21 @@ class Report:
     def errors(self) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.verdict is Verdict.ERROR)
 
+    def grouped(self) -> list[tuple[Finding, ...]]:
+        """The findings by rule, in the order in which each rule is first broken.
+
+        All operators share the rule that a target has to support them; those that need the same of
+        it are one group.
+        """
+        groups: dict[tuple[Verdict, str], list[Finding]] = {}
+        for finding in self.findings:
+            groups.setdefault((finding.verdict, finding.rule), []).append(finding)
+        return [tuple(group) for group in groups.values()]
+
+    def brief(self, most: int = 3) -> str:
+        """A line for each finding; of a rule that many break, the counts and a few examples."""
+        return "\n".join(line for group in self.grouped() for line in _brief(group, most))
+
     def raise_errors(self) -> None:
         """Raises TosaError when a finding is an error."""
         if self.errors:
@@ -75,6 +105,22 @@ class Report:
     def __str__(self) -> str:
         lines = [f"{f.verdict.name}: {f}" for f in self.findings]
         return "\n".join(lines) if lines else "VALID"
+
+
+def _brief(group: Sequence[Finding], most: int) -> Iterator[str]:
+    """The lines of findings that share a rule."""
+    first, count = group[0], len(group)
+    if count <= most + 2:  # as many lines
+        yield from (f"{f.verdict.name}: {f}" for f in group)
+        return
+    operators = Counter(f.operator for f in group)
+    counts = ", ".join(f"{n} {op}".rstrip() for op, n in operators.most_common())
+    yield f"{first.verdict.name}: {first.rule}: {count} times ({counts})"
+    seen: Counter[str] = Counter()
+    turns = [seen.update([f.operator]) or seen[f.operator] for f in group]
+    shown = sorted(range(count), key=turns.__getitem__)[:most]  # one of each operator before two
+    yield from (f"  {group[at]}" for at in sorted(shown))
+    yield f"  and {count - most} more"
 
 
 class TosaError(ValueError):

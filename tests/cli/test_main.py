@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,28 @@ def test_check_lists_every_finding(illegal, capsys):
 def test_check_of_a_target(model, capsys):
     assert main(["check", model, "--target", "PRO-FP"]) == 1
     assert "needs PRO-INT" in capsys.readouterr().out
+
+
+def test_check_groups_what_many_nodes_break(data, tmp_path, capsys):
+    model, path = str(data / "et_digits_cnn_fp32" / "model.tosa"), tmp_path / "found.json"
+    arguments = ["check", model, "--target", "PRO-INT"]
+    assert main([*arguments, "--json", str(path)]) == 1
+    first, *rest, last = capsys.readouterr().out.splitlines()
+    assert first.startswith(
+        "ERROR: needs PRO-FP, target is PRO-INT@8K: 36 times (21 CONST, 4 CLAMP"
+    )
+    assert len(rest) == 4
+    assert last == f"{model}: ERROR (36 errors, 0 unpredictable; --verbose lists all)"
+    found = json.loads(path.read_text())
+    assert (found["verdict"], found["needs"], len(found["findings"])) == ("ERROR", ["PRO-FP"], 36)
+    assert main([*arguments, "--verbose"]) == 1
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert len(lines) == 36
+    assert last == f"{model}: ERROR (36 errors, 0 unpredictable)"
+    told = (
+        f"{f['verdict']}: {f['node']}: {f['message']} [{f['label']}]" for f in found["findings"]
+    )
+    assert lines == list(told)
 
 
 @pytest.mark.parametrize("batch", [1, 7, 32, 600])

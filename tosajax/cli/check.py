@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from typing import Any
 
 import tosajax
+from tosajax.atomic import check_folder, write_json
 from tosajax.cli._common import add_open_batch, load
 
 HELP = "list every finding; status 1 if one is an error"
@@ -17,6 +20,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_target,
         help='profiles, extensions and level, "PRO-INT+EXT-INT16@8K"; everything by default',
     )
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="a line for each finding, also of a rule that many break",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write every finding as JSON")
+
+
+def _plain(report: tosajax.Report) -> dict[str, Any]:
+    """All findings, as JSON holds them."""
+    findings = [dataclasses.asdict(f) | {"verdict": f.verdict.name} for f in report.findings]
+    return {"verdict": report.verdict.name, "needs": report.needs, "findings": findings}
 
 
 def _target(text: str) -> tosajax.Target:
@@ -27,11 +42,18 @@ def _target(text: str) -> tosajax.Target:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        check_folder(arguments.json)
     graph = tosajax.bind(load(arguments), batch=arguments.batch)
     report = tosajax.validate(graph, arguments.target)
-    for finding in report.findings:
-        print(f"{finding.verdict.name}: {finding}")
+    if arguments.json:
+        write_json(arguments.json, _plain(report))
+    text = str(report) if arguments.verbose else report.brief()
+    if report.findings:
+        print(text)
     others = len(report.findings) - len(report.errors)
     summary = f"{len(report.errors)} errors, {others} unpredictable"
+    if len(text.splitlines()) < len(report.findings):
+        summary += "; --verbose lists all"
     print(f"{arguments.model}: {report.verdict.name} ({summary})")
     return 1 if report.errors else 0
