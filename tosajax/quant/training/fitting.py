@@ -35,7 +35,7 @@ from tosajax.quant.calibration import (
 from tosajax.quant.model import Mode, QModel
 from tosajax.quant.norms import Norms, with_statistics
 from tosajax.quant.recipes import Params
-from tosajax.quant.training.losses import Loss
+from tosajax.quant.training.losses import Loss, of_outputs
 from tosajax.quant.training.schedule import Schedule
 from tosajax.quant.training.steps import import_optax, relative
 
@@ -193,7 +193,7 @@ def fit(
         optimizer = _default_optimizer(total)
     if teacher == "float":
         teacher = functools.partial(model.jitted(_float_outputs), made)
-    run = _Run(model, loss, optimizer, mode, schedule, teacher, penalty, derive, seed)
+    run = _Run(model, of_outputs(loss), optimizer, mode, schedule, teacher, penalty, derive, seed)
     state = run.start(params, evaluate) if state is None else _copied(state)
     looks = _Looks(run, evaluate, on_state)
     step, ended = int(state.step), "steps"

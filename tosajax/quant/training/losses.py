@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from tosajax import html
+
 # Of outputs as `QModel.apply` gives them, and targets; to a scalar.
 Loss = Callable[..., jax.Array]
 _Outputs = tuple[jax.Array, ...]
+
+
+def of_outputs(loss: Loss) -> Loss:
+    """A user's loss, with an error that says so where it takes an array for the tuple of outputs.
+
+    A loss that fails is tried again on the first output alone.
+    """
+
+    @functools.wraps(loss)
+    def checked(outputs: _Outputs, *others: Any) -> jax.Array:
+        try:
+            return loss(outputs, *others)
+        except Exception as error:
+            if not _takes_one(loss, outputs, others):
+                raise
+            found = f"outputs is a tuple of {html.counted(len(outputs), 'array')}"
+            raise TypeError(
+                f"loss: {found}, one for each output of the graph: take outputs[0] ({error})"
+            ) from error
+
+    return checked
+
+
+def _takes_one(loss: Loss, outputs: _Outputs, others: Sequence[Any]) -> bool:
+    """Whether a loss works with the first output in place of all, and so with a teacher's."""
+    alone = [other[0] if isinstance(other, tuple) and other else other for other in others]
+    try:
+        loss(outputs[0], *alone)
+    except Exception:
+        return False
+    return True
 
 
 def distillation(
@@ -34,6 +68,8 @@ def distillation(
         raise ValueError(f"weight is {weight}, expected a number in [0, 1]")
     if not temperature > 0:
         raise ValueError(f"temperature is {temperature}, expected a positive number")
+
+    loss = None if loss is None else of_outputs(loss)
 
     def combined(outputs: _Outputs, targets: Any, taught: _Outputs) -> jax.Array:
         parts = [_divergence(y, t, temperature) for y, t in zip(outputs, taught, strict=True)]

@@ -22,6 +22,7 @@ from tosajax.quant.model import QModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params, corrected
 from tosajax.quant.spec import QSpec, Rule, rule
+from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.tune.bits import of_same_range, pareto, spread_out
 from tosajax.quant.tune.islands import only, weights_beside, with_rules
 from tosajax.quant.tune.sensitivities import Loss, from_float
@@ -164,7 +165,7 @@ def mixed_precision(
     if not allow_nan:
         check_finite(model.float_graph.input_tensors, inputs)
     inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
-    loss = from_float(model, params, inputs) if loss is None else loss
+    loss = from_float(model, params, inputs) if loss is None else of_outputs(loss)
     cost = storage_cost(model) if cost is None else cost
     wide, own = with_rules(model, params, _byte_rules(model))
     simulated = _simulation(wide, own, inputs, loss, choices)

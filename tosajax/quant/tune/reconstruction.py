@@ -15,6 +15,7 @@ from tosajax.quant.batches import as_given, rows
 from tosajax.quant.calibration import examples
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Params
+from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.training.steps import import_optax, relative
 from tosajax.quant.tune.blocks import Block, Learning
 from tosajax.quant.tune.sensitivities import Loss
@@ -90,7 +91,9 @@ def reconstruct(
     chosen = _default_optimizer(optax, steps) if optimizer is None else optimizer
     learning = Learning(steps, drop, regularizer, chosen, seed)
     walk = Walk(model, params, found, ends)
-    importance = None if loss is None else _importance(model, walk.blocks, loss, found, params)
+    importance = None
+    if loss is not None:
+        importance = _importance(model, walk.blocks, of_outputs(loss), found, params)
     with Progress(len(walk.blocks), progress, unit="block") as bar:
         for block in walk.blocks:
             bar.step(block.part.graph.outputs[0])

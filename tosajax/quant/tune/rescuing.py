@@ -20,6 +20,7 @@ from tosajax.quant.arguments import Input, check_finite, real_inputs
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Params
 from tosajax.quant.spec import QSpec, Rule, rule
+from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.tune.bits import of_same_range
 from tosajax.quant.tune.islands import only, weights_beside, with_rules
 from tosajax.quant.tune.sensitivities import Loss, from_float
@@ -109,8 +110,7 @@ def rescue(
     if not allow_nan:
         check_finite(model.float_graph.input_tensors, inputs)
     inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
-    if loss is None:
-        loss = from_float(model, params, inputs)
+    loss = from_float(model, params, inputs) if loss is None else of_outputs(loss)
     measure = functools.partial(_exact, inputs=inputs, loss=loss)
     before = measure(model, params)
     if before <= budget:

@@ -14,6 +14,7 @@ from tosajax.quant.arguments import Input, check_finite, real_inputs
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import fake_quant
 from tosajax.quant.recipes import Params
+from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.tune.bits import with_bits
 
 Loss = Callable[[tuple[jax.Array, ...]], jax.Array]
@@ -72,8 +73,7 @@ def sensitivity(
         raise ValueError(f"metric {metric!r}, expected 'loss', 'fisher' or 'hessian'")
     if metric == "fisher" and loss is None:
         raise ValueError("metric 'fisher' needs a loss: that of the float graph has no gradient")
-    if loss is None:
-        loss = from_float(model, params, inputs)
+    loss = from_float(model, params, inputs) if loss is None else of_outputs(loss)
     measure = {"loss": _by_loss, "fisher": _by_fisher, "hessian": _by_hessian}[metric]
     found: dict[str, dict[int, float]] = {}
     grow = measure(model, params, inputs, loss)
