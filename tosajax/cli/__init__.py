@@ -1,8 +1,8 @@
 """The `tosajax` command: each of its commands is a module beside this one, by its name.
 
-A module has its help (`HELP`), the help of what it reads where that is not a file (`MODEL`), its
-options (`add_options`), and the function that runs it and
-returns the exit status (`run`).
+A module has its help (`HELP`), command lines for it without the program's name (`EXAMPLES`), the
+help of what it reads where that is not a file (`MODEL`), its options (`add_options`), and the
+function that runs it and returns the exit status (`run`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from tosajax.cli._common import STDIN
 
 # They import the rest as they run, so that help and errors in arguments come at once.
 _COMMANDS = (info, check, explain, run, compare, convert, export, dump, rewrite, rounding, sweep)
+
+_EXAMPLES = "examples:"  # begins the end of a help
 
 # Errors that bad input leads to; RuntimeError where another program crashes on it.
 _TROUBLE = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
@@ -88,13 +90,28 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for module in _COMMANDS:
         name = module.__name__.rpartition(".")[2]
-        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        command = commands.add_parser(
+            name, help=module.HELP, description=module.HELP, epilog=_examples(module.EXAMPLES),
+            formatter_class=_Formatter,
+        )  # fmt: skip
         _add_model(command, getattr(module, "MODEL", None))
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         # `trouble` is the exit status of an error.
         command.set_defaults(run=module.run, trouble=1)
         module.add_options(command)
     return parser
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Wraps the text of a help, but not the lines of examples at its end."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        is_examples = text.startswith(_EXAMPLES)
+        return text if is_examples else super()._fill_text(text, width, indent)
+
+
+def _examples(lines: Sequence[str]) -> str:
+    return "\n  tosajax ".join([_EXAMPLES, *lines])
 
 
 def _add_model(command: argparse.ArgumentParser, told: str | None) -> None:

@@ -11,6 +11,10 @@ from tosajax.atomic import check_folder, write_json
 from tosajax.cli._common import add_open_batch, load
 
 HELP = "list every finding; status 1 if one is an error"
+EXAMPLES = (
+    "check model.tosa",
+    "check model.tosa --target PRO-INT+EXT-INT16@8K",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -22,6 +22,10 @@ from tosajax.cli._common import (
 )
 
 HELP = "compare every tensor with another program; status 1 if one differs, 2 for errors"
+EXAMPLES = (
+    "compare model.tosa --against other.tosa --random 8",
+    "compare model.tosa --against ref --input x.npy --html page.html",
+)
 _FORMS = {**FORMS, "model_explorer": "write data that Model Explorer lays over the graph"}
 
 

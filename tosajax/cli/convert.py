@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tosajax.graph import Graph
 
 HELP = "write a graph in another format: .tosa, .json, .mlir, .mlirbc, .spv or .vgf"
+EXAMPLES = ("convert model.tosa model.mlir",)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

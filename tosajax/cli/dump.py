@@ -15,6 +15,7 @@ from tosajax.cli._common import (
 )
 
 HELP = "write the values of every tensor to an .npz file"
+EXAMPLES = ("dump model.tosa --input x.npy --output all.npz",)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

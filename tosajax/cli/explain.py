@@ -8,6 +8,7 @@ import tosajax
 from tosajax.cli._common import add_batch, load
 
 HELP = "show how each operator is computed"
+EXAMPLES = ("explain model.tosa --batch 32",)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

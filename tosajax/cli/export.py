@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tosajax.dtypes import DType
 
 HELP = "write the graph of a JAX function"
+EXAMPLES = (
+    'export my_model:forward --input "f32[1,8]" --output model.tosa',
+    'export my_model:forward --input "f32[1,8]" --check 0 -o model.mlir',
+)
 MODEL = "the function, or a module of Flax or Equinox: package.module:name"
 
 # As `tosajax.export` takes them; a command's help imports nothing.

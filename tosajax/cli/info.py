@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 HELP = "show inputs, outputs, operators and sizes of a graph"
+EXAMPLES = ("info model.tosa",)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

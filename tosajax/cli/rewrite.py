@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from tosajax.graph import Graph, Node, Tensor
 
 HELP = "write a graph with other rounding, scales, bits or tables, or with layers in floats"
+EXAMPLES = (
+    "rewrite model.tosa --rounding double --output double.tosa",
+    "rewrite model.tosa --weight-bits 4 --where conv -o fewer.tosa",
+)
 _CHOSEN = ("rounding", "scale", "table_bits", "weight_bits", "bits")  # of the nodes of --where
 ROUNDINGS = ("single", "double", "inexact")  # of `rewrite.rounding`, which help does not import
 

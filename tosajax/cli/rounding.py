@@ -16,6 +16,7 @@ from tosajax.cli._common import (
 )
 
 HELP = "try single and double rounding against runtimes, and show which are equal"
+EXAMPLES = ("rounding model.tosa --against other.tosa --input x.npy",)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 
 HELP = "run a graph over a data set"
+EXAMPLES = (
+    "run model.tosa --input x.npy --output y.npy",
+    "run model.tosa --input real.npy --input-quant 0.1,0 --output y.csv",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

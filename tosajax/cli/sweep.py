@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from tosajax.sweep import Data
 
 HELP = "measure every combination of settings over a data set, in as few programs as possible"
+EXAMPLES = (
+    "sweep model.tosa --data x.npy --labels y.npy --weight-bits 8 4",
+    "sweep model.tosa --data x.npy --labels y.npy --html page.html",
+)
 STRATEGIES = ("auto", "loop", "map", "vmap", "sharded")  # of `Sweep`, which help does not import
 # Axes of settings: argument, type and help.
 _AXES: tuple[tuple[str, Callable[[str], Any], str], ...] = (
@@ -44,7 +48,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", metavar="Y.npy", help="an integer for each example")
     parser.add_argument("--reference", metavar="R.npy", help="outputs to compare with")
     for name, kind, what in _AXES:
-        parser.add_argument(option(name), type=kind, nargs="+", metavar="N", help=what)
+        metavar = "N" if kind is positive else "MODE"
+        parser.add_argument(option(name), type=kind, nargs="+", metavar=metavar, help=what)
     parser.add_argument("--metrics", nargs="+", metavar="NAME", help="accuracy, top_5, sqnr, ...")
     for name in ("input", "output"):
         parser.add_argument(
