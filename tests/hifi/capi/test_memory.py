@@ -12,6 +12,7 @@ from hifi.memory import check_untouched
 from hifi.prototypes import EXPECTED, NAMES
 
 from tosajax.hifi import capi
+from tosajax.hifi.capi.memory import Layout
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,6 +63,24 @@ def test_sizes_of_memory(name, pointer, count):
     assert call(name, case, **{pointer: found})[0] == 0
     with pytest.raises(ValueError, match=f"{pointer} of shape .* does not hold {count} elements"):
         call(name, case, **{pointer: found[:-1].copy()})
+
+
+@pytest.mark.parametrize(
+    ("name", "pointer", "why"),
+    [
+        ("xa_nn_conv2d_std_f32", "p_ker", "the channels of a pixel, 5, are padded to 6"),
+        ("xa_nn_conv2d_std_16x16", "p_ker", "the channels of a pixel, 5, are padded to 8"),
+        ("xa_nn_conv1d_std_f32", "p_ker", "the elements of a row, 9, are padded to 10"),
+        ("xa_nn_matmul_8x8_8", "p_mat2", r"shape \[6, 3\] has strides \[1, 8\]"),
+        ("xa_nn_conv2d_std_8x8", "p_ker", ""),
+    ],
+)
+def test_memory_that_is_padded_says_why(name, pointer, why):
+    case = case_of(name)
+    found = np.zeros(1, case.values[pointer].dtype)
+    reason = f": {why}" if why else ""
+    with pytest.raises(ValueError, match=f"without gaps{reason}$"):
+        call(name, case, **{pointer: found})
 
 
 @pytest.mark.parametrize("argument", ["vec_offset", "out_offset", "out_stride"])
@@ -158,3 +177,13 @@ def test_wrong_arguments():
         capi.xa_nn_vec_tanh_32_16(None, None, 1, 2)
     with pytest.raises(TypeError, match="unexpected keyword argument 'length'"):
         capi.xa_nn_vec_tanh_32_16(None, None, 1, length=2)
+
+
+def test_rows_that_are_padded_say_why():
+    layout = Layout((2, 3), 1, 4)
+    short = np.zeros(7, np.int16)
+    message = "kernel .* 8 elements without gaps: rows of 3 elements are padded to 4$"
+    with pytest.raises(ValueError, match=message):
+        layout.unpack("kernel", short, np.int16)
+    with pytest.raises(ValueError, match=r"6 elements without gaps$"):
+        layout._replace(stride=3).unpack("kernel", short[:5], np.int16)

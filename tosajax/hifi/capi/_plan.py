@@ -35,6 +35,7 @@ class Operand:
       shape: elements of each axis.
       strides: elements from one index to the next of each axis; None for an array without gaps.
       count: elements that memory needs, if more than those of the array.
+      padding: how the array is padded in memory, for errors; "" where it is not.
       alignment: bytes that the library asks of the address; 0 for the size of an element.
       is_checked: whether the library checks the pointer.
       by_row: whether `memory` is an array of pointers, one for each index of the first axis.
@@ -46,6 +47,7 @@ class Operand:
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None = None
     count: int = 0
+    padding: str = ""
     alignment: int = 0
     is_checked: bool = True
     by_row: bool = False
@@ -100,7 +102,11 @@ class Operand:
         reach = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
         if min(reach) < 0:
             raise ValueError(f"{self.argument}: strides {strides} lead to before its memory")
-        flat = elements(self.argument, memory, self.dtype, max(sum(reach) + 1, self.count))
+        why = self.padding
+        if not why and strides != _packed(shape):
+            why = f"shape {list(shape)} has strides {list(strides)}"
+        count = max(sum(reach) + 1, self.count)
+        flat = elements(self.argument, memory, self.dtype, count, why)
         in_bytes = [stride * flat.itemsize for stride in strides]
         return np.lib.stride_tricks.as_strided(flat, shape, in_bytes)
 

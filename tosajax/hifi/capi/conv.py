@@ -41,17 +41,20 @@ def _conv2d_std(a: Arguments, precision: str) -> Plan:
     is_byte = types.input().itemsize == 1
     stored = depth if is_byte else padded(depth, is_float=types.is_float)
     row = a.kernel_width * stored
+    padding = _padding("the channels of a pixel", depth, stored)
     kernel = a.kernel_height, a.kernel_width, depth
     out_format = _format(a, "out_data_format")
     out = _cube(out_format, a.out_height, a.out_width, a.out_channels)
     static = _window(a) | {"out_format": out_format}
-    return _standard(a, types, kernel, (a.kernel_height * row, row, stored, 1), out, static)
+    strides = a.kernel_height * row, row, stored, 1
+    return _standard(a, types, kernel, strides, out, static, padding)
 
 
 def _conv1d_std(a: Arguments, precision: str) -> Plan:
     check_pointer("p_scratch", a.p_scratch, _SCRATCH_ALIGNMENT)
     types = PRECISIONS[precision]
-    row = padded(a.input_width * a.input_channels, is_float=types.is_float)
+    length = a.input_width * a.input_channels
+    row = padded(length, is_float=types.is_float)
     kernel = a.kernel_height, a.input_width, a.input_channels
     strides = a.kernel_height * row, row, a.input_channels, 1
     out_format = _format(a, "out_data_format")
@@ -62,7 +65,13 @@ def _conv1d_std(a: Arguments, precision: str) -> Plan:
         "out_format": out_format,
     }
     out = _cube(out_format, a.out_height, a.out_channels)
-    return _standard(a, types, kernel, strides, out, static)
+    padding = _padding("the elements of a row", length, row)
+    return _standard(a, types, kernel, strides, out, static, padding)
+
+
+def _padding(what: str, count: int, stored: int) -> str:
+    """How a kernel is padded in memory; "" where it is not."""
+    return f"{what}, {count}, are padded to {stored}" if stored != count else ""
 
 
 def _standard(
@@ -72,11 +81,14 @@ def _standard(
     strides: tuple[int, ...],
     out: Sequence[int],
     static: Mapping[str, Any],
+    padding: str,
 ) -> Plan:
     """A convolution by kernels that are padded in memory, to the end of the last one."""
     alignment, channels = _alignment(types), a.out_channels
-    more = {"strides": strides, "count": channels * strides[0], "alignment": alignment}
-    ker = operand(a, "p_ker", types.weight, (channels, *kernel), **more)
+    ker = operand(
+        a, "p_ker", types.weight, (channels, *kernel), strides=strides,
+        count=channels * strides[0], alignment=alignment, padding=padding,
+    )  # fmt: skip
     image = a.input_height, a.input_width, a.input_channels
     return _plan(a, types, image, ker, channels, out, static, alignment)
 

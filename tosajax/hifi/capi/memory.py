@@ -62,7 +62,10 @@ class Layout(NamedTuple):
 
     def unpack(self, name: str, memory: Memory, dtype: type) -> np.ndarray:
         """The array without its padding; errors as in `elements`."""
-        padded = elements(name, memory, dtype, self.rows * self.stride)
+        why = ""
+        if self.stride != self.columns:
+            why = f"rows of {self.columns} elements are padded to {self.stride}"
+        padded = elements(name, memory, dtype, self.rows * self.stride, why)
         return padded.reshape(self.rows, self.stride)[:, : self.columns].reshape(self.shape)
 
 
@@ -105,8 +108,17 @@ def check_memory(name: str, memory: object) -> None:
         raise TypeError(f"{name} is {_kind_of(memory)}, expected a NumPy array")
 
 
-def elements(name: str, memory: object, dtype: np.dtype | type, count: int) -> np.ndarray:
+def elements(
+    name: str, memory: object, dtype: np.dtype | type, count: int, why: str = ""
+) -> np.ndarray:
     """The first elements of memory, to be read and written.
+
+    Args:
+      name: of the argument.
+      memory: a NumPy array.
+      dtype: of its elements.
+      count: elements that are needed.
+      why: more of them than the array has that lies there, for the error.
 
     Raises:
       TypeError: memory that is not an array of this type.
@@ -117,7 +129,8 @@ def elements(name: str, memory: object, dtype: np.dtype | type, count: int) -> n
         raise TypeError(f"{name} is {_kind_of(memory)}, expected {wanted}")
     if memory.size < count or not memory.flags.c_contiguous:
         found = f"{name} of shape {list(memory.shape)}"
-        raise ValueError(f"{found} does not hold {count} elements without gaps")
+        reason = f": {why}" if why else ""
+        raise ValueError(f"{found} does not hold {count} elements without gaps{reason}")
     return memory.reshape(-1)[:count]
 
 
