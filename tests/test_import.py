@@ -70,7 +70,7 @@ def heavy():
     return sorted({name.split(".")[0] for name in sys.modules} & set(HEAVY))
 
 HEAVY = ("jax", "jaxlib", "numpy", "ml_dtypes", "matplotlib")
-names = "info check explain run compare convert dump export rewrite rounding sweep".split()
+names = "info show check explain run compare convert dump export rewrite rounding sweep".split()
 wrong = [["no-such"], ["run", "m.tosa"], ["info", "m.tosa", "--batch", "0"], ["info", "nowhere"]]
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     for arguments in (["--help"], ["--version"], *([n, "--help"] for n in names), *wrong[:3]):

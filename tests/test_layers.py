@@ -45,7 +45,7 @@ LAYERS: dict[str, set[str]] = {
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},
     "io": {"arguments", "atomic", "dtypes", "graph", "report", "spec"},
     "rewrite": {"dtypes", "graph", "report", "spec"},
-    "viz": {"graph", "html"},
+    "viz": {"graph", "html", "spec"},
     "builder": {"arguments", "checks", "dtypes", "graph", "spec"},
     "reference_model": {"arguments", "dtypes", "graph", "io"},
     "validation": {"arguments", "checks", "dtypes", "graph", "report", "spec"},

@@ -25,10 +25,10 @@ def test_csv_has_a_row_of_numbers_for_each_example(command):
 @pytest.mark.parametrize(
     ("dtype", "values"),
     [
-        (DType.FP32, np.float32([[0.1, -np.inf], [np.nan, 3e-45]])),
+        (DType.FP32, np.array([[0.1, -np.inf], [np.nan, 3e-45]], np.float32)),
         (DType.BF16, np.array([[3.140625, -0.0], [65536, np.nan]], ml_dtypes.bfloat16)),
         (DType.BOOL, np.array([[True, False], [False, False]])),
-        (DType.INT32, np.int32([[-(2**31), 2**31 - 1], [0, 1]])),
+        (DType.INT32, np.array([[-(2**31), 2**31 - 1], [0, 1]], np.int32)),
     ],
 )
 def test_csv_of_each_kind_of_number_is_exact(command, dtype, values):

@@ -30,12 +30,15 @@ from tosajax.cli import (
     rewrite,
     rounding,
     run,
+    show,
     sweep,
 )
 from tosajax.cli._common import STDIN
 
 # They import the rest as they run, so that help and errors in arguments come at once.
-_COMMANDS = (info, check, explain, run, compare, convert, export, dump, rewrite, rounding, sweep)
+_COMMANDS = (
+    *(info, show, check, explain, run, compare, convert, export, dump, rewrite, rounding, sweep),
+)
 
 _EXAMPLES = "examples:"  # begins the end of a help
 

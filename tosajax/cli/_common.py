@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,6 +41,20 @@ def add_open_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=positive, default=1, metavar="N", help="size of open dimensions (1)"
     )
+
+
+def add_wide(parser: argparse.ArgumentParser) -> None:
+    """Whole lines in a terminal."""
+    parser.add_argument(
+        "--wide", action="store_true", help="whole lines, also where the terminal is narrower"
+    )
+
+
+def screen_width(arguments: argparse.Namespace) -> int | None:
+    """The most characters of a line; None for any, as in files and pipes."""
+    if arguments.wide or sys.stdout is None or not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
 
 
 def add_tensors(parser: argparse.ArgumentParser) -> None:

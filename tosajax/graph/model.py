@@ -348,42 +348,9 @@ class Graph:
         return f"Graph({html.quoted(self.name)}, {html.signature(*ends)}, {nodes})"
 
     def _repr_html_(self) -> str:
-        head = ("#", "operator", "output", "type", "inputs", "location")
-        rows = [
-            [at, node.op, html.listed(node.outputs), self._types_of(node), html.listed(node.inputs),
-             node.location]
-            for at, node in enumerate(self.nodes)
-        ]  # fmt: skip
-        title = f"Graph {self.name}"
-        return html.box(title, self._said(), head, rows, noun="node", named_by=2)
+        from tosajax.graph.summary import graph_box
 
-    def _said(self) -> list[tuple[str, str]]:
-        """The graph in short: terms, and the HTML of each."""
-        operators = Counter(node.op for part in self.walk() for node in part.nodes)
-        counts = [f"{count} {op}" for op, count in operators.most_common()]
-        values = [t.values for part in self.walk() for t in part.tensors.values()]
-        held = sum(v.nbytes for v in values if v is not None)
-        facts = [
-            ("inputs", html.listed([f"{t.name}: {t}" for t in self.input_tensors])),
-            ("outputs", html.listed([f"{t.name}: {t}" for t in self.output_tensors])),
-            ("nodes", f"{sum(operators.values()):,}: {html.listed(counts, 12)}"),
-            ("constants", html.counted(held, "byte")),
-        ]
-        if self.subgraphs:
-            facts.append(("subgraphs", html.listed(list(self.subgraphs))))
-        source = self.source
-        if source.producer or source.version:
-            made = f"{source.format} {source.version} {source.producer}"
-            facts.append(("made by", html.shortened(made, 120)))
-        if source.rewrites:
-            facts.append(("rewritten", html.listed([str(rewrite) for rewrite in source.rewrites])))
-        if source.agreement:
-            facts.append(("agreement", html.listed([str(each) for each in source.agreement])))
-        return [(term, html.text(text)) for term, text in facts]
-
-    def _types_of(self, node: Node) -> str:
-        known = [self.tensors[name] for name in node.outputs if name in self.tensors]
-        return html.listed([str(tensor) for tensor in known])
+        return graph_box(self)
 
 
 def _in_order(nodes: Sequence[Node]) -> bool:

@@ -1,4 +1,4 @@
-"""Figures of a graph: operators, types, parameters, multiply-accumulates."""
+"""Figures of a graph: operators, types, parameters, multiply-accumulates; graphs in notebooks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import dataclasses
 import math
 from collections import Counter
 
-from tosajax import spec
+from tosajax import html, spec
 from tosajax.graph import Graph, Node
+from tosajax.graph.locations import described
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,3 +50,50 @@ def macs_of(node: Node, graph: Graph) -> int:
     if node.op == "TRANSPOSE_CONV2D":  # each element of the input meets each weight of its channel
         return math.prod(x[:3]) * math.prod(weight)
     return math.prod(output) * math.prod(weight[axis] for axis in operator.summed_axes)
+
+
+def graph_box(graph: Graph) -> str:
+    """A graph in a notebook: in short, and its nodes without constants."""
+    head, rows = node_table(graph)
+    return html.box(f"Graph {graph.name}", facts(graph), head, rows, noun="node", named_by=2)
+
+
+def facts(graph: Graph) -> list[tuple[str, str]]:
+    """A graph in short: terms, and the HTML of each."""
+    operators = Counter(node.op for part in graph.walk() for node in part.nodes)
+    counts = [f"{count} {op}" for op, count in operators.most_common()]
+    values = [t.values for part in graph.walk() for t in part.tensors.values()]
+    held = sum(v.nbytes for v in values if v is not None)
+    found = [
+        ("inputs", html.listed([f"{t.name}: {t}" for t in graph.input_tensors])),
+        ("outputs", html.listed([f"{t.name}: {t}" for t in graph.output_tensors])),
+        ("nodes", f"{sum(operators.values()):,}: {html.listed(counts, 12)}"),
+        ("constants", html.counted(held, "byte")),
+    ]
+    if graph.subgraphs:
+        found.append(("subgraphs", html.listed(list(graph.subgraphs))))
+    source = graph.source
+    if source.producer or source.version:
+        made = f"{source.format} {source.version} {source.producer}"
+        found.append(("made by", html.shortened(made, 120)))
+    if source.rewrites:
+        found.append(("rewritten", html.listed([str(rewrite) for rewrite in source.rewrites])))
+    if source.agreement:
+        found.append(("agreement", html.listed([str(each) for each in source.agreement])))
+    return [(term, html.text(text)) for term, text in found]
+
+
+def node_table(graph: Graph) -> tuple[list[str], list[list[object]]]:
+    """The nodes of a graph but constants, as the head and the cells of a table."""
+    rows: list[list[object]] = [
+        [at, node.op, html.listed(node.outputs), _types_of(node, graph), html.listed(node.inputs),
+         described(node.location)]
+        for at, node in enumerate(graph.nodes)
+        if node.op not in spec.CONSTANT_OPERATORS
+    ]  # fmt: skip
+    return ["#", "operator", "output", "type", "inputs", "location"], rows
+
+
+def _types_of(node: Node, graph: Graph) -> str:
+    known = [graph.tensors[name] for name in node.outputs if name in graph.tensors]
+    return html.listed([str(tensor) for tensor in known])

@@ -33,6 +33,9 @@ figure { margin: 0 auto 1.25rem; max-width: 80rem; }
 figure svg { display: block; width: 100%; height: auto; }
 figure svg text { font-family: "DejaVu Sans", Verdana, system-ui, sans-serif !important; }
 svg.narrow { display: none; }
+div.picture { overflow: auto; max-height: 85vh; border: 1px solid var(--line);
+  border-radius: 4px; }
+div.picture svg { display: block; margin: 0 auto; }
 form.filter { display: flex; flex-wrap: wrap; gap: 0.4rem 0.9rem; align-items: center;
   margin: 0 0 0.6rem; font-size: 0.87rem; }
 form.filter[hidden] { display: none; }
@@ -69,7 +72,9 @@ footer { margin-top: 2.25rem; padding-top: 0.7rem; border-top: 1px solid var(--l
 @media (max-width: 40rem) {
   dl { grid-template-columns: minmax(0, 1fr); gap: 0; } dd { margin-bottom: 0.45rem; }
 }
-@media print { div.table { max-height: none; overflow: visible; } form.filter { display: none; } }
+@media print {
+  div.table, div.picture { max-height: none; overflow: visible; } form.filter { display: none; }
+}
 """
 # Cells without a value stay at the end in both directions. A filter of numbers keeps rows whose
 # cell is not a number.
