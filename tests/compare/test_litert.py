@@ -88,7 +88,9 @@ def test_bytes_of_uint8():
     values = np.arange(256, dtype=np.uint8).reshape(64, 4)
     wrong = values.reshape(64, 4).copy()
     wrong[40, 3] += 1  # 163, of which int8 is negative
-    found = compare(graph, {"flat": wrong, "out": wrong, "inside": wrong ^ 128}, values)
+    found = compare(
+        graph, {"flat": wrong, "out": wrong, "inside": (wrong ^ 128).view(np.int8)}, values
+    )
     for row in found.rows:
         assert (row.total.mismatches, row.total.max_error) == (1, 1)
         assert row.total.sqnr == pytest.approx(

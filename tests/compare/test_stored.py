@@ -56,8 +56,9 @@ def test_npy_of_outputs(known, tmp_path, form):
     out = known["out"] if form == "along" else known["out"][:, None]
     np.save(tmp_path / "out.npy", out)
     assert rows(tmp_path / "out.npy") == [("out", 0)]
-    np.save(tmp_path / "out.npy", out.view(np.uint8))  # the same bits
-    assert rows([tmp_path / "out.npy"]) == [("out", 0)]
+    np.save(tmp_path / "out.npy", out.view(np.uint8))  # other numbers, of the same bits
+    with pytest.raises(ValueError, match=r"out uint8 .* fits the graph's"):
+        rows([tmp_path / "out.npy"])
     np.save(tmp_path / "out.npy", np.asfortranarray(out.astype(np.int64)))  # as PyTorch has them
     assert rows([tmp_path / "out.npy"]) == [("out", 0)]
 

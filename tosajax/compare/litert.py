@@ -15,7 +15,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Tensor
 from tosajax.graph.locations import tensors_at
 from tosajax.graph.zero_points import unsigned_tensors
-from tosajax.runtime.dataset import holds
+from tosajax.lowering.inputs import holds
 
 Kernels = Literal["reference", "builtin", "default"]
 
@@ -143,7 +143,8 @@ def _located(graph: Graph, found: Sequence[dict[str, Any]]) -> dict[str, dict[st
 
 def _fits(tensor: Tensor, details: Mapping[str, Any]) -> bool:
     same_shape = tuple(int(d) for d in details["shape"]) == tensor.shape
-    return same_shape and holds(np.dtype(details["dtype"]), tensor.dtype)
+    # Values of other signs are converted; see `_other_sign`.
+    return same_shape and holds(np.dtype(details["dtype"]), tensor.dtype, is_unsigned=True)
 
 
 def _other_sign(x: np.ndarray, is_unsigned: bool) -> np.ndarray:

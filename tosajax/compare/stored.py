@@ -15,7 +15,8 @@ from tosajax.compare.scales import scales_in
 from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Tensor
 from tosajax.graph.locations import tensors_at
-from tosajax.runtime.dataset import holds
+from tosajax.graph.zero_points import unsigned_tensors
+from tosajax.lowering.inputs import holds
 
 PathLike = str | os.PathLike[str]
 Stored = Mapping[str, np.ndarray] | PathLike | Sequence[PathLike]
@@ -49,10 +50,10 @@ def of_stored(stored: Stored, graph: Graph, names: Sequence[str], count: int) ->
     arrays = _arrays(stored, graph)
     tensors: dict[str, Tensor] = {}
     found: dict[str, _Array] = {}
-    located = tensors_at(graph)
+    located, unsigned = tensors_at(graph), unsigned_tensors(graph)
     for key, array in arrays.items():
         for name in [key] if key in graph.tensors else reversed(located.get(key, [])):
-            dtype = _fitting(array, graph.tensors[name], count)
+            dtype = _fitting(array, graph.tensors[name], count, is_unsigned=name in unsigned)
             if name in names and dtype is not None:
                 found[name] = array
                 tensors[name] = Tensor(name, dtype, graph.tensors[name].shape)
@@ -70,12 +71,12 @@ def of_stored(stored: Stored, graph: Graph, names: Sequence[str], count: int) ->
 def _next(array: _Array, tensor: Tensor, size: int, count: int) -> np.ndarray:
     """The next `size` of `count` examples."""
     values = array.read(size * (array.shape[0] // count))
-    if holds(values.dtype, tensor.dtype):
+    if holds(values.dtype, tensor.dtype, is_unsigned=True, in_files=True):  # as `_fitting` found
         values = values.view(tensor.dtype.storage)
     return to_storage(values, tensor.dtype).reshape(size, *(tensor.shape or ()))
 
 
-def _fitting(array: _Array, tensor: Tensor, count: int) -> DType | None:
+def _fitting(array: _Array, tensor: Tensor, count: int, *, is_unsigned: bool) -> DType | None:
     """The element type to compare as, or None where the array is not one of the tensor."""
     shape = tensor.shape or ()
     forms = [(count, *shape)]
@@ -83,7 +84,7 @@ def _fitting(array: _Array, tensor: Tensor, count: int) -> DType | None:
         forms.append((count * shape[0], *shape[1:]))
     if array.shape not in forms:
         return None
-    if holds(array.dtype, tensor.dtype):
+    if holds(array.dtype, tensor.dtype, is_unsigned=is_unsigned, in_files=True):
         return tensor.dtype
     if array.dtype.kind == "f":
         return DType.FP16 if array.dtype.itemsize == 2 else DType.FP32

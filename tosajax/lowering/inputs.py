@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -13,11 +13,18 @@ import numpy as np
 from tosajax.arguments.types import check_count, shown
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Tensor, declared_variables, shape_fits
+from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.variables import Variable
 
 # Types in which every pattern of bits is a value.
 _WHOLE = frozenset(DType) - {DType.BOOL, DType.INT4, DType.INT48, DType.SHAPE}
-
+# NumPy types that stand in files for types that NumPy lacks: their bits.
+_IN_FILES = {
+    DType.BF16: (np.uint16, np.dtype("V2")),
+    DType.FP8E4M3: (np.uint8, np.dtype("V1")),
+    DType.FP8E5M2: (np.uint8, np.dtype("V1")),
+}
+_UNSIGNED = {DType.INT8: np.uint8, DType.INT16: np.uint16}
 
 # A parameter's element type and shape.
 Form = tuple[np.dtype, tuple[int, ...]]
@@ -58,8 +65,7 @@ def checked_inputs(
     check_count(graph.inputs, inputs)
     arrays = []
     for tensor, value in zip(graph.input_tensors, inputs, strict=True):
-        array = as_array(tensor, value)
-        check_type(tensor, array)
+        array = typed(tensor, as_array(tensor, value), lambda: unsigned_tensors(graph))
         check_shape(tensor, tensor.shape, array, _FOR_BATCH)
         check_range(tensor, array)
         arrays.append(array)
@@ -83,14 +89,60 @@ def as_array(tensor: Tensor, value: Any) -> jax.Array | np.ndarray:
     return array
 
 
-def check_type(tensor: Tensor, value: jax.Array | np.ndarray) -> None:
-    """Raises TypeError where an input has another element type than its tensor."""
+def no_names() -> Collection[str]:
+    """The unsigned tensors of a program that has none."""
+    return ()
+
+
+def holds(
+    found: np.dtype, dtype: DType, *, is_unsigned: bool = False, in_files: bool = False
+) -> bool:
+    """Whether arrays of a NumPy type hold an element type, by value or by bits.
+
+    Unsigned integers are the bits of a signed tensor only where its graph reads them as unsigned:
+    elsewhere, images of 0..255 would be taken for other numbers.
+
+    Args:
+      found: type of the arrays.
+      dtype: element type.
+      is_unsigned: whether the graph reads the tensor as unsigned; see `graph.zero_points`.
+      in_files: whether the arrays may come from NumPy files, which hold bf16 and fp8 as bits.
+    """
+    if found == dtype.storage or (in_files and found in _IN_FILES.get(dtype, ())):
+        return True
+    return is_unsigned and _may_be_unsigned(found, dtype)
+
+
+def typed(
+    tensor: Tensor,
+    value: jax.Array | np.ndarray,
+    unsigned: Callable[[], Collection[str]] = no_names,
+    *,
+    in_files: bool = False,
+    hint: str = "",
+) -> jax.Array | np.ndarray:
+    """An input in `dtype.storage`, of the same bits.
+
+    Args:
+      tensor: the input of the graph.
+      value: from the user.
+      unsigned: gives the names of tensors that the graph reads as unsigned.
+      in_files: see `holds`.
+      hint: advice for the message of an error.
+
+    Raises:
+      TypeError: the array has another type.
+    """
     storage = tensor.dtype.storage
-    if value.dtype != storage:
-        raise TypeError(
-            f"input {tensor.name!r} has type {value.dtype}, expected {storage} "
-            f"({tensor.dtype.name}){_conversion(value.dtype, tensor.dtype)}"
-        )
+    if value.dtype == storage:
+        return value
+    is_unsigned = _may_be_unsigned(value.dtype, tensor.dtype) and tensor.name in unsigned()
+    if holds(value.dtype, tensor.dtype, is_unsigned=is_unsigned, in_files=in_files):
+        return value.view(storage)
+    raise TypeError(
+        f"input {tensor.name!r} has type {value.dtype}, expected {storage} "
+        f"({tensor.dtype.name}){hint or _conversion(value.dtype, tensor.dtype)}"
+    )
 
 
 def check_shape(
@@ -122,6 +174,10 @@ def check_range(tensor: Tensor, value: jax.Array | np.ndarray) -> None:
             f"input {tensor.name!r} has values in [{value.min()}, {value.max()}], "
             f"{tensor.dtype.name} holds [{low}, {high}]"
         )
+
+
+def _may_be_unsigned(found: np.dtype, dtype: DType) -> bool:
+    return dtype in _UNSIGNED and found == _UNSIGNED[dtype]
 
 
 def _check_params(forms: Mapping[str, Form], params: Any) -> None:
@@ -171,7 +227,11 @@ def _conversion(found: np.dtype, wanted: DType) -> str:
     # NumPy files name no types of other libraries: they hold "|V2", or unsigned integers.
     is_bits = found.kind == "u" or (found.kind == "V" and found.isbuiltin != 2)
     if is_bits and found.itemsize == storage.itemsize and wanted in _WHOLE:
-        return f"; use .view({storage.name}) if it holds the same bits"
+        same = f"; use .view({storage.name}) if it holds the same bits"
+        if wanted not in _UNSIGNED:
+            return same
+        middle = 1 << (wanted.bits - 1)
+        return f"{same}, or (x ^ {middle}).view({storage.name}) if its 0 stands for -{middle}"
     for kind in (jnp.floating, jnp.integer):
         if jnp.issubdtype(found, kind) and jnp.issubdtype(storage, kind):
             return f"; use .astype({storage.name}) if its values fit"

@@ -7,21 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Tensor, declared_variables, shape_fits
 from tosajax.graph.quantization import quantize
 from tosajax.graph.zero_points import unsigned_tensors
+from tosajax.lowering.inputs import typed
 from tosajax.runtime.executable import Executable, compile
 from tosajax.runtime.rows import Progress, filled, in_parts, silent
-
-# NumPy types that hold the bits of an element type in .npy files.
-_SAME_BITS = {
-    DType.INT8: (np.uint8,),
-    DType.INT16: (np.uint16,),
-    DType.BF16: (np.uint16, np.dtype("V2")),
-    DType.FP8E4M3: (np.uint8, np.dtype("V1")),
-    DType.FP8E5M2: (np.uint8, np.dtype("V1")),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,23 +103,15 @@ class Dataset:
         return (self.count, 1, *rest) if extra else (self.count, *rest)
 
 
-def holds(found: np.dtype, dtype: DType) -> bool:
-    """Whether arrays of a NumPy type hold an element type, by value or by bits."""
-    return found == dtype.storage or found in _SAME_BITS.get(dtype, ())
-
-
 def _typed(graph: Graph, tensor: Tensor, array: np.ndarray) -> np.ndarray:
-    storage = tensor.dtype.storage
-    if holds(array.dtype, tensor.dtype):
-        return array.view(storage)
+    def unsigned() -> set[str]:
+        return unsigned_tensors(graph)
+
     is_real = array.dtype.kind == "f" and tensor.dtype.is_integer
     if is_real and (known := graph.quantization.get(tensor.name)):
-        return quantize(array, tensor, known, unsigned=tensor.name in unsigned_tensors(graph))
+        return quantize(array, tensor, known, unsigned=tensor.name in unsigned())
     hint = ", or its scale (--input-quant, Graph.quantization)" if is_real else ""
-    raise TypeError(
-        f"input {tensor.name!r}: the data has type {array.dtype}, "
-        f"expected {storage} ({tensor.dtype.name}){hint}"
-    )
+    return np.asarray(typed(tensor, array, unsigned, in_files=True, hint=hint))
 
 
 def _check_shape(tensor: Tensor, array: np.ndarray, stacked: bool) -> None:

@@ -16,6 +16,7 @@ from tosajax import html
 from tosajax.arguments.types import check_type, count, shown
 from tosajax.checks.zero_points import check_zero_points, input_zero_points
 from tosajax.graph import Graph
+from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.fused import native_set
 from tosajax.lowering.run import CustomOps, Params
 from tosajax.lowering.variables import State, Variable, initial_state
@@ -49,7 +50,8 @@ _P = ParamSpec("_P")
 class Executable:
     """A compiled graph: `executable(*inputs) -> tuple`, in the order of the graph.
 
-    Inputs are NumPy or JAX arrays in `dtype.storage` (int4 in int8, int48 in int64); outputs are
+    Inputs are NumPy or JAX arrays in `dtype.storage` (int4 in int8, int48 in int64), or unsigned
+    integers where the graph reads their bits as such (`input_unsigned` of a RESCALE); outputs are
     JAX arrays. XLA compiles at the first call with each set of input shapes; a graph of open
     dimensions is also validated then. int48 outputs are int64 arrays: `jax.numpy` narrows them to
     int32 unless the user enables x64, so take them to NumPy first. `state` holds the graph's
@@ -123,7 +125,9 @@ class Executable:
           ValueError: a shape is wrong, or an int4 or int48 value is out of range.
           TosaError: an input that is a zero point must be 0 for its type.
         """
-        arrays = accept(self.graph.input_tensors, self._wanted, inputs)
+        arrays = accept(
+            self.graph.input_tensors, self._wanted, inputs, unsigned=lambda: self._unsigned
+        )
         check_zero_points(self._zero_points, known_values(self.graph.inputs, arrays))
         compiled, constants = self._compile(arrays)
         run = functools.partial(compiled, constants)
@@ -209,7 +213,15 @@ class Executable:
         has_graph = is_for_cpus and is_alone and self._may_be_native
         content = saved_graph.content_of(self.graph) if has_graph else b""
         state = self._own_state()
-        saved.write(path, program, batch, state, platforms=platforms, graph=content)
+        saved.write(
+            path,
+            program,
+            batch,
+            state,
+            platforms=platforms,
+            graph=content,
+            unsigned=self._unsigned,
+        )
 
     def _repr_html_(self) -> str:
         facts = [
@@ -239,6 +251,10 @@ class Executable:
     def params(self) -> Params:
         """The values of the graph's constants, by tensor name."""
         return next((program.params for program in self._programs.values()), {})
+
+    @functools.cached_property
+    def _unsigned(self) -> set[str]:
+        return unsigned_tensors(self.graph)
 
     def _own_state(self) -> State:
         return {name: self.state[name] for name in self._variables}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from tosajax.arguments.types import check_count
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Tensor
 from tosajax.lowering.build import to_device
-from tosajax.lowering.inputs import as_array, check_range, check_shape, check_type
+from tosajax.lowering.inputs import as_array, check_range, check_shape, no_names, typed
 
 Array = jax.Array | np.ndarray
 
@@ -22,6 +22,9 @@ def accept(
     shapes: Sequence[Sequence[int] | None],
     inputs: Sequence[Array],
     real: Collection[str] = (),
+    unsigned: Callable[[], Collection[str]] = no_names,
+    *,
+    in_files: bool = False,
 ) -> list[Array]:
     """The inputs of a program, checked; nobody else writes to them.
 
@@ -30,16 +33,22 @@ def accept(
       shapes: their shapes in a call, DYNAMIC where any size will do, None for any shape.
       inputs: from the user.
       real: names of inputs that may hold real numbers, which become float32.
+      unsigned: gives the names of tensors that the graph reads as unsigned.
+      in_files: whether bf16 and fp8 may be in the form of NumPy files, as bits.
 
     Raises:
       TypeError: the number of inputs or an element type is wrong.
       ValueError: a shape is wrong, or an int4 or int48 value is out of range.
     """
     check_count([t.name for t in tensors], inputs)
-    return [
-        _accepted(tensor, shape, value, tensor.name in real)
-        for tensor, shape, value in zip(tensors, shapes, inputs, strict=True)
-    ]
+    accepted = []
+    for tensor, shape, value in zip(tensors, shapes, inputs, strict=True):
+        value = as_array(tensor, value)
+        is_real = tensor.name in real and value.dtype.kind == "f"
+        if not is_real:
+            value = typed(tensor, value, unsigned, in_files=in_files)
+        accepted.append(_accepted(tensor, shape, value, is_real))
+    return accepted
 
 
 def zeros(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None]) -> list[jax.Array]:
@@ -62,17 +71,8 @@ def check_known(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None
             raise ValueError(f"input {tensor.name!r} has open dimensions: {tensor}")
 
 
-def _accepted(
-    tensor: Tensor,
-    wanted: Sequence[int] | None,
-    value: Array,
-    may_be_real: bool,
-) -> Array:
-    """An input of the right type and shape, or an error that names it."""
-    value = as_array(tensor, value)
-    is_real = may_be_real and value.dtype.kind == "f"
-    if not is_real:
-        check_type(tensor, value)
+def _accepted(tensor: Tensor, wanted: Sequence[int] | None, value: Array, is_real: bool) -> Array:
+    """An input of the right type, checked for its shape and its range."""
     check_shape(tensor, wanted, value, "compile with batch={}")
     if is_real:
         return jnp.asarray(value.astype(np.float32))

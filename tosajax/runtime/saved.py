@@ -48,11 +48,13 @@ class SavedExecutable:
         self.inputs, self.outputs = manifest.inputs, manifest.outputs
         self.state = dict(state)
         self._flags, self._batch = manifest.flags, manifest.batch
+        self._unsigned = manifest.unsigned
         self._call = call
 
     def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
         """Runs the program; results and errors are those of `Executable`."""
-        arrays = accept(self.inputs, [t.shape for t in self.inputs], inputs)
+        shapes = [t.shape for t in self.inputs]
+        arrays = accept(self.inputs, shapes, inputs, unsigned=lambda: self._unsigned)
         batch = self._batch_of(arrays)
         try:
             state, flags, outputs = call_in_parts(self._call, batch, _leaves(self.state), arrays)
@@ -103,6 +105,7 @@ def write(
     *,
     platforms: Sequence[str] | None,
     graph: bytes = b"",
+    unsigned: Collection[str] = (),
 ) -> None:
     """Writes a program to a file, whole or not at all.
 
@@ -113,6 +116,7 @@ def write(
       state: the values of its variables.
       platforms: as for `jax.export`; None for the one at hand.
       graph: from `saved_graph.content_of`.
+      unsigned: names of tensors that the program reads as unsigned.
 
     Raises:
       UnsupportedError: an input of an open batch is int48.
@@ -140,6 +144,7 @@ def write(
         batch,
         tuple(variables),
         tuple(names) if program.reports else None,
+        tuple(t.name for t in program.inputs if t.name in unsigned),
     )
     arrays = [np.asarray(x).tobytes() for x in (*constants, *_leaves(variables))]
     contents = Contents(bytes(exported.serialize()), b"".join(arrays), graph)

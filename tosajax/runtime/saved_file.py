@@ -56,6 +56,7 @@ class Manifest(NamedTuple):
     batch: Batch
     variables: tuple[str, ...]
     flags: tuple[tuple[str, str], ...] | None  # None where callers do not get them
+    unsigned: tuple[str, ...] = ()  # names of inputs whose bits the program reads as unsigned
 
 
 class Contents(NamedTuple):
@@ -94,6 +95,7 @@ def write(path: str | os.PathLike[str], manifest: Manifest, contents: Contents) 
         "parts": {name: getattr(manifest.batch, name) for name in _CALLS},
         "variables": manifest.variables,
         "flags": manifest.flags,
+        "unsigned": manifest.unsigned,
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
     }
     members = {_MANIFEST: json.dumps(fields).encode(), **members}
@@ -178,7 +180,8 @@ def _manifest(fields: Mapping[str, Any]) -> Manifest:
     variables = tuple(_texts(fields["variables"], "variables"))
     if len(set(variables)) != len(variables):
         raise ValueError(f"variables are {variables}, expected each once")
-    return Manifest(inputs, outputs, _batch(fields["parts"], inputs), variables, flags)
+    unsigned = tuple(_texts(fields.get("unsigned", []), "unsigned"))
+    return Manifest(inputs, outputs, _batch(fields["parts"], inputs), variables, flags, unsigned)
 
 
 def _tensors(entries: Any, name: str) -> tuple[Tensor, ...]:

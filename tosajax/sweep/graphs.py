@@ -17,6 +17,7 @@ from tosajax.arguments.names import near
 from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Tensor
 from tosajax.graph.locations import matches
+from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.quant import QParams
 from tosajax.rewrite.output_bits import widest
 from tosajax.runtime.batching import with_batch
@@ -198,7 +199,11 @@ class GraphSubject:
         return graph_program(graph, traced, fixed, batch)
 
     def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
-        return accepted(self.graph, self.quantization.inputs, inputs, batch)
+        return accepted(self.graph, self.quantization.inputs, inputs, batch, lambda: self._unsigned)
+
+    @functools.cached_property
+    def _unsigned(self) -> set[str]:
+        return unsigned_tensors(self.graph)
 
     def bytes_per_example(self) -> int:
         return peak_bytes(with_batch(self.graph, Target.everything(), 1)[0])

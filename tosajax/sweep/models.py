@@ -15,6 +15,7 @@ import numpy as np
 from tosajax import quant
 from tosajax.arguments.names import near
 from tosajax.grad.qtensor import QTensor, payload
+from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.quant import Observed, QModel, mean_bits, sample_tables
 from tosajax.quant.blocks import graph_keys
 from tosajax.quant.observers import check_percentile
@@ -146,7 +147,11 @@ class ModelSubject:
         return graph_program(self.model.graph, self.model.plan.bound_keys, fixed, batch)
 
     def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
-        return accepted(self.model.graph, self.model.owners, inputs, batch)
+        return accepted(self.model.graph, self.model.owners, inputs, batch, lambda: self._unsigned)
+
+    @functools.cached_property
+    def _unsigned(self) -> set[str]:
+        return unsigned_tensors(self.model.graph)
 
     def bytes_per_example(self) -> int:
         return peak_bytes(with_batch(self.model.graph, Target.everything(), 1)[0])

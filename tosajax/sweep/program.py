@@ -129,7 +129,11 @@ _KERNELS = SimpleNamespace(**{**vars(ops), "rescale": _rescale})
 
 
 def accepted(
-    graph: Graph, quantized: Collection[str], inputs: Sequence[np.ndarray], batch: int
+    graph: Graph,
+    quantized: Collection[str],
+    inputs: Sequence[np.ndarray],
+    batch: int,
+    unsigned: Callable[[], Collection[str]],
 ) -> tuple[jax.Array, ...]:
     """A batch as the program takes it.
 
@@ -138,6 +142,7 @@ def accepted(
       quantized: names of inputs that may hold real numbers: the program quantizes them.
       inputs: (batch, *shape of one example), or (batch, 1, *shape without its first dimension).
       batch: examples of each.
+      unsigned: gives the names of tensors that the graph reads as unsigned.
 
     Raises:
       TypeError: the number of inputs or an element type is wrong.
@@ -151,7 +156,8 @@ def accepted(
         for x, shape in zip(inputs, shapes, strict=True)
     ]
     # On the device once, as many settings read them.
-    return tuple(map(jnp.asarray, accept(tensors, shapes, arrays, quantized)))
+    found = accept(tensors, shapes, arrays, quantized, unsigned, in_files=True)
+    return tuple(map(jnp.asarray, found))
 
 
 def _of_batch(tensor: Tensor, batch: int) -> tuple[int, ...]:
