@@ -57,7 +57,7 @@ def test_commands_run(command, tmp_path, monkeypatch, capsys):
     for name in ("model.tosa", "single.tosa"):
         (tmp_path / name).symlink_to(DIGITS / "model.tosa")
     (tmp_path / "x.npy").symlink_to(DATA / "digits_test" / "inputs_0.npy")
-    np.save(tmp_path / "real.npy", np.load(tmp_path / "x.npy")[:4].astype(np.float32))
+    np.save(tmp_path / "real.npy", np.load(tmp_path / "x.npy")[:4].astype(np.float32) / 16)
     tosajax.save(tosajax.load(tmp_path / "model.tosa"), tmp_path / "model.mlir")
     (tmp_path / "labels.npy").symlink_to(DATA / "digits_test" / "labels.npy")
     monkeypatch.chdir(tmp_path)

@@ -97,3 +97,40 @@ def test_a_stale_file_is_not_used_in_silence(folder, scaled, capsys, monkeypatch
     warning, error = capsys.readouterr().err.splitlines()
     assert warning.startswith("tosajax: warning: scaled.tosa.quant.json belongs to another content")
     assert "expected int8 (INT8), or its scale" in error
+
+
+COMMANDS = {
+    "run": ["--output", "y.npy", "--input"],
+    "dump": ["-o", "all.npz", "--input"],
+    "compare": ["--against", "model.tosa", "--input"],
+    "rounding": ["--against", "model.tosa", "--input"],
+    "sweep": ["--reference", "r.npy", "--metrics", "max_lsb", "--data"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_images_of_bytes_are_not_saturated_in_silence(command, scaled, name):
+    """0..255 where the scale stands for 0..1."""
+    np.save("bytes.npy", (np.load("x.npy").astype(np.float32) + 128))
+    np.save("r.npy", np.zeros((6, 4, 4, 2), np.int8))
+    arguments = [name, "model.tosa", "--input-quant", "0.0039,-128", *COMMANDS[name], "bytes.npy"]
+    status, out, err = command(*arguments)
+    assert (status, out) == (2 if name == "compare" else 1, "")
+    for words in ("% of the elements are beyond", "holds [0, 0.9945]", "x / 255", "--clip"):
+        assert words in err
+    status, _, err = command(*arguments, "--clip")
+    assert (status, err) == (0, "")
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_few_that_saturate_are_said(folder, monkeypatch, capsys, name):
+    monkeypatch.chdir(folder)
+    images = np.zeros((6, 4, 4, 2), np.float32)
+    images[0, 0, 0, 0] = 2  # of 192 elements
+    np.save("few.npy", images)
+    np.save("r.npy", np.zeros((6, 4, 4, 2), np.int8))
+    arguments = [name, "model.tosa", "--input-quant", "0.0039,-128", *COMMANDS[name], "few.npy"]
+    assert main(arguments) == 0
+    warning = "tosajax: warning: input 'x': 0.521 % of the elements are beyond the range"
+    assert capsys.readouterr().err.count(warning) == 1

@@ -360,3 +360,26 @@ def test_what_cannot_be_compared():
     bad = b.graph([b.op("REVERSE", b.input("x", DType.INT8, small.SHAPE), axis=7, name="out")])
     with pytest.raises(TosaError):
         compare(bad, bad, x)
+
+
+def test_inputs_beyond_the_scale_of_the_other_graph_are_refused():
+    """Floats that become its integers, batch by batch; random ones may lie anywhere."""
+    floats, integers = identity(DType.FP32), identity(DType.INT8)
+    scales = dict.fromkeys(("x", "y"), tosajax.Quantization((1 / 64,)))
+    integers = dataclasses.replace(integers, quantization=scales)
+    values = np.full((3, 4), 1.5, np.float32)
+    assert compare(floats, integers, values, batch=2)
+    assert not compare(floats, integers, examples=3)
+    beyond = np.array([[1.5] * 4, [1.5] * 4, [5.0] * 4], np.float32)
+    with pytest.raises(ValueError, match=r"'x': 33.3 % .* holds \[-2, 1.98438\]"):
+        compare(floats, integers, beyond, batch=2)
+    assert not compare(floats, integers, beyond, batch=2, clip=True)
+    one = np.zeros((100, 4), np.float32)
+    one[7, 2] = 5
+    with pytest.warns(UserWarning, match=r"'x': 0.25 % .*they were clipped"):
+        compare(floats, integers, one)
+
+
+def identity(dtype: DType) -> Graph:
+    b = Builder()
+    return b.graph([b.op("IDENTITY", b.input("x", dtype, (1, 4)), name="y")])

@@ -103,6 +103,15 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_clip(parser: argparse.ArgumentParser) -> None:
+    """What becomes of real inputs beyond the range of their scale."""
+    parser.add_argument(
+        "--clip", action="store_true",
+        help="clip real inputs to the range of their scale, however many lie outside; by default "
+        "more than 1 %% of them are an error",
+    )  # fmt: skip
+
+
 def files_of(arguments: argparse.Namespace, forms: Mapping[str, str]) -> dict[str, str]:
     """The files to write, by form, checked before any work is done.
 

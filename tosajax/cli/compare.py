@@ -9,6 +9,7 @@ from tosajax.cli import _references
 from tosajax.cli._common import (
     FORMS,
     add_batch,
+    add_clip,
     add_forms,
     add_input,
     add_random,
@@ -38,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_random(parser)
     add_batch(parser)
     add_scales(parser)
+    add_clip(parser)
     add_tensors(parser)
     parser.add_argument("--outputs", action="store_true", help="only the graph's outputs")
     parser.add_argument("--local", action="store_true", help="measure each layer by itself as well")
@@ -74,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         batch=arguments.batch,
         examples=arguments.random,
         seed=arguments.seed,
+        clip=arguments.clip,
         progress=progress,
     )
     found = dataclasses.replace(found, names=(arguments.model, " ".join(arguments.against)))

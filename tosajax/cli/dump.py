@@ -6,6 +6,7 @@ import argparse
 
 from tosajax.cli._common import (
     add_batch,
+    add_clip,
     add_input,
     add_scales,
     add_tensors,
@@ -24,6 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_tensors(parser)
     add_batch(parser)
     add_scales(parser)
+    add_clip(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         *arrays(arguments.input),
         tensors=arguments.tensors,
         batch=arguments.batch,
+        clip=arguments.clip,
         progress=progress,
     )
     examples = next(iter(shapes.values()))[0]

@@ -7,6 +7,7 @@ import argparse
 from tosajax.cli import _references
 from tosajax.cli._common import (
     add_batch,
+    add_clip,
     add_input,
     add_random,
     add_scales,
@@ -28,6 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_random(parser)
     add_batch(parser)
     add_scales(parser)
+    add_clip(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         batch=arguments.batch,
         examples=arguments.random,
         seed=arguments.seed,
+        clip=arguments.clip,
         progress=progress,
     )
     print(table)

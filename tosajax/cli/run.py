@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tosajax.atomic import check_folder, replacing
 from tosajax.cli._common import (
     add_batch,
+    add_clip,
     add_input,
     add_scales,
     arrays,
@@ -44,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_batch(parser)
     add_scales(parser)
+    add_clip(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_counts(graph, arguments)
     if arguments.real:
         _check_scales(graph)
-    data = Dataset.of(graph, arrays(arguments.input))
+    data = Dataset.of(graph, arrays(arguments.input), clip=arguments.clip)
     start = time.perf_counter()
     results = data.run(graph, arguments.batch, progress=progress)
     seconds = time.perf_counter() - start

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosajax.cli._common import (
     FORMS,
+    add_clip,
     add_forms,
     arrays,
     files_of,
@@ -57,6 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             help=f"scale and zero point of the {name}, "
             + ("for data of real numbers" if name == "input" else "for metrics of real numbers"),
         )  # fmt: skip
+    add_clip(parser)
     parser.add_argument(
         "--allow-nan", action="store_true", help="accept NaN in data, labels and reference"
     )
@@ -96,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         batch=arguments.batch,
         input_quant=input_quant,
         output_quant=arguments.output_quant,
+        clip=arguments.clip,
         allow_nan=arguments.allow_nan,
     )
     if arguments.plan:

@@ -39,9 +39,9 @@ def _random(generator: np.random.Generator, tensor: Tensor, shape: Sequence[int]
 
 
 def example_rows(
-    graph: Graph, inputs: Sequence[np.ndarray], examples: int, seed: int
+    graph: Graph, inputs: Sequence[np.ndarray], examples: int, seed: int, *, clip: bool = False
 ) -> tuple[np.ndarray, ...]:
     """Each input as (examples, *shape); random ones where none are given."""
     if not graph.inputs:
         return ()
-    return Dataset.of(graph, inputs or random_inputs(graph, examples, seed)).rows
+    return Dataset.of(graph, inputs or random_inputs(graph, examples, seed), clip=clip).rows

@@ -10,10 +10,20 @@ import numpy as np
 from tosajax.compare.comparison import Row
 from tosajax.compare.measure import Measure, Side
 from tosajax.compare.program import Program
-from tosajax.compare.scales import Integers, Pair, Scales, as_real, comparable, converted, scales_in
+from tosajax.compare.scales import (
+    Integers,
+    Pair,
+    Scales,
+    as_real,
+    clipping_of,
+    comparable,
+    converted,
+    scales_in,
+)
 from tosajax.compare.tolerance import EXACT, Tolerance, allowed, budgets
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.locations import described
+from tosajax.graph.quantization import Clipping
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -32,6 +42,7 @@ class Pairs:
       names: tensors of a.
       real: scales of integers in either program, beside those of their graphs.
       tolerance: how far tensors may be off.
+      clip: whether inputs that the other program takes as integers may saturate in any number.
 
     Raises:
       ValueError: nothing can be compared.
@@ -44,6 +55,8 @@ class Pairs:
         names: Sequence[str],
         real: Scales,
         tolerance: Tolerance = EXACT,
+        *,
+        clip: bool = True,
     ) -> None:
         self._graph, self._other, self._tolerance = graph, other, tolerance
         self._scales = {**scales_in(graph.quantization), **real}, {**other.scales, **real}
@@ -53,13 +66,23 @@ class Pairs:
         self.names = [n for n in shared if self._can_compare(*self._tensors(n))]
         if not self.names:
             raise ValueError(self._why_none(shared))
+        self._clippings = [] if clip else self._own_clippings()
         self._totals = {name: Measure(*self._sides(*self._tensors(name))) for name in self.names}
         self._locals: dict[str, Measure] = {}
 
     def inputs(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Inputs of the graph as the other program takes them."""
-        pairs = zip(rows, self._input_sides(), strict=True)
-        return [converted(x, mine, theirs) for x, (mine, theirs) in pairs]
+        """Inputs of the graph as the other program takes them.
+
+        Raises:
+          ValueError: many are beyond the range of the other program's scale.
+        """
+        clippings = self._clippings or [None] * len(rows)
+        pairs = zip(rows, self._input_sides(), clippings, strict=True)
+        found = [converted(x, mine, theirs, own) for x, (mine, theirs), own in pairs]
+        for own in self._clippings:
+            if own is not None:
+                own.refuse()
+        return found
 
     def inputs_as_mine(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Inputs of the other program as the graph takes them."""
@@ -84,7 +107,10 @@ class Pairs:
             self._locals[name].add(values, theirs[name])
 
     def rows(self) -> tuple[Row, ...]:
-        """The result."""
+        """The result; warns of inputs that were clipped."""
+        for own in self._clippings:
+            if own is not None:
+                own.warn()
         nodes = {name: node for node in self._graph.nodes for name in node.outputs}
         judge = self._tolerance.floats
         total = budgets(self._graph) if judge else {}
@@ -142,6 +168,13 @@ class Pairs:
 
     def _input_sides(self) -> list[tuple[Side, Side]]:
         return [self._sides(*pair) for pair in self._inputs()]
+
+    def _own_clippings(self) -> list[Clipping | None]:
+        names = [tensor.name for tensor, _ in self._inputs()]
+        return [
+            clipping_of(name, *sides)
+            for name, sides in zip(names, self._input_sides(), strict=True)
+        ]
 
     def _check_inputs(self) -> None:
         mine, theirs = self._graph.input_tensors, self._other.graph.input_tensors

@@ -67,6 +67,7 @@ def which_rounding(
     batch: int = 32,
     examples: int = 16,
     seed: int = 0,
+    clip: bool = False,
     progress: Progress = silent,
 ) -> RoundingTable:
     """Compares a graph as it is, and with every RESCALE rounding once or twice, with references.
@@ -78,13 +79,15 @@ def which_rounding(
       batch: how many examples run at a time.
       examples: how many random ones.
       seed: of random examples.
+      clip: saturate real inputs in silence, however many are beyond the range of their scale;
+        by default more than 1 % of them are an error, and fewer a warning.
       progress: wraps the loop over batches, given their number; its items have no meaning.
 
     Raises:
       ValueError: as for `compare`; or the graph has no RESCALE.
     """
     graph = bind(graph, batch=1)
-    rows = example_rows(graph, inputs, examples, seed)
+    rows = example_rows(graph, inputs, examples, seed, clip=clip)
     count = len(rows[0]) if rows else 1
     size = min(batch, count)
     names = computed_outputs(graph)

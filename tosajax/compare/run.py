@@ -34,6 +34,7 @@ def compare(
     batch: int = 32,
     examples: int = 16,
     seed: int = 0,
+    clip: bool = False,
     progress: Progress = silent,
 ) -> Comparison:
     """Compares the tensors that a graph computes with those of another program.
@@ -60,6 +61,8 @@ def compare(
       batch: how many examples run at a time.
       examples: how many random ones.
       seed: of random examples.
+      clip: saturate real inputs in silence, however many are beyond the range of their scale;
+        by default more than 1 % of them are an error, and fewer a warning.
       progress: wraps the loop over batches, given their number; its items have no meaning.
 
     Raises:
@@ -69,12 +72,13 @@ def compare(
       TypeError: an array has the wrong type.
     """
     a = bind(_with_scales(a, b, inputs), batch=1)
-    rows = example_rows(a, inputs, examples, seed)
+    rows = example_rows(a, inputs, examples, seed, clip=clip)
     count = len(rows[0]) if rows else 1
     batch = min(batch, count)
     names = _names(a, tensors, outputs_only)
     other = program(b, a, names, batch, count)
-    pairs = Pairs(a, other, names, real or {}, tolerance or Tolerance())
+    is_free = clip or not inputs  # random inputs know no scale
+    pairs = Pairs(a, other, names, real or {}, tolerance or Tolerance(), clip=is_free)
     mine = Watch(a, pairs.names, batch)
     layers = _Layers(a, pairs, batch) if local else None
     for part in in_parts(rows, batch, progress):

@@ -9,7 +9,7 @@ import numpy as np
 
 from tosajax.compare.measure import Side, is_small
 from tosajax.graph import Graph, Node, Quantization, Tensor
-from tosajax.graph.quantization import dequantize, quantize
+from tosajax.graph.quantization import Clipping, dequantize, quantize
 from tosajax.graph.zero_points import unsigned_tensors, zero_points
 
 if TYPE_CHECKING:
@@ -81,13 +81,16 @@ def comparable(a: Tensor, b: Tensor, scales: Pair) -> bool:
     return all(t.dtype.is_float or (t.dtype.is_integer and s is not None) for t, s in known)
 
 
-def converted(values: np.ndarray, source: Side, target: Side) -> np.ndarray:
+def converted(
+    values: np.ndarray, source: Side, target: Side, clipping: Clipping | None = None
+) -> np.ndarray:
     """Values of one program as the other takes them: integers, or the real numbers they mean.
 
     Args:
       values: (examples, *shape).
       source: of the program that has them.
       target: of the program that takes them.
+      clipping: counts what is saturated.
     """
     if source.dtype is target.dtype and source.scale is None and target.scale is None:
         return values
@@ -97,12 +100,20 @@ def converted(values: np.ndarray, source: Side, target: Side) -> np.ndarray:
     if target.scale is None:
         return values.astype(target.dtype.storage)
     tensor, own = _whole(target)
-    return quantize(values, tensor, own, unsigned=target.unsigned)
+    return quantize(values, tensor, own, unsigned=target.unsigned, clipping=clipping)
 
 
-def _whole(side: Side) -> tuple[Tensor, Quantization]:
+def clipping_of(name: str, source: Side, target: Side) -> Clipping | None:
+    """A count of the elements of an input that `converted` saturates; None where it never does."""
+    if not source.dtype.is_float or target.scale is None:
+        return None
+    tensor, own = _whole(target, name)
+    return Clipping(tensor, own, unsigned=target.unsigned)
+
+
+def _whole(side: Side, name: str = "") -> tuple[Tensor, Quantization]:
     assert side.scale is not None
-    return Tensor("", side.dtype, None), Quantization((side.scale,), (side.zero_point,))
+    return Tensor(name, side.dtype, None), Quantization((side.scale,), (side.zero_point,))
 
 
 def _ends(node: Node | None) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tosajax.graph import DYNAMIC, Graph, Tensor, declared_variables, shape_fits
-from tosajax.graph.quantization import quantize
+from tosajax.graph.quantization import integers_of
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.inputs import typed
 from tosajax.runtime.executable import Executable, compile
@@ -29,32 +29,37 @@ class Dataset:
     stacked: bool
 
     @classmethod
-    def of(cls, graph: Graph, arrays: Sequence[np.ndarray]) -> Dataset:
+    def of(cls, graph: Graph, arrays: Sequence[np.ndarray], *, clip: bool = False) -> Dataset:
         """Reads arrays as examples: (count, *shape), or (count, *shape[1:]) of a batch of 1 or -1.
 
         Real numbers for an input of integers become integers where `Graph.quantization` has its
         scale.
 
+        Args:
+          graph: that takes them.
+          arrays: one for each input.
+          clip: see `graph.quantization.integers_of`.
+
         Raises:
           TypeError: an element type is wrong.
-          ValueError: there are too few or too many arrays, a shape fits neither form, or the
-            counts differ.
+          ValueError: there are too few or too many arrays, a shape fits neither form, the counts
+            differ, or many real numbers are beyond the range of a scale.
         """
         tensors = graph.input_tensors
         if len(arrays) != len(tensors):
             names = ", ".join(graph.inputs)
             raise ValueError(f"{len(arrays)} inputs, the graph has {len(tensors)} ({names})")
-        typed = [_typed(graph, t, a) for t, a in zip(tensors, arrays, strict=True)]
-        ranks = [a.ndim - len(t.shape or ()) for t, a in zip(tensors, typed, strict=True)]
+        found = [_typed(graph, t, a, clip) for t, a in zip(tensors, arrays, strict=True)]
+        ranks = [a.ndim - len(t.shape or ()) for t, a in zip(tensors, found, strict=True)]
         stacked = bool(ranks) and all(rank == 1 for rank in ranks)
-        for tensor, array in zip(tensors, typed, strict=True):
+        for tensor, array in zip(tensors, found, strict=True):
             _check_shape(tensor, array, stacked)
-        counts = {len(a) for a in typed}
+        counts = {len(a) for a in found}
         if len(counts) > 1:
             raise ValueError(f"inputs have different numbers of examples: {sorted(counts)}")
         if 0 in counts:
             raise ValueError("the data set has no examples")
-        return cls(tuple(typed), stacked)
+        return cls(tuple(found), stacked)
 
     @property
     def count(self) -> int:
@@ -103,13 +108,13 @@ class Dataset:
         return (self.count, 1, *rest) if extra else (self.count, *rest)
 
 
-def _typed(graph: Graph, tensor: Tensor, array: np.ndarray) -> np.ndarray:
+def _typed(graph: Graph, tensor: Tensor, array: np.ndarray, clip: bool) -> np.ndarray:
     def unsigned() -> set[str]:
         return unsigned_tensors(graph)
 
     is_real = array.dtype.kind == "f" and tensor.dtype.is_integer
     if is_real and (known := graph.quantization.get(tensor.name)):
-        return quantize(array, tensor, known, unsigned=tensor.name in unsigned())
+        return integers_of(array, tensor, known, unsigned=tensor.name in unsigned(), clip=clip)
     hint = ", or its scale (--input-quant, Graph.quantization)" if is_real else ""
     return np.asarray(typed(tensor, array, unsigned, in_files=True, hint=hint))
 

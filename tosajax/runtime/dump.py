@@ -28,7 +28,7 @@ class _Run:
     """The tensors of a graph, batch by batch.
 
     Args:
-      graph: as for `dump`; so are inputs, tensors, batch and progress.
+      graph: as for `dump`; so are inputs, tensors, batch, clip and progress.
     """
 
     def __init__(
@@ -37,10 +37,11 @@ class _Run:
         inputs: tuple[np.ndarray, ...],
         tensors: str | None,
         batch: int,
+        clip: bool,
         progress: Progress,
     ) -> None:
         graph = bind(graph, batch=1)
-        self._data = Dataset.of(graph, inputs)
+        self._data = Dataset.of(graph, inputs, clip=clip)
         self._size = min(batch, self._data.count)
         self._watch = Watch(graph, activations(graph, tensors), self._size)
         self._progress = progress
@@ -61,6 +62,7 @@ def dump(
     *inputs: np.ndarray,
     tensors: str | None = None,
     batch: int = 32,
+    clip: bool = False,
     progress: Progress = silent,
 ) -> dict[str, np.ndarray]:
     """Computes the tensors of a graph, each example as it would be alone.
@@ -71,6 +73,8 @@ def dump(
       tensors: a regular expression that names contain; by default all tensors that depend on the
         inputs.
       batch: how many examples run at a time.
+      clip: saturate real inputs in silence, however many are beyond the range of their scale;
+        by default more than 1 % of them are an error, and fewer a warning.
       progress: wraps the loop over batches, given their number; its items have no meaning.
 
     Returns:
@@ -79,10 +83,10 @@ def dump(
 
     Raises:
       TosaError: the graph is illegal.
-      ValueError: a shape is wrong, or no tensor matches.
+      ValueError: a shape is wrong, no tensor matches, or real inputs are beyond their range.
       TypeError: the type of an input is wrong.
     """
-    run = _Run(graph, inputs, tensors, batch, progress)
+    run = _Run(graph, inputs, tensors, batch, clip, progress)
     found = {t.name: np.empty(run.shape(t.shape or ()), t.dtype.storage) for t in run.tensors}
     start = 0
     for part in run:
@@ -100,6 +104,7 @@ def dump_npz(
     *inputs: np.ndarray,
     tensors: str | None = None,
     batch: int = 32,
+    clip: bool = False,
     progress: Progress = silent,
 ) -> dict[str, tuple[int, ...]]:
     """Writes the results of `dump` to an .npz file; memory holds one batch at a time.
@@ -111,7 +116,7 @@ def dump_npz(
       Shapes by name.
     """
     check_folder(path)
-    run = _Run(graph, inputs, tensors, batch, progress)
+    run = _Run(graph, inputs, tensors, batch, clip, progress)
     shapes = {t.name: run.shape(t.shape or ()) for t in run.tensors}
     parent = Path(path).resolve().parent
     with tempfile.TemporaryDirectory(dir=parent, prefix=".dump-") as folder:

@@ -26,14 +26,16 @@ Model = Graph | tuple[QModel, Params] | Subject | Callable[..., Any]
 References = str | Callable[..., Any] | ArrayLike | Sequence[ArrayLike]
 
 
-def subject_of(model: Model, input_quant: Scales | None, output_quant: Scales | None) -> Subject:
+def subject_of(
+    model: Model, input_quant: Scales | None, output_quant: Scales | None, *, clip: bool = False
+) -> Subject:
     """The subject that runs a model.
 
     Raises:
       TypeError: the model is of another type, or not a Graph where scales are given.
     """
     if isinstance(model, Graph):
-        return of_graph(model, input_quant=input_quant, output_quant=output_quant)
+        return of_graph(model, input_quant=input_quant, output_quant=output_quant, clip=clip)
     if input_quant is not None or output_quant is not None:
         raise TypeError("input_quant and output_quant are of a Graph")
     if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], QModel):

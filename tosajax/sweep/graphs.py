@@ -15,8 +15,9 @@ import numpy as np
 from tosajax import io, rewrite
 from tosajax.arguments.names import near
 from tosajax.dtypes import DType, to_storage
-from tosajax.graph import Graph, Tensor
+from tosajax.graph import Graph, Quantization, Tensor
 from tosajax.graph.locations import matches
+from tosajax.graph.quantization import Clipping, quantize
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.quant import QParams
 from tosajax.rewrite.output_bits import widest
@@ -41,10 +42,11 @@ _ROUNDINGS = ("single", "double")  # "inexact" cannot be traced beside them
 
 
 class _Quantization(NamedTuple):
-    """The QParams of inputs and outputs by tensor name, where real values stand for integers."""
+    """The scales of inputs and outputs by tensor name, where real values stand for integers."""
 
     inputs: Mapping[str, QParams]
     outputs: Mapping[str, QParams]
+    input_scales: Mapping[str, Quantization]
 
 
 Rewrite = Callable[[Graph, Any], Graph]
@@ -73,9 +75,13 @@ class GraphSubject:
     graph: Graph
     quantization: _Quantization
     rewrites: Mapping[str, Rewrite]
+    clip: bool = False
     # Names of structures by outline, and a graph of each.
     _outlines: dict[Any, str] = dataclasses.field(default_factory=dict, init=False, repr=False)
     _structures: dict[str, Graph] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    _clippings: dict[str, Clipping] = dataclasses.field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return made_anew(self)
@@ -199,7 +205,26 @@ class GraphSubject:
         return graph_program(graph, traced, fixed, batch)
 
     def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
-        return accepted(self.graph, self.quantization.inputs, inputs, batch, lambda: self._unsigned)
+        pairs = zip(self.graph.input_tensors, inputs, strict=False)  # `accepted` counts them
+        integers = [self._integers(tensor, np.asarray(x)) for tensor, x in pairs]
+        rest = inputs[len(integers) :]
+        return accepted(self.graph, (), [*integers, *rest], batch, lambda: self._unsigned)
+
+    def _integers(self, tensor: Tensor, x: np.ndarray) -> np.ndarray:
+        """An input as integers, where it is real and has a scale; warns at the first batch."""
+        known = self.quantization.input_scales.get(tensor.name)
+        if known is None or x.dtype.kind != "f":
+            return x
+        unsigned = tensor.name in self._unsigned
+        if self.clip:
+            return quantize(x, tensor, known, unsigned=unsigned)
+        is_first = tensor.name not in self._clippings
+        own = self._clippings.setdefault(tensor.name, Clipping(tensor, known, unsigned=unsigned))
+        integers = quantize(x, tensor, known, unsigned=unsigned, clipping=own)
+        own.refuse()
+        if is_first:
+            own.warn()
+        return integers
 
     @functools.cached_property
     def _unsigned(self) -> set[str]:
@@ -215,6 +240,7 @@ def of_graph(
     input_quant: Scales | None = None,
     output_quant: Scales | None = None,
     rewrites: Mapping[str, Rewrite] | None = None,
+    clip: bool = False,
 ) -> GraphSubject:
     """A graph of fixed or open batch. The keys of its settings are
 
@@ -232,6 +258,8 @@ def of_graph(
         which real values of the data set are quantized.
       output_quant: (scale, zero_point) of outputs in this form, so that metrics get real values.
       rewrites: functions (graph, value) -> graph of other keys.
+      clip: saturate real values in silence, however many are beyond the range of their scale; by
+        default more than 1 % of them are an error, and fewer a warning.
 
     Raises:
       TosaError: the graph is illegal.
@@ -240,11 +268,14 @@ def of_graph(
     check_form(graph)
     everything = Target.everything()
     validate_formed(with_batch(graph, everything, 1)[0], everything).raise_errors()
+    inputs = _scales_of("input_quant", graph.input_tensors, input_quant)
+    outputs = _scales_of("output_quant", graph.output_tensors, output_quant)
     known = _Quantization(
-        _qparams_of("input_quant", graph.input_tensors, input_quant),
-        _qparams_of("output_quant", graph.output_tensors, output_quant),
+        {name: _qparams(graph.tensors[name], q) for name, q in inputs.items()},
+        {name: _qparams(graph.tensors[name], q) for name, q in outputs.items()},
+        inputs,
     )
-    return GraphSubject(graph, known, {**_REWRITES, **(rewrites or {})})
+    return GraphSubject(graph, known, {**_REWRITES, **(rewrites or {})}, clip)
 
 
 def _constants(graph: Graph) -> dict[str, np.ndarray]:
@@ -268,12 +299,12 @@ def _held(values: np.ndarray | None) -> bytes | None:
     return None if values is None else values.tobytes()
 
 
-def _qparams_of(
+def _scales_of(
     argument: str, tensors: Sequence[Tensor], given: Scales | None
-) -> dict[str, QParams]:
+) -> dict[str, Quantization]:
     if given is None:
         return {}
-    pairs = [given] if isinstance(given, tuple) else list(given)
+    pairs: list[Any] = [given] if isinstance(given, tuple) else list(given)
     if len(pairs) != len(tensors):
         raise ValueError(f"{argument} has {len(pairs)} scales, expected {len(tensors)}")
     found = {}
@@ -282,12 +313,16 @@ def _qparams_of(
             continue
         if tensor.dtype not in (DType.INT4, DType.INT8, DType.INT16):
             raise ValueError(f"{argument}: {tensor.name!r} is {tensor}, expected INT8 or INT16")
-        scale, zero_point = pair
-        bits = jnp.float32(tensor.dtype.bits)
-        found[tensor.name] = QParams(
-            jnp.float32(scale), jnp.float32(zero_point), bits, dtype=tensor.dtype
-        )
+        found[tensor.name] = Quantization((pair[0],), (pair[1],))
+        if not found[tensor.name].fits(tensor):
+            raise ValueError(f"{argument}: {tensor.name!r} is {tensor}, zero point {pair[1]}")
     return found
+
+
+def _qparams(tensor: Tensor, quantization: Quantization) -> QParams:
+    (scale,), (zero_point,) = quantization.scale, quantization.zero_point
+    bits = jnp.float32(tensor.dtype.bits)
+    return QParams(jnp.float32(scale), jnp.float32(zero_point), bits, dtype=tensor.dtype)
 
 
 def digest_of(graph: Graph) -> str:

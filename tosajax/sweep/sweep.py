@@ -60,6 +60,7 @@ class Sweep:
       chunk: settings at a time.
       input_quant: of a Graph; see `of_graph`.
       output_quant: of a Graph; see `of_graph`.
+      clip: of real values for a Graph; see `of_graph`.
       allow_nan: accept NaN in the data and in arrays of `reference`; see `Data`.
 
     Raises:
@@ -84,9 +85,10 @@ class Sweep:
         chunk: int | None = None,
         input_quant: Scales | None = None,
         output_quant: Scales | None = None,
+        clip: bool = False,
         allow_nan: bool = False,
     ):
-        self.subject = given.subject_of(model, input_quant, output_quant)
+        self.subject = given.subject_of(model, input_quant, output_quant, clip=clip)
         self.data = given.data_of(data, allow_nan)
         self.metrics = measures.named(metrics)
         self.configs = configs if isinstance(configs, Space) else Space(tuple(map(dict, configs)))
