@@ -369,7 +369,7 @@ def test_inputs_beyond_the_scale_of_the_other_graph_are_refused():
     integers = dataclasses.replace(integers, quantization=scales)
     values = np.full((3, 4), 1.5, np.float32)
     assert compare(floats, integers, values, batch=2)
-    assert not compare(floats, integers, examples=3)
+    assert not compare(floats, integers, examples=200)
     beyond = np.array([[1.5] * 4, [1.5] * 4, [5.0] * 4], np.float32)
     with pytest.raises(ValueError, match=r"'x': 33.3 % .* holds \[-2, 1.98438\]"):
         compare(floats, integers, beyond, batch=2)

@@ -145,14 +145,43 @@ def test_nan_and_infinity():
     assert both.mean_abs_error == inf
 
 
-def test_floats_and_integers_as_real_numbers():
+INT8_SIDE = Side(DType.INT8, 0.25, -5, (-128, 127))
+
+
+def test_floats_beside_integers_differ_by_steps():
+    """Floats are rounded to steps, without limits; ranges and SQNR are of the real numbers."""
     a = np.array([[-128, -5, 0, 127]], np.int8)
-    b = ((a.astype(np.float32) + 5) * 0.25) + np.array([[0, 0, 0, 0.25]], np.float32)
-    found = measured(a, b, Side(DType.INT8, 0.25, -5, (-128, 127)), Side(DType.FP32))
-    assert (found.mismatches, found.max_error, found.max_ulp) == (1, 0.25, None)
+    real = ((a.astype(np.float32) + 5) * np.float32(0.25)).astype(np.float32)
+    b = real + np.array([[0.1, -0.1, 0.124, 0.25]], np.float32)
+    found = measured(a, b, INT8_SIDE, Side(DType.FP32))
+    assert (found.mismatches, found.first) == (1, (0, 3))
+    assert (found.max_error, found.max_ulp, type(found.max_error)) == (1, None, int)
+    assert (found.mean_error, found.mean_abs_error) == (-0.25, 0.25)
     assert found.range_a == ((-128 + 5) * 0.25, (127 + 5) * 0.25)
     assert (found.clipped_a, found.clipped_b) == (0.5, None)
-    assert (found.values_a.kind, found.mean_error) == ("powers", -0.0625)
+    assert found.values_a.kind == "powers"
+    noise = real.astype(float) - b
+    wanted = 10 * math.log10((b.astype(float) ** 2).sum() / (noise**2).sum())
+    assert found.sqnr == pytest.approx(wanted)
+    turned = measured(b, a, Side(DType.FP32), INT8_SIDE)
+    assert (turned.mismatches, turned.max_error, turned.mean_error) == (1, 1, 0.25)
+
+
+def test_floats_beside_unsigned_integers():
+    a = np.array([[0, 127, 128, 255]], np.uint8)
+    side = Side(DType.INT8, 0.5, 128, (0, 255), unsigned=True)
+    b = (a.astype(np.float32) - 128) * 0.5
+    assert measured(a.view(np.int8), b, side, Side(DType.FP32)).mismatches == 0
+    assert measured(a.view(np.int8), b + 0.5, side, Side(DType.FP32)).max_error == 1
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_no_integer_is_equal_to_what_is_not_a_number(wrong):
+    a = np.array([[127, 0]], np.int8)
+    b = np.array([[wrong, 1.25]], np.float32)
+    found = measured(a, b, INT8_SIDE, Side(DType.FP32))
+    assert (found.mismatches, found.first, found.max_error) == (1, (0, 0), math.inf)
+    assert found.sqnr == -math.inf
 
 
 def test_the_share_at_the_limits():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import small_networks as small
@@ -34,6 +36,16 @@ def test_runtimes_that_round_once_and_twice():
         "single rounding equals once",
         "double rounding equals twice, stored",
     ]
+
+
+def test_floats_of_a_runtime_are_judged_in_steps():
+    """Outputs that a runtime gives as real numbers, with their noise."""
+    graph = small.two_layers()
+    scale = tosajax.Quantization((0.05,), (-7,))
+    graph = dataclasses.replace(graph, quantization={"out": scale})
+    stored = dump(rounding(graph, "double"), X)["out"]
+    real = (stored.astype(np.float32) + 7) * np.float32(0.05) * np.float32(1 + 2e-7)
+    assert which_rounding(graph, {"floats": {"out": real}}, X).equal == [("double", "floats")]
 
 
 def test_what_cannot_round_twice_does_not():

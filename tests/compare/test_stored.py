@@ -11,7 +11,7 @@ import small_networks as small
 
 import tosajax
 from tosajax import Builder, DType
-from tosajax.compare import compare
+from tosajax.compare import Tolerance, compare
 from tosajax.runtime.dump import dump
 
 X = small.images(6)
@@ -89,6 +89,25 @@ def test_floats_for_integers(known):
     assert rows({"out": floats}, real=real) == [("out", 0)]
     with pytest.raises(ValueError, match="give the scale"):
         rows({"out": floats})
+
+
+def test_floats_are_judged_in_steps_of_integers(known):
+    """Noise of floats is no difference; a step is."""
+    real = {"out": (0.1, -7)}
+    floats = (known["out"].astype(np.float32) + 7) * np.float32(0.1)
+    noisy = floats * np.float32(1 + 2e-7) + np.float32(1e-6)
+    found = compare(small.two_layers(), {"out": noisy}, X, real=real)
+    assert found
+    assert (found.rows[0].total.mismatches, found.rows[0].total.max_error) == (0, 0)
+    assert 100 < found.rows[0].total.sqnr < np.inf
+    noisy[2, 1, 0, 1] += 0.2
+    found = compare(small.two_layers(), {"out": noisy}, X, real=real)
+    assert not found
+    assert (found.rows[0].total.mismatches, found.rows[0].total.max_error) == (1, 2)
+    for steps, enough in ((1.9, False), (2, True)):
+        tolerance = Tolerance(atol_lsb=steps)
+        graph = small.two_layers()
+        assert bool(compare(graph, {"out": noisy}, X, real=real, tolerance=tolerance)) is enough
 
 
 def test_what_does_not_fit(known, tmp_path):

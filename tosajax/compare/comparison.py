@@ -30,7 +30,8 @@ class Row:
       location: of the operator, in the user's words; "" where the file has none.
       dtype: its element type in a.
       is_output: whether it is an output of the graph.
-      as_real: whether integers were compared as the real numbers they stand for.
+      as_real: whether integers were compared as the real numbers they stand for; beside floats,
+        errors are in steps of the integers all the same.
       total: how a and b differ.
       local: how the layer by itself differs: a on b's values of the tensors in rows before this
         one, beside b. None where that was not asked for.

@@ -75,6 +75,10 @@ class Side:
 class Measured:
     """How two arrays of the same shape, a and b, differ; b is the reference.
 
+    Where one array has integers and the other the real numbers that they stand for, these are
+    rounded to steps of the integers for mismatches and errors, which are those of integers; the
+    other numbers are those of the real values, not rounded.
+
     Args:
       elements: number of elements.
       mismatches: elements that differ; NaN equals NaN, 0.0 equals -0.0.
@@ -124,7 +128,8 @@ class Measure:
 
     def __init__(self, a: Side, b: Side) -> None:
         self._a, self._b = _Values(a), _Values(b)
-        self._whole = not a.dtype.is_float and a.scale is None
+        self._in_steps = a.dtype.is_float is not b.dtype.is_float
+        self._whole = self._in_steps or (not a.dtype.is_float and a.scale is None)
         self._ulps = a.dtype.is_float and a.dtype is b.dtype
         self._examples = self._elements = self._mismatches = self._max_ulp = 0
         self._max: float = 0
@@ -140,8 +145,12 @@ class Measure:
         x, y = self._a.wide(a), self._b.wide(b)
         self._a.add(x)
         self._b.add(y)
-        differ = (x != y) & ((x == x) | (y == y))
-        error = _difference(x, y, differ)
+        differ = _differ(x, y)
+        real = error = _difference(x, y, differ)
+        if self._in_steps:
+            steps = self._a.steps(a, self._b.side), self._b.steps(b, self._a.side)
+            differ = _differ(*steps)
+            error = _difference(*steps, differ)
         self._errors.add(error)
         if self._ulps:
             self._max_ulp = max(self._max_ulp, _ulps(a, b, differ))
@@ -150,7 +159,7 @@ class Measure:
         with np.errstate(invalid="ignore"):  # infinity less infinity
             self._sum += float(np.sum(error, dtype=np.float64))
         self._sum_abs += float(np.sum(np.abs(error), dtype=np.float64))
-        self._noise += _square_sum(error)
+        self._noise += _square_sum(real)
         x, y = self._a.signal(x), self._b.signal(y)
         self._other += _square_sum(x)
         self._signal += _square_sum(y)
@@ -164,7 +173,7 @@ class Measure:
         return Measured(
             elements=self._elements,
             mismatches=self._mismatches,
-            max_error=int(self._max) if self._whole else float(self._max),
+            max_error=int(self._max) if self._whole and self._max < math.inf else float(self._max),
             max_ulp=self._max_ulp if self._ulps else None,
             mean_error=self._sum / count,
             mean_abs_error=self._sum_abs / count,
@@ -211,6 +220,16 @@ class _Values:
         if self.side.scale is None:
             return whole
         return (whole - self.side.zero_point).astype(np.float64) * self.side.scale
+
+    def steps(self, values: np.ndarray, other: Side) -> np.ndarray:
+        """The values in steps of the side that has integers, this one or the other; float64."""
+        if not self.side.dtype.is_float:
+            values = values.view(f"u{values.dtype.name}") if self.side.unsigned else values
+            return values.astype(np.float64)
+        # As `quantize` divides, but without limits, so that saturation shows.
+        with np.errstate(over="ignore"):
+            whole = np.rint(values.astype(np.float32) / np.float32(other.scale or 1.0))
+        return whole.astype(np.float64) + other.zero_point
 
     def signal(self, x: np.ndarray) -> np.ndarray:
         """Finite real values; without a scale, in steps."""
@@ -268,6 +287,10 @@ def _cosine(product: float, a: float, b: float) -> float:
     if a == 0 or b == 0:
         return 1.0 if a == b else 0.0
     return product / math.sqrt(a * b)
+
+
+def _differ(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return (x != y) & ((x == x) | (y == y))
 
 
 def _difference(x: np.ndarray, y: np.ndarray, differ: np.ndarray) -> np.ndarray:

@@ -101,6 +101,8 @@ def allowed(
     """
     sqnr = math.inf if tolerance.min_sqnr is None else tolerance.min_sqnr
     scales = [side.scale or 1.0 for side in sides if not side.dtype.is_float]
+    if len(scales) == 1:  # beside floats, errors are in steps
+        return Allowed(tolerance.atol_lsb, sqnr)
     if scales:
         return Allowed(tolerance.atol_lsb * max(scales), sqnr)
     if not tolerance.floats:
