@@ -74,8 +74,8 @@ LAYERS: dict[str, set[str]] = {
         *("report", "runtime", "spec", "validation"),
     },
     "compare": {
-        *("arguments", "atomic", "checks", "compliance", "dtypes", "graph", "html", "io", "lowering"),
-        *("passes", "reference_model", "report", "rewrite", "runtime", "spec", "viz"),
+        *("arguments", "atomic", "checks", "compliance", "dtypes", "graph", "html", "io"),
+        *("lowering", "passes", "reference_model", "report", "rewrite", "runtime", "spec", "viz"),
     },
     "quant": {
         *("arguments", "builder", "dtypes", "fixedpoint", "from_jax", "grad", "graph", "html"),
