@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,25 +16,23 @@ _DATA = Path(__file__).parent / "spirv" / "data"
 
 # In a process of its own, which a crash of vgfpy would end.
 _FUZZ = """
-import json, random, struct, sys, time
+import json, random, struct, sys
 from tosajax.io import vgf
+from limits import no_hang
 from tosajax.report import FormatError, UnsupportedError, TosaError
 
 content, count = open(sys.argv[1], "rb").read(), int(sys.argv[2])
 generator = random.Random(sys.argv[1])
 counts = {"loaded": 0, "refused": 0}
-slowest = 0
 
 def check(broken):
-    global slowest
-    start = time.process_time()
     try:
-        vgf.read(broken)
+        with no_hang():
+            vgf.read(broken)
         counts["loaded"] += 1
     except (FormatError, UnsupportedError, TosaError) as error:
         assert len(str(error)) < 1000
         counts["refused"] += 1
-    slowest = max(slowest, time.process_time() - start)
 
 for end in range(0, len(content), 64):
     check(content[:end])
@@ -48,7 +47,7 @@ for _ in range(count):
         else:
             broken[at] = generator.randrange(256)
     check(bytes(broken))
-print(json.dumps({**counts, "slowest": slowest}))
+print(json.dumps(counts))
 """
 
 
@@ -56,8 +55,8 @@ print(json.dumps({**counts, "slowest": slowest}))
 @pytest.mark.parametrize("count", [60, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_damaged_files(name, count):
     command = [sys.executable, "-c", _FUZZ, str(_DATA / f"{name}.vgf"), str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # that of limits as well
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=path)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["slowest"] < 2
     assert found["loaded"] > 0

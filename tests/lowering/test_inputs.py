@@ -230,6 +230,8 @@ def test_int48_that_jax_has_narrowed():
     fn, params = tosajax.lower(beside(DType.INT48))
     with pytest.raises(TypeError, match=r"expected int64 .INT48.; JAX narrows int64 to int32"):
         jax.jit(fn)(params, np.ones(SHAPE, np.int64))
+    with pytest.raises(TypeError, match=r"expected int64 .INT48.; use .astype\(int64\)"):
+        fn(params, np.ones(SHAPE, np.int16))
 
 
 @pytest.mark.parametrize(
@@ -244,6 +246,7 @@ def test_int48_that_jax_has_narrowed():
         ((1, 3, 8, 9), (1, 8, 8, 3), None),
         ((1, 3, 8), (1, 8, 8, 3), None),
         ((3,), (4,), None),
+        ((8,), (8, 1), None),  # a first dimension would not do
         ((), (4,), None),
         ((2,) + (1,) * 6, (1,) * 6 + (2,), None),  # beyond the ranks of any level
     ],

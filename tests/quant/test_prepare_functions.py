@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -136,16 +135,13 @@ def test_a_module_and_parameters():
 
 @pytest.mark.slow
 def test_a_network_of_real_size(monkeypatch):
-    """MobileNetV3-Large at 224x224 takes seconds."""
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     pytest.importorskip("keras")
     from jax_networks import build
 
     network = build("mobilenet_v3", "full")
-    started = time.monotonic()
     model = tq.prepare(network.fn, example_args=network.args, params=network.params)
     assert len(model.weights) > 50
     found = model.pytree({"values": tq.initial_values(model)})
-    assert time.monotonic() - started < 60
     for mine, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(network.params), strict=True):
         np.testing.assert_array_equal(mine, theirs)

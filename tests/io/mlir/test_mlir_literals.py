@@ -6,12 +6,12 @@ import bisect
 import itertools
 import random
 import struct
-import time
 from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
 import pytest
+from limits import most_steps
 
 from tosajax.io import mlir
 from tosajax.io.mlir.literals import Literals, format_of, integers
@@ -466,13 +466,11 @@ def test_lists_of_attributes():
 
 
 def test_constants_are_read_fast(benchmark_text):
-    """At least 20 MB in a second, of a slow core that does other work: in CPU time."""
+    """The work is that of NumPy, not of a loop over elements."""
     for kind, text in benchmark_text.items():
-        start = time.process_time()
-        graph = mlir.read_text(text)
-        seconds = time.process_time() - start
-        assert graph.output_tensors[0].values is not None
-        assert len(text) / seconds > 10e6, kind
+        with most_steps(20_000):
+            graph = mlir.read_text(text)
+        assert graph.output_tensors[0].values is not None, kind
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import numpy as np
 import pytest
+from limits import most_steps
 
 from tosajax import DType, compile, validate
 from tosajax.graph import Graph
@@ -177,11 +177,10 @@ def test_names_beside_made_ones():
     assert names == ["const_1", "const", "const_2", "const_3"]
 
 
-def test_many_equal_names_take_little_time():
+def test_many_equal_names_take_few_steps():
     line = '"tosa.const"() <{values = dense<1> : tensor<1xi8>}> : () -> tensor<1xi8>\n'
-    start = time.process_time()
-    graph = _read(line * 500 + "return")
-    assert time.process_time() - start < 3
+    with most_steps(3_000_000):
+        graph = _read(line * 500 + "return")
     assert len(graph.tensors) == 501
 
 

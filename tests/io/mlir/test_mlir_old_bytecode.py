@@ -12,12 +12,12 @@ import os
 import random
 import re
 import subprocess
-import time
 import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from limits import most_steps, no_hang
 
 from tosajax import compile, validate
 from tosajax.graph import Graph
@@ -30,7 +30,6 @@ pytest.importorskip("xdsl")
 
 _SAMPLE = "pre10_dialect_llvm19"
 _COUNT = int(os.environ.get("TOSAJAX_MUTATIONS", "60"))
-_SECONDS = 2  # of processor time for one file
 _BYTES = 500 << 20
 _OTHER = "told"  # a dialect with a name as long as that of TOSA
 _VERSIONS = range(7)
@@ -239,9 +238,8 @@ def test_large_constants_are_fast(written):
       return %0 : {kind}
     }}"""
     content = written(text)
-    start = time.process_time()
-    (found,) = (t.values for t in mlir.read_bytecode(content).tensors.values())
-    assert time.process_time() - start < _SECONDS
+    with most_steps(20_000):
+        (found,) = (t.values for t in mlir.read_bytecode(content).tensors.values())
     assert found is not None
     assert found.tobytes().hex().upper() == octets
 
@@ -512,14 +510,13 @@ def test_resources_that_were_left_out(written):
 
 def _is_read(content: bytes) -> bool:
     """Whether the content is read; other errors escape."""
-    start = time.process_time()
     try:
-        graph = mlir.read_bytecode(content)
-        validate(graph)
+        with no_hang():
+            graph = mlir.read_bytecode(content)
+            validate(graph)
         message = ""
     except (FormatError, UnsupportedError, TosaError) as error:
         message = str(error)
-    assert time.process_time() - start < _SECONDS
     assert len(message) < 1000
     return not message
 

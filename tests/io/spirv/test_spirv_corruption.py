@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from limits import most_steps, no_hang
 from spirv_assembler import assemble
 from spirv_modules import module
 
@@ -21,16 +21,8 @@ from tosajax.report import FormatError, UnsupportedError
 
 _DATA = Path(__file__).parent / "data"
 _CONSTANTS = {"conv_int8": {0: np.zeros((4, 3, 3, 3), np.int8)}, "extra": {}}
-_SECONDS = 2
 _BYTES = 500 << 20
 _COUNTS = [60, pytest.param(5000, marks=pytest.mark.slow)]
-
-
-@contextmanager
-def _soon() -> Iterator[None]:
-    start = time.process_time()
-    yield
-    assert time.process_time() - start < _SECONDS
 
 
 @contextmanager
@@ -54,7 +46,7 @@ def _error(content: bytes, name: str) -> str:
 
 
 def _loads(content: bytes, name: str) -> bool:
-    with _soon():
+    with no_hang():
         message = _error(content, name)
     assert len(message) < 1000
     return not message
@@ -114,7 +106,7 @@ def test_noise():
 
 def _fails(text: str, message: str, kind: type[Exception] = UnsupportedError) -> None:
     content = assemble(text)
-    with _bounded(), _soon(), pytest.raises(kind, match=message):
+    with _bounded(), no_hang(), pytest.raises(kind, match=message):
         spirv.read(content)
 
 
@@ -184,17 +176,16 @@ def test_equal_names_without_end():
     body = "\n".join(f"%n{i} = OpExtInst %t %tosa 31 %x" for i in range(count))
     names = "\n".join(f'OpName %n{i} "{"a" if i % 2 else f"a_{i // 2}"}"' for i in range(count))
     content = assemble(module(body + "\n%y = OpExtInst %t %tosa 31 %x", names=names))
-    with _soon():
+    with most_steps(500 * count):
         graph = spirv.read(content)
     assert len(graph.tensors) == count + 2
 
 
 def test_reading_is_fast():
-    """Of constants outside, the time is that of copying them."""
+    """Of constants outside, the work is that of copying them, not of a loop over elements."""
     b = Builder()
     x = b.input("x", DType.FP32, (2048, 2048))
     values = np.random.default_rng(0).random((2048, 2048), np.float32)
     content, constants = spirv.to_bytes(b.graph([b.op("ADD", x, b.const(values, DType.FP32))]))
-    start = time.process_time()
-    spirv.read(content, constants)
-    assert time.process_time() - start < 0.5
+    with most_steps(20_000):
+        spirv.read(content, constants)
