@@ -100,6 +100,7 @@ class Builder:
     ) -> tuple[Tensor, ...]:
         """Adds an operator of any number of outputs; see `op`. A shape may be None: unranked."""
         check_type("op", op, str, 'the name of an operator, such as "ADD"')
+        spec.operator_named(op)
         for tensor in inputs:
             check_type(f"an input of {op}", tensor, Tensor, "a Tensor of this Builder")
         dtypes = dtypes or self._output_types(op, inputs, attributes)

@@ -132,7 +132,31 @@ def test_illegal(op, inputs, attrs, label):
         run_op(op, inputs, attrs)
 
 
-@pytest.mark.parametrize("op", ["NOISE", "add", "CONST", "CONST_SHAPE", "VARIABLE_READ"])
+@pytest.mark.parametrize(
+    ("op", "similar"),
+    [
+        ("SOFTMAX", ""),
+        ("NOISE", ""),
+        ("", ""),
+        ("add", "; did you mean 'ADD'?"),
+        ("CONV", "; did you mean 'CONV3D' or 'CONV2D'?"),
+        ("MAXPOOL2D", "; did you mean 'MAX_POOL2D'?"),
+    ],
+)
+def test_operators_that_tosa_lacks(op, similar):
+    b = tosajax.Builder()
+    x = b.input("x", DType.FP32, (8,))
+    for make in (
+        lambda: run_op(op, [X]),
+        lambda: b.op(op, x),
+        lambda: b.op(op, x, shape=(8,), dtype=DType.FP32),
+    ):
+        with pytest.raises(ValueError) as caught:
+            make()
+        assert str(caught.value) == f"{op!r} is not an operator of TOSA 1.0{similar}"
+
+
+@pytest.mark.parametrize("op", ["CONST", "CONST_SHAPE", "VARIABLE_READ"])
 def test_operators_that_do_not_run_alone(op):
     with pytest.raises(ValueError, match=f"'{op}' is not an operator that computes"):
         run_op(op, [X])

@@ -61,12 +61,12 @@ def run_op(
     Raises:
       TosaError: the operator is illegal, or the target does not support it.
       TypeError: an input has no element type of TOSA.
-      ValueError: the output type is open, or the operator does not run alone.
+      ValueError: TOSA has no such operator, it does not run alone, or the output type is open.
     """
     check_type("op", op, str, 'the name of an operator, such as "ADD"')
     check_type("inputs", inputs, (list, tuple), "a list of arrays")
-    operator = spec.OPERATORS.get(op)
-    if operator is None or op in _NOT_ALONE:
+    operator = spec.operator_named(op)
+    if op in _NOT_ALONE:
         raise ValueError(f"{op!r} is not an operator that computes something by itself")
     graph, traced = _graph_of(operator, inputs, dict(attrs or {}), outputs)
     graph = bind(graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tosajax.arguments.names import near
 from tosajax.spec import (
     activation,
     comparison,
@@ -79,6 +80,20 @@ CONSTANT_OPERATORS = tuple(
     operator.name for operator in OPERATORS.values() if any(a.constant_in for a in operator.outputs)
 )
 
+
+def operator_named(name: str) -> Operator:
+    """The operator of a name.
+
+    Raises:
+      ValueError: TOSA has no operator of that name.
+    """
+    if name not in OPERATORS:
+        version = ".".join(map(str, SPECIFICATION_VERSION[:2]))
+        similar = near(name.upper(), OPERATORS)
+        raise ValueError(f"{name!r} is not an operator of TOSA {version}{similar}")
+    return OPERATORS[name]
+
+
 __all__ = [
     "CONSTANT_OPERATORS",
     "EXTENSIONS",
@@ -102,4 +117,5 @@ __all__ = [
     "RoundingMode",
     "TypeRow",
     "VarType",
+    "operator_named",
 ]

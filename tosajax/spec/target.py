@@ -12,6 +12,10 @@ from tosajax.spec import EXTENSIONS, LEVELS, PROFILES, Level
 class Target:
     """The profiles, extensions and level of an implementation, "PRO-INT+EXT-INT16@8K".
 
+    It describes an implementation that the specification allows. LLVM's `tosa-attach-target` also
+    writes targets that it does not: without a profile, or with an extension that none of their
+    profiles may have ("PRO-FP+EXT-INT16"). Nothing conforms to them, so they are refused here.
+
     Args:
       profiles: at least one of PRO-INT and PRO-FP.
       extensions: any that one of the profiles allows.
@@ -36,10 +40,16 @@ class Target:
         _reject_unknown("extension", self.extensions, EXTENSIONS)
         _reject_unknown("level", [self.level], LEVELS)
         if not self.profiles:
-            raise ValueError(f"a target needs a profile: {' or '.join(PROFILES)}")
+            raise ValueError(
+                f"a target needs a profile: {' or '.join(PROFILES)}; every implementation has one"
+            )
         for extension in sorted(self.extensions):
-            if self.profiles.isdisjoint(EXTENSIONS[extension]):
-                raise ValueError(f"{extension} needs {' or '.join(EXTENSIONS[extension])}")
+            allowed = EXTENSIONS[extension]
+            if self.profiles.isdisjoint(allowed):
+                raise ValueError(
+                    f"{extension} needs {' or '.join(allowed)}: TOSA allows it with no other "
+                    "profile, and an implementation of it has all of its operators"
+                )
 
     @classmethod
     def parse(cls, text: str) -> Target:

@@ -21,8 +21,10 @@ def structure_findings(graph: Graph) -> Iterator[Finding]:
     yield from _undeclared(graph)
     yield from _producers(graph)
     for node in graph.nodes:
-        if node.op not in spec.OPERATORS:
-            yield error("graph.operator", f"{node.op!r} is not an operator of TOSA 1.0", node)
+        try:
+            spec.operator_named(node.op)
+        except ValueError as problem:
+            yield error("graph.operator", str(problem), node)
     try:
         graph.ordered_nodes()
     except TosaError as problem:
