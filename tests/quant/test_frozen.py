@@ -274,7 +274,7 @@ def test_scales_that_no_rescale_holds_are_refused(scaled, kind, end):
 
 
 def test_one_channel_is_enough_to_refuse(model, params):
-    """A weight whose scale is too small, of two channels."""
-    scale = jnp.asarray([0.01, 1e-25], jnp.float32).reshape(2, 1, 1, 1)
+    """A weight whose scale is too large, of two channels; one that is too small grows."""
+    scale = jnp.asarray([0.01, 1e15], jnp.float32).reshape(2, 1, 1, 1)
     with pytest.raises(ValueError, match=r"RESCALE 'relu/rescaled': a scale cannot be expressed"):
         model.freeze(with_scales(params, weight=scale))

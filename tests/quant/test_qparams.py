@@ -39,7 +39,9 @@ def differences(a, b) -> int:
 def rescales(x, w, y):
     params = {"qparams": {"x": qparams(x), "w": qparams(w), "y": qparams(y)}}
     scale = Scale(("x", "w"), "y")(params)
-    return [multiplier_and_shift(scale, scale32=s)[0].q for s in (True, False)]
+    # 16 bits express less than 2**13.
+    narrow = multiplier_and_shift(jnp.minimum(scale, 4096.0), scale32=False)
+    return [multiplier_and_shift(scale)[0].q, narrow[0].q]
 
 
 def sums(x, w, y):
@@ -86,6 +88,20 @@ def test_a_multiplier_of_31_bits_is_exact(scale):
         assert int(multiplier.q[0]) * 2.0 ** -int(shift[0]) == float(scale)
     assert abs(int(multiplier.q[0]) * 2.0 ** -int(shift[0]) - float(scale)) < 2.0**-62
     assert float(multiplier.shadow[0]) == float(scale)
+
+
+@pytest.mark.parametrize("scale32", [True, False])
+def test_scales_that_no_multiplier_expresses_are_refused(scale32):
+    most = 29 if scale32 else 13
+    ends = np.asarray([2.0**most * (1 - 2.0**-15), 2.0**-62], np.float32)
+    multiplier, shift = multiplier_and_shift(jnp.asarray(ends), scale32=scale32)
+    assert (np.asarray(multiplier.q) > 0).all()
+    assert shift.tolist() == [2, 62]
+    for wrong in (np.nan, np.inf, -np.inf, -1.0, 0.0, 2.0**most, 2.0**-63, 1e-45):
+        with pytest.raises(ValueError, match=rf"a scale at \(1,\) is .*2\*\*{most}\)"):
+            multiplier_and_shift(jnp.asarray([1, wrong], jnp.float32), scale32=scale32)
+        with pytest.raises(ValueError, match="a scale is"):
+            multiplier_and_shift(jnp.float32(wrong), scale32=scale32)
 
 
 def test_a_multiplier_of_15_bits_is_rounded():

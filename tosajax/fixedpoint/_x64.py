@@ -27,7 +27,7 @@ def scope_of(dtype: np.dtype | type) -> AbstractContextManager:
 
 
 def widen(value: jax.Array) -> jax.Array:
-    """Converts an integer array to int64; call it inside `scope()`."""
+    """Converts an array, of floats that are integers as well, to int64, inside `scope()`."""
     return lax.convert_element_type(value, np.int64)
 
 

@@ -34,6 +34,7 @@ from tosajax.quant.mask_ranges import Masked, leaving_out, widened
 from tosajax.quant.model import QModel
 from tosajax.quant.norms import Moments
 from tosajax.quant.observers import (
+    NOTHING,
     Histogram,
     Observer,
     check_percentile,
@@ -43,6 +44,7 @@ from tosajax.quant.observers import (
 from tosajax.quant.qparams import QParams, dequantize, spread
 from tosajax.quant.recipes import Params
 from tosajax.quant.regions import Function, evaluate
+from tosajax.quant.room import with_room
 from tosajax.quant.spec import QSpec
 from tosajax.quant.storages import Grid
 
@@ -172,7 +174,7 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
     params = {"values": observed.values, "qparams": {name: found[name] for name in model.specs}}
     if observed.moments:
         params["norms"] = {name: moments.norm() for name, moments in observed.moments.items()}
-    return sample_tables(model, params)
+    return sample_tables(model, with_room(model.plan, params))
 
 
 def _settled(model: QModel, observed: Observed, share: jax.Array | None) -> dict[str, QParams]:
@@ -264,6 +266,9 @@ def weight_qparams(
         return _observed(spec, width, spec.observer.update(spec.observer.init(), x))
 
     scale, zero_point = jax.vmap(observe)(channels)
+    # Channels of 0 alone have no scale: they get one that suits the others.
+    is_used = (jnp.abs(channels) >= NOTHING).any(1)
+    scale = jnp.where(is_used | ~is_used.any(), scale, jnp.where(is_used, scale, 0).max())
     return _qparams(spec, width, scale.reshape(shape), zero_point[0])
 
 

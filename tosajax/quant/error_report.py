@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -15,9 +17,14 @@ from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph, Node
 from tosajax.progress import Progress
 from tosajax.quant.arguments import Input, check_finite, real_inputs
+from tosajax.quant.calibration import weight_qparams
 from tosajax.quant.mask_ranges import is_masked
 from tosajax.quant.model import QModel
-from tosajax.quant.recipes import Params
+from tosajax.quant.recipes import Params, corrected
+from tosajax.quant.room import fitted_qparams, least_scale
+
+_SHOWN = 8  # channels in a text
+_ALIKE = 1 + 2.0**-10  # scales that differ by less
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +66,42 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True)
+class WidenedScale:
+    """A channel of weights whose scale is larger than its weights ask for.
+
+    They are so small that, in units of input times weight, the bias would be beyond the accumulator
+    or RESCALE would not express the unit.
+
+    Args:
+      tensor: name of the weights.
+      channel: its number.
+      scale: that the integers have.
+      of_weights: the scale that the weights alone would have.
+    """
+
+    tensor: str
+    channel: int
+    scale: float
+    of_weights: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tensor!r}, channel {self.channel}: scale {self.scale:.3g}, where its weights "
+            f"alone would have {self.of_weights:.3g}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class QuantReport:
-    """A row for each tensor, in the order in which they are computed."""
+    """A row for each tensor, in the order in which they are computed.
+
+    Args:
+      rows: of the tensors.
+      widened: the channels of weights whose scale grew so that their bias has room.
+    """
 
     rows: tuple[Row, ...]
+    widened: tuple[WidenedScale, ...] = ()
 
     @property
     def worst(self) -> Row:
@@ -78,6 +117,8 @@ class QuantReport:
         head = [name.replace("_", " ") for name in names]
         rows = [[getattr(row, name) for name in names] for row in self.rows]
         summary = [("tensors", f"{len(self.rows):,}"), ("worst", html.text(self._worst()))]
+        if self.widened:
+            summary.append(("widened scales", html.text(_few(self.widened, "; "))))
         return html.box("Quantization", summary, head, rows, noun="tensor", named_by=0)
 
     def _worst(self) -> str:
@@ -86,7 +127,7 @@ class QuantReport:
         return f"{title}, {worst.local_sqnr:.1f} dB by itself"
 
     def __str__(self) -> str:
-        """A table, and the worst layer."""
+        """A table, the worst layer, and channels whose scales grew."""
         head = (
             f"{'tensor':36} {'operator':16} type     bits   SQNR  local  sat %  dead %  levels  acc"
         )
@@ -95,7 +136,17 @@ class QuantReport:
         place = f" ({_short(worst.location)})" if worst.location else ""
         what = f"{worst.op or 'input'} {worst.tensor!r}{place}"
         text = f"worst: {what}, {worst.local_sqnr:.1f} dB by itself"
+        if self.widened:
+            few = _few(self.widened, "\n  ")
+            text = f"{text}\nscales that grew, so that biases have room:\n  {few}"
         return "\n".join([*lines, text])
+
+
+def _few(widened: Sequence[WidenedScale], separator: str) -> str:
+    """The first channels, and how many more there are."""
+    more = len(widened) - _SHOWN
+    texts = [*map(str, widened[:_SHOWN]), *([f"and {more} more"] if more > 0 else [])]
+    return separator.join(texts)
 
 
 def _short(location: str) -> str:
@@ -172,7 +223,35 @@ def report(
         rows.append(
             _row(model, params, name, nodes.get(name), values[name], real[name], wanted, own, acc)
         )
-    return QuantReport(tuple(rows))
+    return QuantReport(tuple(rows), widened_scales(model, params))
+
+
+def widened_scales(model: QModel, params: Params) -> tuple[WidenedScale, ...]:
+    """The channels of weights whose scale grew so that their bias has room."""
+    found = []
+    for name, (used, least, of_weights, own) in model.jitted(_scales)(params).items():
+        # Training may have found larger scales by itself.
+        is_least = (used <= _ALIKE * least) | (used > _ALIKE * own)
+        for channel in np.flatnonzero(is_least & (used > _ALIKE * of_weights)):
+            numbers = (float(used[channel]), float(of_weights[channel]))
+            found.append(WidenedScale(name, int(channel), *numbers))
+    return tuple(found)
+
+
+def _scales(model: QModel, params: Params) -> dict[str, np.ndarray]:
+    """Of each constant that products read, by channel: the scale of its integers, the least one,
+    that of its weights alone, infinite where all are 0, and that of the parameters.
+    """
+    found = {}
+    for name in model.plan.readers:
+        used = fitted_qparams(model.plan, params, name).scale
+        least, is_used = least_scale(model.plan, params, name)
+        own = params["qparams"][name]
+        alone = weight_qparams(model, name, corrected(params, name), own.bits).scale
+        alone = jnp.where(is_used, alone, jnp.inf)
+        each = [jnp.broadcast_to(x, used.shape) for x in (used, least, alone, own.scale)]
+        found[name] = jnp.stack([x.reshape(-1) for x in each])
+    return found
 
 
 def accumulator(graph: Graph, name: str) -> str | None:

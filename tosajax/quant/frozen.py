@@ -11,7 +11,7 @@ from tosajax.graph import Graph, Node, Quantization
 from tosajax.quant.blocks import all_nodes, in_parts
 from tosajax.quant.plan import Plan
 from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams
-from tosajax.quant.recipes import Factor, Multiplier, Params, Recipe, Scale
+from tosajax.quant.recipes import Bias, Factor, Multiplier, Params, Recipe, Scale
 from tosajax.quant.storages import zero_point_integer
 from tosajax.validation import validate
 
@@ -149,6 +149,25 @@ def check_factors(made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe])
                     f"{recipe.tensor!r}: a scale cannot be expressed, expected all in "
                     "[2**-126, 2**126]"
                 )
+
+
+def check_biases(made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe]) -> None:
+    """Raises ValueError where a bias is beyond what its accumulator has room for.
+
+    The scale of a constant grows until its biases fit (`room`); that of two computed tensors does
+    not.
+    """
+    for name, recipe in recipes.items():
+        if not isinstance(recipe, Bias):
+            continue
+        found = np.abs(made[name].astype(np.float64)).reshape(-1, made[name].shape[-1]).max(0)
+        beyond = np.flatnonzero(found >= np.float32(recipe.limit))
+        if beyond.size:
+            raise ValueError(
+                f"bias {recipe.tensor!r} of {name!r}, channel {beyond[0]}: it is beyond "
+                f"{recipe.dtype.name} in units of {' times '.join(map(repr, recipe.scale.over))}, "
+                f"expected less than {recipe.limit:.4g} of them, or larger scales of these"
+            )
 
 
 def check_rescales(

@@ -24,7 +24,7 @@ from tosajax.lowering.build import to_device
 from tosajax.passes.turns import turns
 from tosajax.quant.model import QModel
 from tosajax.quant.plan import Options, Plan
-from tosajax.quant.qparams import multiplier_and_shift
+from tosajax.quant.qparams import unchecked_multiplier_and_shift
 from tosajax.quant.recipes import Params, Recipe, held
 from tosajax.report import UnsupportedError
 from tosajax.spec import Kind
@@ -156,7 +156,7 @@ class _Rescale:
         multiplier, shift = _values(self.multiplier), _values(self.shift)
         scale = np.ldexp(multiplier.astype(np.float32), -shift.astype(np.int32))
         factor = jnp.maximum(1 + change, _SMALLEST)
-        changed = multiplier_and_shift(
+        changed = unchecked_multiplier_and_shift(
             jnp.asarray(scale) * factor, scale32=self.multiplier.dtype is DType.INT32
         )
         kept = (change == 0) | jnp.asarray(multiplier == 0)

@@ -33,6 +33,7 @@ from tosajax.quant.channels import along, on_last_axis
 from tosajax.quant.convert.operands import with_rounding_casts
 from tosajax.quant.frozen import (
     at_ends,
+    check_biases,
     check_factors,
     check_rescales,
     quantizations,
@@ -56,6 +57,7 @@ from tosajax.quant.recipes import (
 )
 from tosajax.quant.recording import Record, no_records, recorded, times_inside
 from tosajax.quant.regions import Function
+from tosajax.quant.room import fitted, fitted_qparams
 from tosajax.quant.spec import QSpec
 from tosajax.report import UnsupportedError
 
@@ -326,7 +328,7 @@ class QModel:
         owner = name if name in self.specs else self._inner_owners.get(name)
         if owner is None:
             return value
-        qparams = params["qparams"][owner]
+        qparams = fitted_qparams(self.plan, params, owner)
         if self.plan.scaled[owner].mask_axis is not None:
             value = saturated(value, qparams)
         return fake_quant(value, qparams, self.specs[owner].estimator)
@@ -391,29 +393,35 @@ class QModel:
           known: its constants, if they have been made.
           norms: to find the statistics of; by default they are those of the parameters.
         """
-        known = self._constants(params) if known is None else known
         if norms is None:
+            known = self._constants(params) if known is None else known
             return self._built[0](known, {}, *inputs)[2]
         # Convolutions run without their batch norm, which needs their sums.
-        known |= {label: self._bias(name)(params) for label, name in self._normed.items()}
+        alone = fitted(self.plan, params, has_norms=False)
+        known = {**self._fixed, **self._make(alone)}
+        known |= {label: self._bias(name)(alone) for label, name in self._normed.items()}
 
         def amend(name: str, value: Any) -> dict[str, Any]:
             output = self._accumulators.get(name)
             if output is None:
                 return {name: value}
-            label = f"{output}/bias"
-            unit = on_last_axis(self._bias(output).scale(params), len(value.shape))
-            norm = norms.of(output, tie(value) * unit)
+            label, weight = f"{output}/bias", self.plan.norms[output].weight
+            before = self._bias(output).scale(alone)
+            norm = norms.of(output, tie(value) * on_last_axis(before, len(value.shape)))
             found = {**params, "norms": {output: norm}}
+            own = fitted_qparams(self.plan, found, weight)
+            found["qparams"] = {**alone["qparams"], weight: own}
             made = {n: self.recipes[n](found) for n in self._of_norm[output]}
             bias = made[label]
             assert isinstance(bias, QTensor)
-            return {**made, name: shifted(value, bias, known[label])}
+            # Of a channel in another scale, only the bias is left.
+            is_left = self._bias(output).scale(found) == before
+            return {**made, name: shifted(value, bias, known[label], is_left)}
 
         return self._built[0](known, {}, *inputs, amend=amend)[2]
 
     def _constants(self, params: Params) -> dict[str, Any]:
-        return {**self._fixed, **self._make(params)}
+        return {**self._fixed, **self._make(fitted(self.plan, params))}
 
     def _bias(self, output: str) -> Bias:
         """The recipe of the bias of a convolution without its batch norm."""
@@ -495,7 +503,7 @@ class QModel:
 
         Integers and FP8 are QTensors, FP32 is arrays.
         """
-        return self._make(self._held(params))
+        return self._make(fitted(self.plan, self._held(params)))
 
     def freeze(self, params: Params) -> Graph:
         """The integer graph with these parameters: what `apply` computes, to save and to ship.
@@ -513,7 +521,8 @@ class QModel:
         made = jax.tree.map(payload, self.jitted(QModel.constants)(params), is_leaf=_is_qtensor)
         check_factors(made, self.recipes)
         made = {name: np.asarray(value) for name, value in made.items()}
-        check_rescales(self.graph, made, self.recipes, params)
+        check_biases(made, self.recipes)
+        check_rescales(self.graph, made, self.recipes, fitted(self.plan, params))
         frozen = with_constants(self.graph, made, self.plan)
         return dataclasses.replace(frozen, quantization=at_ends(frozen) | self.quantization(params))
 
@@ -569,7 +578,7 @@ class QModel:
 
         FP8 has none, nor have tensors in the unit of a product, as biases.
         """
-        qparams = dict(params.get("qparams", {}))
+        qparams = dict(fitted(self.plan, params).get("qparams", {}))
         for name, (weight, _, axes) in self.plan.norms.items():
             own = qparams[weight]
             factor = params["norms"][name].factor

@@ -104,11 +104,22 @@ def _computed_once(x: jax.Array) -> jax.Array:
     return follow(once(lax.stop_gradient(x)), x)
 
 
-def shifted(acc: QTensor, bias: QTensor, before: QTensor) -> QTensor:
-    """An accumulator, channels last, with another bias than it was computed with."""
+def shifted(acc: QTensor, bias: QTensor, before: QTensor, is_left: jax.Array) -> QTensor:
+    """An accumulator, channels last, with another bias than it was computed with.
+
+    Args:
+      acc: of products and the bias `before`.
+      bias: the other.
+      before: the bias that it was computed with.
+      is_left: bool, a channel each: its products stay; else the bias is all.
+    """
+    rank = acc.q.ndim
+    stays = on_last_axis(is_left, rank)
     with _x64.scope_of(acc.q.dtype):
-        integers = acc.q + on_last_axis(bias.q - before.q, acc.q.ndim)
-    return QTensor(integers, tie(acc) + on_last_axis(tie(bias) - tie(before), acc.q.ndim))
+        sums = acc.q + on_last_axis(bias.q - before.q, rank)
+        integers = jnp.where(stays, sums, on_last_axis(bias.q, rank))
+    shadow = tie(acc) + on_last_axis(tie(bias) - tie(before), rank)
+    return QTensor(integers, jnp.where(stays, shadow, on_last_axis(tie(bias), rank)))
 
 
 def with_statistics(

@@ -35,6 +35,7 @@ _BIN_EXPONENT = 11
 BINS = 2 * 2**_BIN_EXPONENT  # of a histogram, half of them for negative values
 _LARGEST = 2.0**126  # so that neither the width of a range nor the radius of a histogram overflows
 _SMALLEST_SCALE = 2.0**-126  # the smallest that processors do not take for 0
+NOTHING = 2.0**-118  # magnitudes below have no scale: that of INT8 would be smaller
 _SMALLEST_EXPONENT = -100  # of a histogram's radius, so that a bin's width is not a subnormal
 _MOST_VALUES = 2**31 - 1  # that int32 counts
 _OCTAVES = 8  # from the widest to the narrowest range of a search

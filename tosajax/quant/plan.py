@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tosajax.quant.recipes import Bias, Bound, Lifted, Recipe, Value, Weight
+from tosajax.quant.recipes import Bias, Bound, Lifted, Multiplier, Recipe, Value, Weight
 from tosajax.quant.regions import Function
 from tosajax.quant.spec import QSpec, Rule
 from tosajax.spec import RoundingMode
@@ -40,6 +40,10 @@ class Options:
     max_trip_count: int | None = None
 
 
+# What reads the scale of a constant in a product, and limits it.
+Reader = Bias | Multiplier
+
+
 class NormedConv(NamedTuple):
     """The constants of a convolution that keeps a batch norm, and the channels of its weight."""
 
@@ -63,6 +67,7 @@ class Plan:
       functions: for the output of each TABLE, the function.
       turns: of the loops whose inputs do not change it, by their first output.
       norms: for the output of each convolution that keeps a batch norm.
+      readers: for each constant whose scale is a factor of others, the recipes that these are for.
       options: that the decisions follow.
     """
 
@@ -73,6 +78,7 @@ class Plan:
     functions: Mapping[str, Function] = dataclasses.field(default_factory=dict)
     turns: Mapping[str, int] = dataclasses.field(default_factory=dict)
     norms: Mapping[str, NormedConv] = dataclasses.field(default_factory=dict)
+    readers: Mapping[str, tuple[Reader, ...]] = dataclasses.field(default_factory=dict)
     options: Options = dataclasses.field(default_factory=Options)
 
     @functools.cached_property
@@ -136,3 +142,15 @@ class Plan:
             if isinstance(recipe, Lifted):
                 found.setdefault(recipe.group, []).append(recipe.name)
         return {group: tuple(names) for group, names in found.items()}
+
+
+def readers_of(recipes: Mapping[str, Recipe]) -> dict[str, tuple[Reader, ...]]:
+    """For each constant whose scale is a factor of others, the recipes that these are for."""
+    constants = {recipe.tensor for recipe in recipes.values() if isinstance(recipe, Weight)}
+    found: dict[str, list[Reader]] = {}
+    for recipe in recipes.values():
+        # A common unit of several tensors is that of the largest; no constant alone decides on it.
+        if isinstance(recipe, Reader) and not isinstance(recipe.scale.under, tuple):
+            for name in constants.intersection(recipe.scale.over):
+                found.setdefault(name, []).append(recipe)
+    return {name: tuple(readers) for name, readers in found.items()}

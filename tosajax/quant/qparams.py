@@ -116,14 +116,31 @@ def multiplier_and_shift(scale: jax.Array, *, scale32: bool = True) -> tuple[QTe
     Below 2**-32 (2**-48) bits are lost, as the shift ends at 62.
 
     Args:
-      scale: float32, of any shape, in [2**-62, 2**29), of 16 bits below 2**13; beyond, the
-        multiplier is 0 or the shift below 2, which `freeze` refuses.
+      scale: float32, of any shape, in [2**-62, 2**29), of 16 bits below 2**13.
       scale32: for a multiplier of 32 bits; else of 16.
 
     Returns:
       multiplier: int32 or int16, with the gradient of the scale.
       shift: int8.
+
+    Raises:
+      ValueError: a scale is NaN or out of range. A traced one has no value yet; for it the
+        multiplier is then 0 or the shift below 2, which `freeze` refuses.
     """
+    multiplier, shift = unchecked_multiplier_and_shift(scale, scale32=scale32)
+    if not isinstance(scale, core.Tracer):
+        wrong = np.asarray((multiplier.q <= 0) | (shift < MIN_SHIFT))
+        if wrong.any():
+            at = tuple(map(int, np.argwhere(wrong)[0]))
+            raise ValueError(
+                f"a scale{f' at {at}' if at else ''} is {np.asarray(scale)[at]}, expected all in "
+                f"[2**-{MAX_SHIFT}, 2**{29 if scale32 else 13})"
+            )
+    return multiplier, shift
+
+
+def unchecked_multiplier_and_shift(scale: jax.Array, *, scale32: bool) -> tuple[QTensor, jax.Array]:
+    """`multiplier_and_shift` without errors."""
     kept = 31 if scale32 else 15
     bits = lax.bitcast_convert_type(lax.stop_gradient(scale), jnp.int32)
     exponent = (bits >> 23) - 127

@@ -189,7 +189,7 @@ class Bias:
       tensor: the constant; of the channels, unless there is a shape.
       scale: the unit, one or one a channel.
       dtype: INT32 or INT48.
-      limit: the largest magnitude, at most that of INT32.
+      limit: the largest magnitude, which leaves room in the accumulator for products.
       shape: of the integers, channels last.
       norm: the tensor whose batch norm adds its shift.
     """
@@ -201,10 +201,13 @@ class Bias:
     shape: tuple[int, ...] | None = None
     norm: str | None = None
 
+    def real_values(self, params: Params) -> jax.Array:
+        """The bias as floats, with the shift of the batch norm."""
+        values = corrected(params, self.tensor)
+        return values if self.norm is None else values + params["norms"][self.norm].shift
+
     def __call__(self, params: Params) -> QTensor:
-        values, terms = corrected(params, self.tensor), self.scale.terms(params)
-        if self.norm is not None:
-            values = values + params["norms"][self.norm].shift
+        values, terms = self.real_values(params), self.scale.terms(params)
         rank = 1 if self.shape is None else len(self.shape)
         return _in_units(values, terms, rank=rank, dtype=self.dtype, limit=self.limit)
 
@@ -215,14 +218,14 @@ def _in_units(values: jax.Array, terms: Terms, *, rank: int, dtype: DType, limit
     return held(to_accumulator(divide(values, unit), dtype, limit))
 
 
-def to_accumulator(value: jax.Array, dtype: DType, limit: float = _INT32_LIMIT) -> QTensor:
-    """float32, rounded and saturated to INT32, also where the type is INT48."""
+def to_accumulator(value: jax.Array, dtype: DType, limit: float) -> QTensor:
+    """float32, rounded and saturated to INT32 or INT48."""
     rounded = lax.round(lax.stop_gradient(value), lax.RoundingMethod.TO_NEAREST_EVEN)
-    integers = jnp.clip(rounded, -limit, limit).astype(jnp.int32)
+    integers = jnp.clip(rounded, -limit, limit)
     if dtype is DType.INT48:
         with _x64.scope():
             return QTensor(_x64.widen(integers), value)
-    return QTensor(integers, value)
+    return QTensor(integers.astype(jnp.int32), value)
 
 
 @dataclasses.dataclass(frozen=True)

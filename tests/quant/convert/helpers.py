@@ -140,10 +140,10 @@ class Trial:
         drawn.reshape(-1)[-1] = zero
         return drawn.astype(tensor.dtype.storage)
 
-    def _kept(self, graph: Graph, *arguments: Any) -> dict[str, np.ndarray]:
+    def _kept(self, graph: Graph, *arguments: Any) -> Any:
         """Runs the frozen graph for `check_bit_exact`, and keeps its results."""
         found = _RUN_FROZEN(graph, *arguments)
-        self._values = self._reals({name: y[0] for name, y in found.items()})
+        self._values = self._reals({name: y[0] for name, y in found[0].items()})
         return found
 
     def _reals(self, computed: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Node
-from tosajax.quant.convert.converter import Accumulator, Converter
+from tosajax.quant.convert.converter import Accumulator, Converter, bias_limit
 from tosajax.quant.recipes import Scale
 from tosajax.report import UnsupportedError
 
@@ -38,12 +38,14 @@ def conv2d(c: Converter, node: Node) -> None:
     norm = output if output in c.norms else None
     per_channel = c.scaled[c.owner(weight)].spec.per_channel or norm is not None
     channels = math.prod((w.shape or ())[axis] for axis in channel_axes) if per_channel else 1
+    size = math.prod(w.shape or ()) // math.prod((w.shape or ())[axis] for axis in channel_axes)
+    limit = bias_limit(acc_type, size * c.reach(input) * c.reach(weight))
     attributes: dict[str, Any] = {**node.attributes, "acc_type": acc_type}
     acc = c.builder.op(
         node.op,
         x,
         w,
-        c.bias(f"{output}/bias", bias, unit, acc_type, channels=channels, norm=norm),
+        c.bias(f"{output}/bias", bias, unit, acc_type, limit=limit, channels=channels, norm=norm),
         c.zero_point(input, f"{output}/acc"),
         c.zero_point(weight, f"{output}/acc"),
         name=f"{output}/acc",

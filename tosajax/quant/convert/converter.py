@@ -13,7 +13,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.passes.turns import turns
 from tosajax.quant.masks import masked
-from tosajax.quant.plan import NormedConv, Options, Plan, Scaled
+from tosajax.quant.plan import NormedConv, Options, Plan, Scaled, readers_of
 from tosajax.quant.recipes import (
     Bias,
     Bound,
@@ -109,6 +109,7 @@ class Converter:
             self._all_functions,
             turns(self.graph),
             self.norms,
+            readers_of(self.recipes),
             self.options,
         )
 
@@ -186,6 +187,11 @@ class Converter:
         """The type of the integers of a float tensor."""
         return self.scaled[self.owners[name]].spec.storage.dtype
 
+    def reach(self, name: str) -> int:
+        """The largest difference of an integer of a float tensor and its zero point."""
+        spec, dtype = self.scaled[self.owner(name)].spec, self.dtype(name)
+        return -dtype.minimum if spec.symmetric else dtype.maximum - dtype.minimum
+
     def owner(self, name: str) -> str:
         """The tensor whose QParams a float tensor has."""
         if name not in self.owners:
@@ -250,12 +256,13 @@ class Converter:
         scale: Scale,
         dtype: DType,
         *,
+        limit: float,
         channels: int = 1,
         norm: str | None = None,
     ) -> Tensor:
         """A bias; one value for all channels becomes one for each where these have scales."""
         (size,) = self.graph.tensors[name].shape or (1,)
-        recipe = Bias(name, scale, dtype, norm=norm)
+        recipe = Bias(name, scale, dtype, limit, norm=norm)
         return self.made(label, recipe, dtype, (max(size, channels),))
 
     def number(self, label: str, name: str, value: float) -> Tensor:
@@ -480,6 +487,18 @@ class Converter:
     def sum(self, name: str) -> Accumulator | None:
         """The accumulator that a tensor stays; None where it does not."""
         return self._sums.get(name)
+
+
+def bias_limit(acc_type: DType, products: int) -> float:
+    """The largest bias beside products whose sum is at most so large; at least 1/4 of the range.
+
+    Args:
+      acc_type: INT32 or INT48.
+      products: the largest magnitude of their sum.
+    """
+    whole = 2.0 ** (acc_type.bits - 1)
+    # Two units of float32 less than the range.
+    return max(whole * (1 - 2.0**-23) - products, whole / 4)
 
 
 def table_size(input: DType) -> int:

@@ -6,11 +6,11 @@ import dataclasses
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
-from tosajax.quant.convert.converter import Accumulator, Converter
+from tosajax.quant.convert.converter import Accumulator, Converter, bias_limit
 from tosajax.quant.recipes import Bias, Scale
 
-# A bias leaves room in int32 for the products, each of two differences of INT8.
-_BIAS_LIMIT, _LARGEST_PRODUCT = 2**31 - 256, 255 * 255
+# Of two differences of INT8: where so many of them leave no room in int32, a bias is added later.
+_LARGEST_PRODUCT = 255 * 255
 
 
 def matmul(c: Converter, node: Node) -> None:
@@ -39,13 +39,14 @@ def matmul(c: Converter, node: Node) -> None:
         dtype=acc_type,
         location=node.location,
     )
-    limit = _BIAS_LIMIT - left.shape[-1] * _LARGEST_PRODUCT
+    products = left.shape[-1] * _LARGEST_PRODUCT
     # TOSA adds no INT48.
-    can_add = acc_type is DType.INT32 and limit > 0
+    can_add = acc_type is DType.INT32 and products < 2**31 - 256
     after = _up_to_bias(c, output, channels) if can_add else []
     for reader in after:
         (final,) = reader.outputs
-        acc = _in_accumulator(c, reader, acc, Bias("", unit, limit=limit), channels)
+        bias = Bias("", unit, limit=bias_limit(acc_type, products))
+        acc = _in_accumulator(c, reader, acc, bias, channels)
         c.done.add(final)
     final = after[-1].outputs[0] if after else output
     c.finish(final, Accumulator(acc, unit), channels=channels, also=(output,))

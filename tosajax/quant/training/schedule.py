@@ -14,6 +14,7 @@ from tosajax.grad.qtensor import follow
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params
+from tosajax.quant.room import fitted_qparams
 
 # A number for each step, whose number is traced: a schedule of optax, for instance.
 ByStep = Callable[[jax.Array], Any]
@@ -125,7 +126,7 @@ def _dithered(model: QModel, params: Params, amount: jax.Array, key: jax.Array) 
     """The parameters with weights that are moved by up to half a step before they are rounded."""
     corrections = dict(params.get("corrections", {}))
     for name, one in zip(model.weights, jax.random.split(key, len(model.weights)), strict=True):
-        values, scale = params["values"][name], params["qparams"][name].scale
+        values, scale = params["values"][name], fitted_qparams(model.plan, params, name).scale
         moved = amount * scale * jax.random.uniform(one, values.shape, minval=-0.5, maxval=0.5)
         corrections[name] = corrections.get(name, 0.0) + moved
     return {**params, "corrections": corrections}

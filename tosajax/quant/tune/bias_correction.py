@@ -16,6 +16,7 @@ from tosajax.quant.calibration import examples
 from tosajax.quant.channels import on_last_axis
 from tosajax.quant.model import QModel
 from tosajax.quant.recipes import Bias, Params, corrected, with_corrections
+from tosajax.quant.room import fitted
 from tosajax.report import UnsupportedError
 
 
@@ -115,7 +116,10 @@ def _mean_error(
             return _mean(integers.real(params, name, found) - wanted, params["values"][tensor])
         if name in model.plan.norms:  # the bias is added before its factor
             wanted = wanted / on_last_axis(params["norms"][name].factor, wanted.ndim)
-        difference = tie(found) * on_last_axis(recipe.scale(params), wanted.ndim) - wanted
+        difference = (
+            tie(found) * on_last_axis(recipe.scale(fitted(model.plan, params)), wanted.ndim)
+            - wanted
+        )
         if recipe.shape is None:
             return difference.mean(tuple(range(wanted.ndim - 1)))
         return _mean(difference, params["values"][tensor])

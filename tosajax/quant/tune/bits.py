@@ -18,6 +18,7 @@ from tosajax.quant.model import QModel
 from tosajax.quant.observers import scale_and_zero_point
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params, corrected
+from tosajax.quant.room import with_room
 
 _T = TypeVar("_T")
 
@@ -45,7 +46,8 @@ def with_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Arra
     model.check(params)
     check_bits(model, params, bits)
     qparams = {**params["qparams"], **qparams_of_bits(model, params, bits)}
-    return sample_tables(model, {**params, "qparams": qparams}, bits)
+    params = with_room(model.plan, {**params, "qparams": qparams})
+    return sample_tables(model, params, bits)
 
 
 def qparams_of_bits(

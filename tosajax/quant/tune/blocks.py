@@ -18,6 +18,7 @@ from tosajax.quant.calibration import sample_tables
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import QParams, dequantize
 from tosajax.quant.recipes import Params, soft_rounding, soft_step, stepped
+from tosajax.quant.room import fitted
 from tosajax.quant.tune.rounding import nearest, with_rounding
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Block:
             return params, before
         trained = self._trained(params, data, learning, error)
         changed = _with_scales(model, params, trained["qparams"])
-        changed = with_rounding(changed, trained["rounding"])
+        changed = with_rounding(model, changed, trained["rounding"])
         after, lower = self._outcome(changed, data)
         return (changed, after) if lower < error else (params, before)
 
@@ -134,7 +135,7 @@ class Block:
     ) -> Params:
         optimizer = learning.optimizer
         qparams = {name: jax.tree.map(jnp.copy, params["qparams"][name]) for name in self.scales}
-        rounding = {name: nearest(params, name) for name in self.weights}
+        rounding = {name: nearest(self.part, params, name) for name in self.weights}
         trained: Params = {"qparams": qparams, "rounding": rounding}
         objective = functools.partial(self._objective, learning=learning, error=error)
 
@@ -181,7 +182,7 @@ class Block:
         learning: Learning,
     ) -> tuple[jax.Array, ...]:
         """The outputs with fake quantization, a share of activations left in floats."""
-        part = self.part
+        part, params = self.part, fitted(self.part.plan, params)
         inputs = part.graph.inputs
         weight = soft_rounding if learning.regularizer else _to_integer
         places = {name: place for place, name in enumerate((*inputs, *part.activations))}

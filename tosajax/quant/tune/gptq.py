@@ -20,6 +20,7 @@ from tosajax.quant.calibration import examples
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params, corrected, with_corrections
+from tosajax.quant.room import fitted_qparams
 from tosajax.quant.tune.blocks import Block, Rows
 from tosajax.quant.tune.walking import Walk
 
@@ -77,7 +78,9 @@ def gptq(
             sums = _summed(block, params, layers, data)
             for layer, moments in zip(layers, sums, strict=True):
                 if layer.weight in block.weights:
-                    params = _rounded(params, layer, np.asarray(moments, np.float64), damping)
+                    params = _rounded(
+                        model, params, layer, np.asarray(moments, np.float64), damping
+                    )
             walk.advance(block, data, [block.integers(params, rows)[0] for rows in data])
             bar.update()
     return params
@@ -172,10 +175,12 @@ def _summed(
     return [functools.reduce(jnp.add, sums) for sums in zip(*found, strict=True)]
 
 
-def _rounded(params: Params, layer: _Layer, moments: np.ndarray, damping: float) -> Params:
+def _rounded(
+    model: QModel, params: Params, layer: _Layer, moments: np.ndarray, damping: float
+) -> Params:
     """The parameters with a weight that is rounded for these moments of its inputs."""
     values = np.asarray(corrected(params, layer.weight), np.float64)
-    qparams = params["qparams"][layer.weight]
+    qparams = fitted_qparams(model.plan, params, layer.weight)
     scale = np.broadcast_to(np.asarray(qparams.scale, np.float64), values.shape)
     matrices = zip(layer.matrix(values), layer.matrix(scale), moments, strict=True)
     quantize = functools.partial(_nearest, qparams)

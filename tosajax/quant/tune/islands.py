@@ -16,6 +16,7 @@ from tosajax.quant.observers import scale_and_zero_point
 from tosajax.quant.preparation import converted
 from tosajax.quant.qparams import QParams
 from tosajax.quant.recipes import Params, corrected
+from tosajax.quant.room import with_room
 from tosajax.quant.spec import QSpec, Rule, check_rules
 
 
@@ -55,7 +56,8 @@ def with_rules(model: QModel, params: Params, rules: Sequence[Rule]) -> tuple[QM
     graph, plan = converted(model.float_graph, model.plan.norms, options)
     changed = dataclasses.replace(model, graph=graph, plan=plan)
     qparams = {name: _carried(model, changed, params, name) for name in changed.specs}
-    return changed, sample_tables(changed, {**params, "qparams": qparams})
+    params = with_room(plan, {**params, "qparams": qparams})
+    return changed, sample_tables(changed, params)
 
 
 def only(name: str) -> str:

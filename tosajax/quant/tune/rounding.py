@@ -15,6 +15,7 @@ from tosajax.quant.division import divide
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import dequantize
 from tosajax.quant.recipes import Params, Weight, corrected, with_corrections
+from tosajax.quant.room import fitted, fitted_qparams
 from tosajax.quant.training.losses import squared_difference
 from tosajax.quant.training.steps import import_optax
 
@@ -63,7 +64,7 @@ def learned_rounding(
     chosen = default if optimizer is None else optimizer
     floats = jax.jit(lambda p, *x: model.apply(p, *x, mode="float"))
     wanted = [floats(params, *batch) for batch in batches]
-    rounding = {name: nearest(params, name) for name in model.weights}
+    rounding = {name: nearest(model, params, name) for name in model.weights}
 
     def loss(rounding: dict[str, jax.Array], params: Params, inputs: Any, wanted: Any):
         outputs = model.apply({**params, "rounding": rounding}, *inputs)
@@ -84,18 +85,18 @@ def learned_rounding(
             rounding, state = step(rounding, state, params, batches[at], wanted[at])
             bar.step("learning")
             bar.update()
-    return with_rounding(params, rounding)
+    return with_rounding(model, params, rounding)
 
 
-def nearest(params: Params, name: str) -> jax.Array:
+def nearest(model: QModel, params: Params, name: str) -> jax.Array:
     """The rounding whose soft step is the distance of a weight above the integer below."""
-    scaled = divide(corrected(params, name), params["qparams"][name].scale)
+    scaled = divide(corrected(params, name), fitted_qparams(model.plan, params, name).scale)
     return jax.scipy.special.logit((scaled - jnp.floor(scaled) + 0.1) / 1.2)
 
 
-def with_rounding(params: Params, rounding: dict[str, jax.Array]) -> Params:
+def with_rounding(model: QModel, params: Params, rounding: dict[str, jax.Array]) -> Params:
     """The parameters with corrections to the integers chosen, so that weights round to them."""
-    chosen = {**params, "rounding": rounding}
-    qparams = params["qparams"]
+    chosen = {**fitted(model.plan, params), "rounding": rounding}
+    qparams = chosen["qparams"]
     made = {name: dequantize(Weight(name)(chosen), qparams[name]) for name in rounding}
     return with_corrections(params, made)

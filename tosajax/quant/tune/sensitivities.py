@@ -14,6 +14,7 @@ from tosajax.quant.arguments import Input, check_finite, real_inputs
 from tosajax.quant.model import QModel
 from tosajax.quant.qparams import fake_quant
 from tosajax.quant.recipes import Params
+from tosajax.quant.room import fitted_qparams
 from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.tune.bits import with_bits
 
@@ -118,7 +119,7 @@ def _by_hessian(model: QModel, params: Params, inputs: tuple[Any, ...], loss: Lo
 
     def grow(changed: Params, name: str) -> jax.Array:
         nothing = jax.tree.map(jnp.zeros_like, values)
-        return curved({**nothing, name: _change(changed, name)})
+        return curved({**nothing, name: _change(model, changed, name)})
 
     return grow
 
@@ -131,10 +132,12 @@ def _by_fisher(model: QModel, params: Params, inputs: tuple[Any, ...], loss: Los
 
     rows = jax.jit(jax.jacrev(each))(values)
     squared = {name: jnp.square(row).mean(0) for name, row in rows.items()}
-    return lambda changed, name: jnp.vdot(squared[name], jnp.square(_change(changed, name))) / 2
+    return lambda changed, name: (
+        jnp.vdot(squared[name], jnp.square(_change(model, changed, name))) / 2
+    )
 
 
-def _change(params: Params, name: str) -> jax.Array:
+def _change(model: QModel, params: Params, name: str) -> jax.Array:
     """The errors of quantized weights."""
     values = params["values"][name]
-    return fake_quant(values, params["qparams"][name]) - values
+    return fake_quant(values, fitted_qparams(model.plan, params, name)) - values
