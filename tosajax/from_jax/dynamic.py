@@ -76,6 +76,8 @@ def _merged(graph: Graph, one: Tensor, other: Tensor) -> Tensor:
 def _merged_constant(graph: Graph, one: Tensor, other: Tensor) -> Tensor:
     """A shape with one open dimension, as `bind` finds it."""
     readers = [node for node in graph.nodes if one.name in node.inputs]
+    if one.dtype is not DType.SHAPE and not readers:
+        raise _depends(f"output {one.name!r}", "one that does not")
     for node in readers:
         if one.dtype is not DType.SHAPE or node.op not in ("RESHAPE", "SLICE"):
             raise _depends(f"{one.name!r}, an operand of {node.title},", "one that does not")

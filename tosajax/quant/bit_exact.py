@@ -16,6 +16,7 @@ from tosajax.graph import Graph
 from tosajax.progress import Progress
 from tosajax.quant.arguments import Input, check_finite
 from tosajax.quant.model import QModel
+from tosajax.quant.open_batches import of_one
 from tosajax.quant.recipes import Params
 from tosajax.runtime.executable import compile
 
@@ -136,7 +137,7 @@ def check_bit_exact(
         check_finite(model.graph.input_tensors, inputs)
     if "reference_model" in against:
         reference_model.check_installed()
-    frozen = model.freeze(params)
+    frozen = of_one(model.freeze(params))
     names = _computed(frozen)
     watched = model.with_outputs(*names)
     inputs = model.given(inputs)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tosajax.graph import Graph, Node, Quantization
+from tosajax.passes.binding import bind
 from tosajax.quant.blocks import all_nodes, in_parts
 from tosajax.quant.plan import Plan
 from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams
@@ -33,7 +34,7 @@ def with_constants(graph: Graph, made: Mapping[str, np.ndarray], plan: Plan) -> 
       TosaError: the graph is illegal.
     """
     frozen = in_parts(graph, lambda part: _with_constants(part, made, plan))
-    validate(frozen).raise_errors()
+    validate(bind(frozen, batch=1)).raise_errors()
     return frozen
 
 

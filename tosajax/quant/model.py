@@ -41,6 +41,7 @@ from tosajax.quant.frozen import (
 )
 from tosajax.quant.mask_ranges import saturated
 from tosajax.quant.norms import BatchNorms, Norms, held_statistics, shifted
+from tosajax.quant.open_batches import of_any
 from tosajax.quant.plan import Plan
 from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
 from tosajax.quant.reading_back import Reader
@@ -86,6 +87,7 @@ class QModel:
       estimator: the surrogate derivative of rounding and saturation.
       overrides: other estimators, by operator.
       reader: finds parameters of the function that `prepare` was given; None for a graph.
+      source: the float graph of any batch that `prepare` was given; None for other graphs.
     """
 
     graph: Graph
@@ -94,6 +96,7 @@ class QModel:
     estimator: Estimator = clipped_ste
     overrides: Mapping[str, Estimator] = dataclasses.field(default_factory=dict)
     reader: Reader | None = None
+    source: Graph | None = None
 
     @property
     def specs(self) -> Mapping[str, QSpec]:
@@ -509,12 +512,14 @@ class QModel:
         """The integer graph with these parameters: what `apply` computes, to save and to ship.
 
         It has the scales and zero points of its integers (`Graph.quantization`), and so has its
-        file. Inputs and outputs of a lifted graph keep those that it was lifted with.
+        file. Inputs and outputs of a lifted graph keep those that it was lifted with. Its batch is
+        open where that of the float graph was.
 
         Raises:
           ValueError: the parameters are of another model; one of them is NaN; a scale is not
             positive, or out of the range of RESCALE, or of a product of FP32.
           TosaError: the graph is illegal.
+          UnsupportedError: the batch cannot be open.
         """
         self.check(params)
         arguments.check_no_nan(params)
@@ -523,7 +528,8 @@ class QModel:
         made = {name: np.asarray(value) for name, value in made.items()}
         check_biases(made, self.recipes)
         check_rescales(self.graph, made, self.recipes, fitted(self.plan, params))
-        frozen = with_constants(self.graph, made, self.plan)
+        graph = self.graph if self.source is None else of_any(self.graph, self.plan, self.source)
+        frozen = with_constants(graph, made, self.plan)
         return dataclasses.replace(frozen, quantization=at_ends(frozen) | self.quantization(params))
 
     def pytree(self, params: Params) -> Any:

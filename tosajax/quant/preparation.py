@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,11 +13,11 @@ from tosajax.arguments.types import check_type
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph
 from tosajax.quant.blocks import all_nodes, all_tensors, graph_keys
-from tosajax.quant.convert.converter import Converter
-from tosajax.quant.convert.graphs import convert
+from tosajax.quant.convert.graphs import converted
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
 from tosajax.quant.functions import Function, function_of
 from tosajax.quant.model import QModel
+from tosajax.quant.open_batches import of_one
 from tosajax.quant.plan import NormedConv, Options, Plan
 from tosajax.quant.reading_back import Reader
 from tosajax.quant.simplify import Simple, simplified
@@ -57,8 +58,10 @@ def prepare(
     of its own, and all else is FP32. The two types of FP8 may be mixed.
 
     Args:
-      graph: FP32, FP16 or BF16; legal, every dimension known. Or a function of arrays, or of
-        pytrees of them, or a module of Equinox or Flax (nnx).
+      graph: FP32, FP16 or BF16; legal, every dimension known but the first of inputs. Where that
+        is open, the model is of one example, or of a batch of any size as all models are, and
+        `freeze` leaves it open. Or a function of arrays, or of pytrees of them, or a module of
+        Equinox or Flax (nnx).
       rules: how nodes are quantized; where several match, later rules win. Without
         rules: INT8, weights symmetric and per channel, activations with a zero point.
       example_args: of a function, its inputs: a tuple of arrays or `jax.ShapeDtypeStruct`.
@@ -100,7 +103,8 @@ def prepare(
     options = Options(tuple(rules), rounding_mode, own_pool_scales, max_trip_count)
     check_type("batch_norms", batch_norms, bool | str, "True, False or a regular expression")
     check_type("max_trip_count", max_trip_count, int | None, "a number of turns")
-    simple, folded = found = simplified(graph)
+    source = graph if graph.is_dynamic else None
+    simple, folded = found = simplified(of_one(graph))
     check_rules(rules, graph, simple)
     normed = {each.output for each in folded if each.is_scaled}
     norms = _norms(simple, normed, batch_norms) if batch_norms else {}
@@ -112,11 +116,13 @@ def prepare(
         if norms:
             raise ValueError(f"batch norms are kept by integers, and the rules ask for {asked}")
         graph, plan = with_rounded_operands(simple, operands)
-        return QModel(graph, simple, plan, reader=_reader(function, found, plan))
+        plan = dataclasses.replace(plan, options=options)
+        reader = _reader(function, found, plan)
+        return QModel(graph, simple, plan, reader=reader, source=source)
     graph, plan = converted(simple, norms, options)
     _check_turns(simple, plan)
     reader = _reader(function, found, plan)
-    return QModel(graph, simple, plan, estimator, overrides or {}, reader)
+    return QModel(graph, simple, plan, estimator, overrides or {}, reader, source)
 
 
 def _reader(function: Function | None, simple: Simple, plan: Plan) -> Reader | None:
@@ -124,21 +130,6 @@ def _reader(function: Function | None, simple: Simple, plan: Plan) -> Reader | N
         return None
     tensors = all_tensors(simple.graph)
     return Reader(function, simple.folded, {name: tensors[name] for name in plan.trained})
-
-
-def converted(
-    graph: Graph, norms: Mapping[str, NormedConv], options: Options
-) -> tuple[Graph, Plan]:
-    """The graph of integers, and its plan.
-
-    Args:
-      graph: of floats, from `simplify`.
-      norms: the convolutions that keep a batch norm, by output.
-      options: from the user.
-    """
-    converter = Converter(graph, norms, options)
-    convert(converter)
-    return converter.finished()
 
 
 def _check(graph: Graph, rules: Sequence[Rule]) -> None:

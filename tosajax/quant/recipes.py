@@ -304,13 +304,14 @@ def _zero_point(qparams: QParams) -> QTensor:
 
 @dataclasses.dataclass(frozen=True)
 class Number:
-    """A real constant in the units of a tensor, as a list of one."""
+    """A real constant in the units of a tensor."""
 
     tensor: str
     value: float
+    shape: tuple[int, ...] = (1,)
 
     def __call__(self, params: Params) -> QTensor:
-        return _number(params["qparams"][self.tensor], self.value, (1,))
+        return _number(params["qparams"][self.tensor], self.value, self.shape)
 
 
 @shared

@@ -143,7 +143,7 @@ def _is_elementwise(node: Node, operands: Sequence[str], tensors: Mapping[str, T
     operator = spec.OPERATORS[node.op]
     return (
         operator.is_elementwise
-        and operator.chapter != "type_conversion"
+        and node.op != "RESCALE"
         and all(math.prod(tensor.shape or ()) == 1 for tensor in constants)
     )
 

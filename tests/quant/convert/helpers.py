@@ -151,7 +151,7 @@ class Trial:
         assert self.model.float_graph is not None
         integers = dict(zip(self.frozen.inputs, self.inputs, strict=True)) | dict(computed)
         tensors = [t for t in self.model.float_graph.tensors.values() if t.values is None]
-        known = {t.name: integers[t.name] for t in tensors if t.name in self.frozen.tensors}
+        known = {t.name: integers[t.name] for t in tensors if t.name in integers}
 
         @jax.jit
         def reals(known: dict[str, jax.Array]) -> dict[str, jax.Array]:

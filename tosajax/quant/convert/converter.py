@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosajax import spec
+from tosajax.arguments.nan import first_nan
 from tosajax.builder import Builder
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.passes.turns import turns
 from tosajax.quant.masks import masked
+from tosajax.quant.nan_constants import Nans
 from tosajax.quant.plan import NormedConv, Options, Plan, Scaled, readers_of
 from tosajax.quant.recipes import (
     Bias,
@@ -29,6 +31,7 @@ from tosajax.quant.recipes import (
 )
 from tosajax.quant.regions import Function, covered, functions
 from tosajax.quant.spec import Asked, QSpec
+from tosajax.report import UnsupportedError
 
 SINGLE_ROUND = spec.RoundingMode.SINGLE_ROUND
 # Integers of the input of an INT16 TABLE between two entries.
@@ -65,6 +68,7 @@ class Converter:
       functions: of the graph, by output.
       inside: the tensors between the inputs and the outputs of functions.
       covered: these and the outputs.
+      nans: the graph's constants of NaN.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class Converter:
         self._sums: dict[str, Accumulator] = {}
         self._readers = _readers(graph)
         self._masked = masked(graph)
+        self.nans = Nans.of(graph)
 
     def finished(self) -> tuple[Graph, Plan]:
         """The integer graph, once all nodes are converted, and its plan."""
@@ -145,9 +150,13 @@ class Converter:
         self._tensors[name] = self.builder.input(name, self.dtype(name), tensor.shape or ())
 
     def get(self, name: str) -> Tensor:
-        """The integers of a tensor, or its booleans, or a constant of integers."""
+        """The integers of a tensor, or its booleans (known ones too), or a constant of integers."""
         if name not in self._tensors:
             tensor = self.graph.tensors[name]
+            if (truth := self.nans.truths.get(name)) is not None:
+                values = np.full(tensor.shape or (), truth)
+                self._tensors[name] = self.builder.const(values, DType.BOOL, name=name)
+                return self._tensors[name]
             assert tensor.values is not None
             if tensor.dtype.is_float:
                 return self.weight(name, self._constant_spec(name))
@@ -169,6 +178,7 @@ class Converter:
         Scales per channel and INT4 are for constants that only one kind of node reads, as weights.
         """
         if name not in self._tensors:
+            self._check_numbers(name)
             if not self._is_weight_alone(name):
                 dtype = DType.INT8 if spec.dtype is DType.INT4 else spec.dtype
                 spec = dataclasses.replace(spec, dtype=dtype, per_channel=False)
@@ -177,6 +187,12 @@ class Converter:
             shape = self.graph.tensors[name].shape or ()
             self._tensors[name] = self.made(name, recipe, self.dtype(name), shape)
         return self._tensors[name]
+
+    def _check_numbers(self, name: str) -> None:
+        values = self.constant(name)
+        if values is not None and (index := first_nan(values)) is not None:
+            at = f" at {index}" if index else ""
+            raise UnsupportedError(f"constant {name!r} is NaN{at}, and integers have no NaN")
 
     def _is_weight_alone(self, name: str) -> bool:
         readers = self._readers.get(name, [])
@@ -265,9 +281,10 @@ class Converter:
         recipe = Bias(name, scale, dtype, limit, norm=norm)
         return self.made(label, recipe, dtype, (max(size, channels),))
 
-    def number(self, label: str, name: str, value: float) -> Tensor:
-        """A real constant in the units of a tensor, as a list of one."""
-        return self.made(label, Number(self.owners[name], value), self.dtype(name), (1,))
+    def number(self, label: str, name: str, value: float, shape: Sequence[int] = (1,)) -> Tensor:
+        """A real constant in the units of a tensor."""
+        recipe = Number(self.owner(name), value, tuple(shape))
+        return self.made(label, recipe, self.dtype(name), shape)
 
     def end(self, label: str, name: str, *, upper: bool, shape: Sequence[int]) -> Tensor:
         """An end of the range of a tensor."""

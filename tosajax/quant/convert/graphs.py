@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tosajax import spec
-from tosajax.graph import Node
+from tosajax.graph import Graph, Node
 from tosajax.quant.convert.converter import Converter
+from tosajax.quant.plan import NormedConv, Options, Plan
 from tosajax.report import UnsupportedError
+
+
+def converted(
+    graph: Graph, norms: Mapping[str, NormedConv], options: Options
+) -> tuple[Graph, Plan]:
+    """The graph of integers, and its plan.
+
+    Args:
+      graph: of floats, from `simplify`.
+      norms: the convolutions that keep a batch norm, by output.
+      options: from the user.
+    """
+    converter = Converter(graph, norms, options)
+    convert(converter)
+    return converter.finished()
 
 
 def convert(converter: Converter) -> None:
@@ -36,7 +52,8 @@ def _convert(converter: Converter, node: Node) -> None:
         converter.is_float(name) for name in (*node.inputs, output)
     ):
         converter.copy(node)
-    else:
+    elif output not in converter.nans.truths:
+        converter.nans.check(node)
         _conversion(node)(converter, node)
 
 

@@ -1,0 +1,121 @@
+"""NaN in constants that SELECT may choose, as `jnp.nanmax` and `lax.top_k` do: integers have none.
+
+It becomes 0, as in a TABLE, or what an ARGMAX that ignores NaN never finds. Whether a number is NaN
+is known where it cannot be, so that what would be chosen then is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tosajax.graph import Graph, Node
+from tosajax.report import UnsupportedError
+from tosajax.spec import NanMode
+
+
+def is_nan(values: np.ndarray | None) -> bool:
+    """Whether a constant is NaN throughout."""
+    if values is None or not values.size or values.dtype.kind != "f":
+        return False
+    return bool(np.isnan(values).all())
+
+
+class Nans(NamedTuple):
+    """What a graph whose inputs are numbers shows of NaN.
+
+    Args:
+      truths: the booleans that are the same whatever the inputs are.
+      possible: the float tensors into which a SELECT may have put NaN.
+      sought: those of which ARGMAX finds the largest number, and that nothing else reads.
+    """
+
+    truths: Mapping[str, bool]
+    possible: frozenset[str]
+    sought: frozenset[str]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Nans:
+        """Finds them in a graph, without those inside it."""
+        truths, possible = dict[str, bool](), set[str]()
+        for node in graph.ordered_nodes():
+            found = _truth(graph, node, truths, possible)
+            if found is not None:
+                truths |= dict.fromkeys(node.outputs, found)
+            is_possible = not possible.isdisjoint(_chosen(node, truths))
+            if node.op == "CONST":
+                values = graph.tensors[node.outputs[0]].values
+                is_possible = values is not None and bool(np.any(values != values))
+            if is_possible:
+                possible |= {name for name in node.outputs if graph.tensors[name].dtype.is_float}
+        return cls(truths, frozenset(possible), frozenset(_sought(graph)))
+
+    def check(self, node: Node) -> None:
+        """Raises UnsupportedError where a node of floats treats NaN in a way of its own."""
+        ignores = node.attributes.get("nan_mode") is NanMode.IGNORE
+        tests = node.op == "EQUAL" and node.inputs[0] == node.inputs[1]
+        for name in node.inputs if ignores or tests else ():
+            if name in self.possible - self.sought:
+                raise UnsupportedError(
+                    f"{node.title}: {name!r} may be NaN by a SELECT of a constant, and integers "
+                    "have no NaN to be told from numbers; choose by the condition itself"
+                )
+
+
+def _truth(graph: Graph, node: Node, truths: Mapping[str, bool], possible: set[str]) -> bool | None:
+    """The boolean that a node gives for all elements; None where it depends on inputs."""
+    inputs = [truths.get(name) for name in node.inputs]
+    match node.op:
+        case "CONST":
+            values = graph.tensors[node.outputs[0]].values
+            is_same = values is not None and values.dtype == bool and np.unique(values).size == 1
+            return bool(values.flat[0]) if is_same and values is not None else None
+        case "EQUAL":
+            x, y = node.inputs
+            is_number = x == y and graph.tensors[x].dtype.is_float and x not in possible
+            return True if is_number else None
+        case "LOGICAL_NOT":
+            return None if inputs[0] is None else not inputs[0]
+        case "LOGICAL_AND" | "LOGICAL_OR":
+            decides = node.op == "LOGICAL_OR"
+            return decides if decides in inputs else _same(inputs)
+        case "REDUCE_ANY" | "REDUCE_ALL" | "RESHAPE" | "TRANSPOSE" | "TILE" | "SLICE" | "REVERSE":
+            return inputs[0]
+    return None
+
+
+def _same(truths: Sequence[bool | None]) -> bool | None:
+    return truths[0] if len(set(truths)) == 1 else None
+
+
+def _chosen(node: Node, truths: Mapping[str, bool]) -> tuple[str, ...]:
+    """The inputs of which NaN may come to the output."""
+    if node.op != "SELECT":
+        return node.inputs
+    condition, then, other = node.inputs
+    truth = truths.get(condition)
+    return (then, other) if truth is None else (then if truth else other,)
+
+
+def _sought(graph: Graph) -> set[str]:
+    """The choices of NaN or a number that only ARGMAX reads, maybe after more of it is NaN."""
+    other, sought = set(graph.outputs), set[str]()
+    for node in reversed(graph.ordered_nodes()):
+        (output, *_) = node.outputs
+        nan = nan_choice(graph, node)
+        if nan is not None and output not in other:
+            sought.add(output)
+        is_finder = node.op == "ARGMAX" and node.attributes.get("nan_mode") is NanMode.IGNORE
+        kept = node.inputs[2 - nan] if nan is not None and output in sought else None
+        other.update(name for name in node.inputs if name != kept and not is_finder)
+    return sought
+
+
+def nan_choice(graph: Graph, node: Node) -> int | None:
+    """The choice of a SELECT that is NaN, 0 or 1, where one is; else None."""
+    if node.op != "SELECT":
+        return None
+    found = [is_nan(graph.tensors[name].values) for name in node.inputs[1:]]
+    return found.index(True) if found.count(True) == 1 else None

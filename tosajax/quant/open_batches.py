@@ -1,0 +1,45 @@
+"""Graphs of any batch: a model is of one example, and its frozen graph of any batch again."""
+
+from __future__ import annotations
+
+from tosajax.from_jax import dynamic
+from tosajax.graph import DYNAMIC, Graph
+from tosajax.passes.binding import bind
+from tosajax.quant.convert.graphs import converted
+from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
+from tosajax.quant.plan import Plan
+from tosajax.quant.simplify import simplify
+from tosajax.report import UnsupportedError
+
+# A size that few other dimensions have a multiple of by chance.
+_SIZE = dynamic.SIZES[-1]
+
+
+def of_one(graph: Graph) -> Graph:
+    """A graph of any batch, for one example; any other graph as it is."""
+    shapes = [tensor.shape or () for tensor in graph.input_tensors]
+    is_batch = any(shapes) and all(DYNAMIC not in shape[1:] for shape in shapes)
+    return bind(graph, batch=1) if graph.is_dynamic and is_batch else graph
+
+
+def of_any(one: Graph, plan: Plan, source: Graph) -> Graph:
+    """The graph of a model, for any batch.
+
+    Args:
+      one: the graph for one example.
+      plan: of the model.
+      source: the float graph, of any batch.
+
+    Raises:
+      UnsupportedError: more than its sizes depends on the batch.
+    """
+    simple, options = simplify(bind(source, batch=_SIZE)), plan.options
+    if operands := rounded_operands(simple, options.rules):
+        other, _ = with_rounded_operands(simple, operands)
+    else:
+        other, _ = converted(simple, plan.norms, options)
+    try:
+        return dynamic.merged(one, other)
+    except UnsupportedError as error:
+        instead = "prepare(tosajax.bind(graph, batch=1)) freezes one of that batch"
+        raise UnsupportedError(f"freeze of a graph of any batch: {error}; {instead}") from None
