@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from tosajax.lowering.variables import Variable, initial_state
     from tosajax.passes.binding import bind
     from tosajax.report import Finding, FormatError, Report, TosaError, UnsupportedError, Verdict
+    from tosajax.runtime.dataset import run
     from tosajax.runtime.differentiable import differentiable
+    from tosajax.runtime.dump import dump
     from tosajax.runtime.executable import Executable, compile
     from tosajax.runtime.one_op import run_op
     from tosajax.runtime.saved import SavedExecutable, load_executable
@@ -48,7 +50,9 @@ _SOURCES = {
     "lowering.variables": ("Variable", "initial_state"),
     "passes.binding": ("bind",),
     "report": ("Finding", "FormatError", "Report", "TosaError", "UnsupportedError", "Verdict"),
+    "runtime.dataset": ("run",),
     "runtime.differentiable": ("differentiable",),
+    "runtime.dump": ("dump",),
     "runtime.executable": ("Executable", "compile"),
     "runtime.one_op": ("run_op",),
     "runtime.saved": ("SavedExecutable", "load_executable"),
@@ -132,6 +136,7 @@ __all__ = [
     "bind",
     "compile",
     "differentiable",
+    "dump",
     "export",
     "grad",
     "initial_state",
@@ -139,6 +144,7 @@ __all__ = [
     "load_executable",
     "lower",
     "ops",
+    "run",
     "run_op",
     "save",
     "validate",

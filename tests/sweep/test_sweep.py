@@ -504,7 +504,7 @@ def interrupted(backend, module, *rest, **options):
 compiler.backend_compile_and_load = interrupted
 
 def deep(setting, x):
-    for i in range(1000):
+    for i in range(400):
         x = jnp.sin(x * i) + jnp.cumsum(x, axis=0)
     return x
 
@@ -517,9 +517,7 @@ def test_an_interrupt_while_xla_compiles_does_not_crash_a_script(tmp_path):
     command = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), stderr=-1, text=True)
     assert done.returncode == -signal.SIGINT
-    assert done.stderr.endswith(
-        "KeyboardInterrupt\n0 of 1 rows are in run.jsonl: run again to go on\n"
-    )
+    assert "KeyboardInterrupt\n0 of 1 rows are in run.jsonl: run again" in done.stderr
 
 
 # Errors.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,24 +48,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tosajax.runtime.dataset import Dataset
+    from tosajax.runtime import dataset
 
     for path in arguments.output:
         _check_path(path)
     graph = load(arguments)
     _check_counts(graph, arguments)
-    if arguments.real:
-        _check_scales(graph)
-    data = Dataset.of(graph, arrays(arguments.input), clip=arguments.clip)
+    inputs = arrays(arguments.input)
     start = time.perf_counter()
-    results = data.run(graph, arguments.batch, progress=progress)
+    results = dataset.run(
+        graph,
+        *inputs,
+        batch=arguments.batch,
+        real=arguments.real,
+        clip=arguments.clip,
+        progress=progress,
+    )
     seconds = time.perf_counter() - start
-    if arguments.real:
-        results = _real(graph, results)
     for path, result in zip(arguments.output, results, strict=True):
         _write(path, result)
-    rate = data.count / seconds
-    print(f"{data.count} examples in {seconds:.2f} s ({rate:,.0f}/s, compilation included)")
+    count = len(inputs[0])
+    rate = count / seconds
+    print(f"{count} examples in {seconds:.2f} s ({rate:,.0f}/s, compilation included)")
     for path, result in zip(arguments.output, results, strict=True):
         print(f"{path}: {result.dtype} {result.shape}")
     return 0
@@ -102,26 +105,3 @@ def _write(path: str, result: np.ndarray) -> None:
     with replacing(path, "w") as file:
         for example in result.astype(np.int8) if result.dtype == bool else result:
             file.write(",".join(map(str, example.reshape(-1))) + "\n")
-
-
-def _check_scales(graph: Graph) -> None:
-    for tensor in graph.output_tensors:
-        if tensor.dtype.is_integer and tensor.name not in graph.quantization:
-            raise ValueError(
-                f"--real: {tensor.name!r}, {tensor}, has no scale: give --output-quant"
-            )
-
-
-def _real(graph: Graph, results: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Results as real numbers; floats and bool stay as they are."""
-    from tosajax.graph.quantization import dequantize
-    from tosajax.graph.zero_points import unsigned_tensors
-
-    unsigned = unsigned_tensors(graph)
-    pairs = zip(graph.output_tensors, results, strict=True)
-    return [
-        dequantize(y, t, graph.quantization[t.name], unsigned=t.name in unsigned)
-        if t.name in graph.quantization
-        else y
-        for t, y in pairs
-    ]

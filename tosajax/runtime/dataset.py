@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tosajax.arguments.types import count
 from tosajax.graph import DYNAMIC, Graph, Tensor, declared_variables, shape_fits
-from tosajax.graph.quantization import integers_of
+from tosajax.graph.quantization import dequantize, integers_of
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.inputs import typed
 from tosajax.runtime.executable import Executable, compile
+from tosajax.runtime.inputs import Array
 from tosajax.runtime.rows import Progress, filled, in_parts, silent
 
 
@@ -49,6 +51,8 @@ class Dataset:
         if len(arrays) != len(tensors):
             names = ", ".join(graph.inputs)
             raise ValueError(f"{len(arrays)} inputs, the graph has {len(tensors)} ({names})")
+        if not tensors:
+            raise ValueError(f"graph {graph.name!r} has no inputs, so that no data set fits it")
         found = [_typed(graph, t, a, clip) for t, a in zip(tensors, arrays, strict=True)]
         ranks = [a.ndim - len(t.shape or ()) for t, a in zip(tensors, found, strict=True)]
         stacked = bool(ranks) and all(rank == 1 for rank in ranks)
@@ -106,6 +110,63 @@ class Dataset:
         rest = piece.shape[1:]
         extra = self.stacked and len(rest) < len(tensor.shape or ())
         return (self.count, 1, *rest) if extra else (self.count, *rest)
+
+
+def run(
+    graph: Graph,
+    *inputs: Array,
+    batch: int = 32,
+    real: bool = False,
+    clip: bool = False,
+    progress: Progress = silent,
+) -> tuple[np.ndarray, ...]:
+    """Runs a graph over any number of examples, each as it would be alone.
+
+    Args:
+      graph: with inputs; it is compiled for this call. `compile` keeps what it compiles.
+      inputs: one array for each input, in the graph's order: (count, *shape), or (count,
+        *shape[1:]) where the first dimension of the shape is 1 or open. Real numbers for an input
+        of integers are quantized by its scale, `Graph.quantization`.
+      batch: examples in one call.
+      real: return integer outputs as the real numbers they stand for, float32.
+      clip: accept real inputs beyond the range of their scale, which saturate.
+      progress: wraps the loop over batches, given their number; its items have no meaning.
+
+    Returns:
+      An array for each output, the examples on the first axis as in the inputs.
+
+    Raises:
+      TosaError: the graph is illegal.
+      TypeError: the type of an input is wrong; real numbers need a scale.
+      ValueError: the number of inputs or a shape is wrong, or an output has no scale for `real`.
+    """
+    batch = count("batch", batch)
+    if real:
+        _check_scales(graph)
+    data = Dataset.of(graph, [np.asarray(x) for x in inputs], clip=clip)
+    results = data.run(graph, batch, progress)
+    return tuple(_real(graph, results) if real else results)
+
+
+def _check_scales(graph: Graph) -> None:
+    for tensor in graph.output_tensors:
+        if tensor.dtype.is_integer and tensor.name not in graph.quantization:
+            raise ValueError(
+                f"real=True (--real): output {tensor.name!r}, {tensor}, has no scale in "
+                "Graph.quantization (--output-quant)"
+            )
+
+
+def _real(graph: Graph, results: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Results as real numbers; floats and bool stay as they are."""
+    unsigned = unsigned_tensors(graph)
+    pairs = zip(graph.output_tensors, results, strict=True)
+    return [
+        dequantize(y, t, graph.quantization[t.name], unsigned=t.name in unsigned)
+        if t.name in graph.quantization
+        else y
+        for t, y in pairs
+    ]
 
 
 def _typed(graph: Graph, tensor: Tensor, array: np.ndarray, clip: bool) -> np.ndarray:

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
+from tosajax.arguments.types import count
 from tosajax.atomic import check_folder, replacing
 from tosajax.graph import Graph
 from tosajax.passes.binding import bind
 from tosajax.runtime.dataset import Dataset
+from tosajax.runtime.inputs import Array
 from tosajax.runtime.rows import Progress, in_parts, silent
 from tosajax.runtime.watch import Watch, activations
 
@@ -34,15 +36,15 @@ class _Run:
     def __init__(
         self,
         graph: Graph,
-        inputs: tuple[np.ndarray, ...],
+        inputs: tuple[Array, ...],
         tensors: str | None,
         batch: int,
         clip: bool,
         progress: Progress,
     ) -> None:
         graph = bind(graph, batch=1)
-        self._data = Dataset.of(graph, inputs, clip=clip)
-        self._size = min(batch, self._data.count)
+        self._data = Dataset.of(graph, [np.asarray(x) for x in inputs], clip=clip)
+        self._size = min(count("batch", batch), self._data.count)
         self._watch = Watch(graph, activations(graph, tensors), self._size)
         self._progress = progress
         self.tensors = [graph.tensors[name] for name in self._watch.names]
@@ -59,7 +61,7 @@ class _Run:
 
 def dump(
     graph: Graph,
-    *inputs: np.ndarray,
+    *inputs: Array,
     tensors: str | None = None,
     batch: int = 32,
     clip: bool = False,
@@ -69,7 +71,8 @@ def dump(
 
     Args:
       graph: with inputs; all dimensions but the batch are known.
-      inputs: examples, stacked as for `tosajax run`.
+      inputs: one array for each input, any number of examples, as for `tosajax.run`; real numbers
+        are quantized by `Graph.quantization`.
       tensors: a regular expression that names contain; by default all tensors that depend on the
         inputs.
       batch: how many examples run at a time.
@@ -90,18 +93,18 @@ def dump(
     found = {t.name: np.empty(run.shape(t.shape or ()), t.dtype.storage) for t in run.tensors}
     start = 0
     for part in run:
-        count = len(next(iter(part.values()), ()))
+        end = start + len(next(iter(part.values()), ()))
         for name, values in part.items():
-            rows = found[name][start : start + count]
+            rows = found[name][start:end]
             rows[...] = values.reshape(rows.shape)
-        start += count
+        start = end
     return found
 
 
 def dump_npz(
     path: str | os.PathLike[str],
     graph: Graph,
-    *inputs: np.ndarray,
+    *inputs: Array,
     tensors: str | None = None,
     batch: int = 32,
     clip: bool = False,
