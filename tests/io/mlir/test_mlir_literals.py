@@ -145,6 +145,98 @@ def test_unsigned_constants_are_signless(bits, stated, result):
         assert values.tolist() == found
 
 
+def test_comments_in_the_metadata_of_a_file():
+    text = _constant("x", 2, "i8").replace("dense<x>", "dense_resource<r>")
+    found = mlir.read_text(
+        text
+        + """{-# // a comment: { "
+          dialect_resources: { /// of "resources" }
+            builtin: { // r: "0x0400000001"
+              r: "0x040000000102" // #-}
+            }
+          }, //
+          external_resources: { mlir_reproducer: { verify_each: true, n: 3 } } // }}}
+        #-}"""
+    )
+    values = found.tensors["c"].values
+    assert values is not None
+    assert values.tolist() == [1, 2]
+
+
+# Zeros but for some elements.
+
+_SPARSE = {
+    "sparse<[[0, 0], [1, 2]], [1, -5]>": {(0, 0): 1, (1, 2): -5},
+    "sparse<[[2, 3]] , [ 7 ] >": {(2, 3): 7},
+    "sparse<[[0, 0], [1, 2]], 5>": {(0, 0): 5, (1, 2): 5},
+    "sparse<1, 5>": {(1, 1): 5},
+    "sparse<[[0, 1], [0, 1]], [4, 5]>": {(0, 1): 4},  # the first one, as in MLIR
+    'sparse<[[1, 1], [0, 0]], "0x07000000FFFFFFFF">': {(1, 1): 7, (0, 0): -1},
+    "sparse<>": {},
+}
+
+
+@pytest.mark.parametrize("body", _SPARSE)
+def test_sparse_constants(body):
+    text = _constant("0", 12, "i32").replace("12x", "3x4x").replace("dense<0>", body)
+    found = mlir.read_text(text).tensors["c"].values
+    assert found is not None
+    wanted = np.zeros((3, 4), np.int32)
+    for place, number in _SPARSE[body].items():
+        wanted[place] = number
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("body", "element", "wanted"),
+    [
+        ("[[0], [2]], [1.5, 3.0]", "f32", [1.5, 0, 3]),
+        ("[0, 2], [1.5, 3.0]", "bf16", [1.5, 0, 3]),
+        ("2, true", "i1", [0, 0, 1]),
+        ("[[1]], [15]", "ui4", [0, -1, 0]),
+        ("[[1]], [255]", "ui8", [0, -1, 0]),
+    ],
+)
+def test_sparse_constants_of_types(body, element, wanted):
+    text = _constant("0", 3, element).replace("dense<0>", f"sparse<{body}>")
+    found = mlir.read_text(text).tensors["c"].values
+    assert found is not None
+    assert found.astype(np.float32).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    {
+        "[[3, 0]], [1]": "has an index beyond its shape",
+        "[[0, -1]], [1]": "has an index beyond its shape",
+        "[[0, 0], [1]], [1, 2]": "brackets",
+        "[[0]], [1]": "brackets",
+        "[0], [1]": "brackets",
+        "[[0, 0, 1, 2]], [1, 2]": "brackets",
+        "[[0, 0]], [1, 2]": "brackets",
+        "[[0, 0]]": "has no indices and values",
+        "[[0, 0]],": "has no indices and values",
+        '"0x00", [1]': "has no indices and values",
+        "1.0, 2": "'1.0' is not a number of index",
+        "[], []": "is not a number of index",
+    }.items(),
+)
+def test_broken_sparse_constants(body, message):
+    text = _constant("0", 12, "i32").replace("12x", "3x4x").replace("dense<0>", f"sparse<{body}>")
+    with pytest.raises(FormatError, match=message):
+        mlir.read_text(text)
+    with pytest.raises(FormatError, match="no dimensions"):
+        mlir.read_text(
+            _constant("0", 1, "i32").replace("1x", "").replace("dense<0>", "sparse<0, 1>")
+        )
+
+
+def test_a_sparse_constant_without_dimensions():
+    text = _constant("0", 1, "i32").replace("1x", "")
+    with pytest.raises(FormatError, match="has no dimensions, expected one or more"):
+        mlir.read_text(text.replace("dense<0>", "sparse<0, 1>"))
+
+
 def test_int4_in_hexadecimal():
     """A byte each; some writers fill it up with the sign."""
     numbers = [*range(-8, 8)]

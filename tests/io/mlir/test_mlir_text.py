@@ -239,6 +239,38 @@ def test_quantized_types(stated, dtype, wanted):
     assert kept in graph.source.rewrites[0].done
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("i8:f32, 0.1", "i8:f32, 1.000000e-01"),
+        ("i8:f32, 0.1", "i8:f32,0.1:0"),
+        ("i8:f32, 0.1:-3", "i8<-128:127>:f32, 0.1:-3"),
+        ("u8<0:255>:f32, 0.5", "u8 : f32, 0.50"),
+        ("i8<-127:127>:f32, 2.0", "i8< -127 : 127 >:f32, 2.0:0"),
+        ("i8:f32:0, {0.1:1,0.2}", "i8:f32:{0:1}, {1.0E-1:1, 0.2:0}"),
+    ],
+)
+def test_a_quantized_type_of_two_spellings(one, other):
+    """The operation and its operand state one type in two ways."""
+    first, second = (f"tensor<2x!quant.uniform<{text}>>" for text in (one, other))
+    graph = mlir.read_text(
+        f"""!q = !quant.uniform<{other}>
+        func.func @main(%a: {first}) -> {second} {{
+          %r = tosa.identity %a : ({second}) -> tensor<2x!q>
+          %s = tosa.identity %r : ({first}) -> {first}
+          return %s : {second}
+        }}"""
+    )
+    assert graph.quantization["a"] == graph.quantization["r"] == graph.quantization["s"]
+
+
+def test_other_scales_are_another_type():
+    kinds = [f"tensor<2x!quant.uniform<i8:f32, {scale}>>" for scale in ("0.1", "0.1:1", "0.2")]
+    for kind in kinds[1:]:
+        with pytest.raises(FormatError, match="operand is used with type"):
+            _read(f"%r = tosa.identity %a : ({kind}) -> {kind}", f"%a: {kinds[0]}")
+
+
 def test_other_quantized_types():
     assert _unary("identity", "!quant.any<i8:f32>").tensors["r"].dtype is DType.INT8
     assert _unary("abs", "!quant.calibrated<f32<-0.5:1.5>>").tensors["r"].dtype is DType.FP32
@@ -508,6 +540,15 @@ def test_unknown_attributes():
             _read(f"%r = tosa.abs %a {{{name} = 1 : i32}} : (!t) -> !t")
     foreign = '%r = "tosa.abs"(%a) {torch.x = "y"} : (!t) -> !t'
     assert dict(_read(foreign).nodes[0].attributes) == {}
+
+
+def test_attributes_of_the_converter_to_vgf():
+    more = "spirv_graph_constant_id = 3 : i32, graph_partition_id = 0 : i32"
+    text = f"""%c = "tosa.const"() {{{more}, values = dense<1.0> : !t}} : () -> !t
+      %r = tosa.add %a, %c {{{more}, graph_partition_leaf_node = true}} : (!t, !t) -> !t"""
+    graph = _read(text)
+    assert [dict(node.attributes) for node in graph.nodes] == [{}, {}]
+    assert graph.source.rewrites == ()
 
 
 def test_attributes_in_the_dictionary_of_the_generic_form():

@@ -27,6 +27,8 @@ from tosajax.spec import REQUIRED, Argument, Form, Operator, VarType
 _NOT_ATTRIBUTES = (Form.VALUES, Form.GRAPH)
 # Flags of the dialect for what TOSA 1.0 does not have.
 _DRAFT_FLAGS = {"CAST": "input_unsigned"}
+# What Arm's converter to VGF writes on operations, which says nothing of their results.
+_OF_CONVERTERS = ("spirv_graph_constant_id", "graph_partition_id", "graph_partition_leaf_node")
 # Operators for which signs do not matter, beside those that move elements.
 _SIGNLESS = ("CONST", "IDENTITY", "SELECT", "CUSTOM", "COND_IF", "WHILE_LOOP")
 
@@ -62,8 +64,8 @@ class Current:
     def _attributes(self, operator: Operator, made: Made, literals: Literals) -> dict[str, Any]:
         wanted = [a for a in operator.attributes if a.form not in _NOT_ATTRIBUTES]
         given = dict(made.operation.attributes)
-        for name in self.left_over(made.operation):
-            del given[name]
+        for name in (*self.left_over(made.operation), *_OF_CONVERTERS):
+            given.pop(name, None)
         if operator.name in spec.CONSTANT_OPERATORS:
             wanted = []
             given.pop("values", None)

@@ -36,6 +36,10 @@ _MORE_BITS = 4
 _ALIGNMENT = 4  # bytes before the data of a resource
 _BRACKETS = bytes.maketrans(b"[]", b"  ")
 _NOT_BRACKETS = bytes(c for c in range(256) if c not in b"[],")
+# Indices, one or a list of lists, and values.
+_SPARSE = re.compile(
+    r"\s*+(\[(?:[^\[\]\"]|\[[^\[\]\"]*+\])*+\]|[^\[\],\"\s]++)\s*+,\s*+(.*\S)\s*+", re.DOTALL
+)
 # Eighteen digits always fit int64; longer ones are read one by one.
 _INTEGERS = re.compile(rb"(?:\s*+-?[0-9]{1,18}+\s*+,)*+\s*+-?[0-9]{1,18}+\s*+")
 _DECIMAL = rb"-?[0-9]++\.[0-9]*+(?:[eE][-+]?[0-9]++)?+"
@@ -121,6 +125,8 @@ class Literals:
     def _flat(self, literal: Literal, form: Format, shape: Sequence[int], count: int) -> np.ndarray:
         if literal.kind == "dense_resource":
             return _blob(self._resource(literal), form, count)
+        if literal.kind == "sparse":
+            return self._sparse(literal, form, shape, count)
         if literal.kind not in ("dense", "number"):
             raise FormatError(f"the constant is {literal.kind}<...>")
         if literal.start == literal.end:
@@ -130,6 +136,21 @@ class Literals:
         if literal.text[literal.start] == '"':
             return self._raw(literal, form, count)
         return self._listed(literal.body, form, shape, count)
+
+    def _sparse(
+        self, literal: Literal, form: Format, shape: Sequence[int], count: int
+    ) -> np.ndarray:
+        """Zeros but for the elements of a list of indices, the first one of equal indices."""
+        found = np.zeros(count, form.storage)
+        if not literal.body.strip():
+            return found
+        match = _SPARSE.fullmatch(literal.body)
+        if match is None:
+            raise FormatError("a sparse constant has no indices and values")
+        places = _places(_ascii(match[1]), shape)
+        part = Literal("dense", match[2], 0, len(match[2]))
+        found[places[::-1]] = self._flat(part, form, places.shape, places.size)[::-1]
+        return found
 
     def _raw(self, literal: Literal, form: Format, count: int) -> np.ndarray:
         """The bytes of all elements, or of one that stands for all."""
@@ -162,6 +183,22 @@ class Literals:
             elided = ": it was left out when the text was printed" if "elided" in key else ""
             raise FormatError(f"there is no resource {key!r}{elided}")
         return _octets(literal.text, *self._resources[key])
+
+
+def _places(text: bytes, shape: Sequence[int]) -> np.ndarray:
+    """The indices `[[0, 1], [2, 3]]` in a flat array of this shape; one number is all of one."""
+    numbers = _numbers(text.translate(_BRACKETS), Format("index", _WIDEST, np.dtype(np.int64)))
+    rank = len(shape)
+    if b"[" not in text:
+        numbers = np.repeat(numbers, rank)
+    elif rank != 1 or text.count(b"[") > 1:
+        _check_brackets(text, (-(-numbers.size // max(rank, 1)), rank))
+    if not rank:
+        raise FormatError("a sparse constant has no dimensions, expected one or more")
+    rows = numbers.reshape(-1, rank)
+    if ((rows < 0) | (rows >= np.array(shape))).any():
+        raise FormatError("a sparse constant has an index beyond its shape")
+    return np.asarray(np.ravel_multi_index(tuple(rows.T), tuple(shape)))
 
 
 def with_sign_of(values: np.ndarray, form: Format) -> np.ndarray:

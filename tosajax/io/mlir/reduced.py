@@ -8,6 +8,7 @@ the text puts marks in the place of these:
 - a constant becomes `opaque<"kind", "number">`, a number of `Reduced.literals`;
 - a location becomes `loc("number")`, a number of `Reduced.locations`;
 - a value becomes `%n` and a number of `Reduced.values`;
+- a quantized type has one spelling, as xDSL compares types by their text;
 - a word of an enumeration, `#tosa.block_size<BLOCK_SIZE_32> : i32`, loses its type.
 
 Comments, aliases of locations and the metadata at the end of a file are taken out.
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tosajax.io.mlir.tree import Literal
+from tosajax.io.mlir.types import spelled
 from tosajax.report import FormatError, UnsupportedError
 
 _STRING = r'"[^"\\\n\v\f]*+(?:\\(?:["nt\\]|[0-9A-Fa-f]{2})[^"\\\n\v\f]*+)*+"'
@@ -32,9 +34,10 @@ _TOKEN = re.compile(
     (?P<string>{_STRING})
   | (?P<comment>//[^\n]*+)
   | %(?P<value>{_NAME})
-  | {_START}(?P<kind>dense_resource|dense|array)\s*+<\s*+
+  | {_START}(?P<kind>dense_resource|dense|array|sparse)\s*+<\s*+
       (?P<body>"[^"\n]*+"(?=\s*+>)|[^<>"]*+(?:"[^"\n]*+"[^<>"]*+)*+)\s*+>
   | {_START}dense\s*+<\s*+(?P<typed>tensor\s*+<)
+  | (?P<quantized>!quant\.uniform\s*+<)
   | (?P<word>\#tosa\.\w++\s*+<[\w\s]++>)\s*+:\s*+i[0-9]++
   | {_START}(?P<number>{_FLOAT}(?=\s*+:\s*+b?f[0-9]))
   | (?P<alias>\#{_NAME})\s*+=\s*+loc\s*+\(
@@ -48,7 +51,8 @@ _TOKEN = re.compile(
 _PARENTHESIS = re.compile(rf"{_STRING}|//[^\n]*+|[()]")
 _BRACKET = re.compile(rf"{_STRING}|//[^\n]*+|[<>]")
 _METADATA = re.compile(
-    rf"(?P<string>{_STRING})|(?P<word>[\w$.-]++)|(?P<mark>[{{}}:,\[\]])|(?P<end>\#-\}})|\s++"
+    rf"(?P<string>{_STRING})|(?P<word>[\w$.-]++)|(?P<mark>[{{}}:,\[\]])|(?P<end>\#-\}})"
+    r"|//[^\n]*+|\s++"
 )
 _HEX = re.compile(r'"0x[0-9A-Fa-f]*+"')
 
@@ -104,6 +108,9 @@ class _Scan:
             case "typed":
                 end = self.closed_bracket(start)
                 mark = self.literal("typed", match.start("typed"), end - 1)
+            case "quantized":
+                end = self.closed_bracket(start)
+                mark = spelled(self.text[start:end])
             case "word":  # of an enumeration, with a type of integers that says nothing
                 mark = match["word"]
             case "number":

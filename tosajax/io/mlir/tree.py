@@ -23,8 +23,8 @@ class Literal(NamedTuple):
     """A constant that is still text.
 
     Args:
-      kind: "dense", "dense_resource", "array", "number" for one float, or "typed" for a `dense`
-        that begins with its type.
+      kind: "dense", "sparse", "dense_resource", "array", "number" for one float, or "typed" for a
+        `dense` that begins with its type.
       text: the whole text that has it.
       start: of the part between the angle brackets, or of the number.
       end: of that part.

@@ -39,8 +39,8 @@ _SIGN = re.compile(r"[su](?=i[0-9])")
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?)"
 _INTEGER = r"-?[0-9]{1,20}"
 _UNIFORM = re.compile(
-    rf"!quant\.uniform<\s*([iu][0-9]+)(?:\s*<\s*({_INTEGER})\s*:\s*({_INTEGER})\s*>)?\s*:\s*b?f[0-9]+"
-    r"\s*(?::\s*([0-9]+|\{[^}]*\}))?\s*,\s*(.*)>",
+    rf"!quant\.uniform\s*<\s*([iu][0-9]+)(?:\s*<\s*({_INTEGER})\s*:\s*({_INTEGER})\s*>)?"
+    r"\s*:\s*(b?f[0-9]+)\s*(?::\s*([0-9]+|\{[^}]*\}))?\s*,\s*(.*)>",
     re.DOTALL,
 )
 _SCALE = re.compile(rf"\s*({_NUMBER})\s*(?::\s*({_INTEGER})\s*)?")
@@ -131,7 +131,7 @@ def element_of(text: str) -> Element:
             raise UnsupportedError(f"a tensor of {text[:80]} has an encoding, expected none")
         return Element(text, text)
     if match := _UNIFORM.fullmatch(text):
-        storage, low, high, axes, scales = match.groups()
+        storage, low, high, _, axes, scales = match.groups()
         bounds = (int(low), int(high)) if low is not None else None
         quantization = _quantization(scales, axes, bounds, storage)
         return Element(_storage(storage), text, quantization)
@@ -142,6 +142,26 @@ def element_of(text: str) -> Element:
     if text.startswith("!tosa."):
         raise UnsupportedError(f"element type {text[:80]} is of TOSA 1.1, expected one of TOSA 1.0")
     raise UnsupportedError(f"element type {text[:80]} is not one of TOSA 1.0")
+
+
+def spelled(text: str) -> str:
+    """A `!quant.uniform` type as all that mean the same are spelled; others as they are."""
+    match = _UNIFORM.fullmatch(text)
+    if match is None:
+        return text
+    storage, low, high, expressed, axes, scales = match.groups()
+    bounds = "" if low is None or (int(low), int(high)) == _widest(storage) else f"<{low}:{high}>"
+    channels = _channels(axes or "{}")
+    if channels is not None and len(channels) == 1:
+        axes = str(channels[0])
+    place = "" if axes is None else f":{axes}"
+    numbers = _SCALE.sub(_spelled_scale, scales)
+    return re.sub(r"\s", "", f"!quant.uniform<{storage}{bounds}:{expressed}{place}, {numbers}>")
+
+
+def _spelled_scale(match: re.Match[str]) -> str:
+    zero = int(match[2] or 0)
+    return f"{float(match[1])!r}{f':{zero}' if zero else ''}"
 
 
 def _storage(name: str) -> str:
