@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import io as streams
 import json
 import os
 import resource
 import stat
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -73,14 +75,53 @@ def test_data_is_not_copied_by_the_reader(saved):
         (b"\x93NUMPY\x01\0v\0", "a NumPy array"),
         (b"PK\x03\x04", "a ZIP archive"),
         (b"\xde\xad\xbe\xef", "an unknown format that starts with de ad be ef"),
-        (b"TOSA", "an unknown format that starts with 54 4f 53 41"),
-        (b"[1, 2]", "an unknown format"),
+        (b"TOSA", "text, neither JSON nor MLIR, that starts with 'TOSA'"),
+        (b"[1, 2]", r"text, neither JSON nor MLIR, that starts with '\[1, 2\]'"),
+        (b"# Title\n\nRead `tosa.add` with func.func @main.", "text, .* starts with '# Title'"),
+        (b"```\nfunc.func @main() {\n", "text, .* starts with '```'"),
+        (b"<html>\n func.func @f() {", "text, .* starts with '<html>'"),
+        (b"import x  # func.func @f\nfunc.func(3)", "text, .* starts with 'import x"),
+        (b"3c func.func", "text, .* starts with '3c func.func'"),
+        (b"\xff\xfe#\0 \0", "an unknown format that starts with ff fe"),
     ],
 )
 def test_other_content_is_named(content, what):
     with pytest.raises(
         FormatError, match=f"looks like {what}.* expected one of TOSA flatbuffer, MLIR"
     ):
+        io.load(content)
+
+
+def _archive(*names: str) -> bytes:
+    content = streams.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"1")
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "helps"),
+    [
+        (b"\x1c\0\0\0TFL3", "a TFLite flatbuffer", "tosa-converter-for-tflite makes TOSA of it"),
+        (b"<\0\0\0ET12eh00", "an ExecuTorch program", "--scales reads it beside"),
+        (b"\x93NUMPY\x01\0v\0", "a NumPy array", "arrays are inputs of a graph"),
+        (_archive("x.npy"), "a NumPy archive", "arrays are inputs"),
+        (_archive("m/data.pkl", "m/data/0"), "a PyTorch file", "it has weights, and no graph"),
+        (_archive("m/models/model.json"), "a program of torch.export", "converted to TOSA"),
+        (_archive("config.json", "model.weights.h5"), "a Keras model", "converted to TOSA"),
+        (_archive("a"), "a ZIP archive", "unpacked"),
+        (b"\x1f\x8b\x08", "a gzip archive", "unpacked"),
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "it has weights"),
+        (b'\x10\0\0\0\0\0\0\0{"a":1}', "a safetensors file", "it has weights"),
+        (b"\x80\x04\x95", "a Python pickle", "it has weights"),
+        (b"\x08\x07\x12\x07pytorch", "an ONNX model", "converted to TOSA"),
+        (b"\x89PNG\r\n", "an image", "arrays are inputs"),
+        (b"\xff\xd8\xff\xe0", "an image", "arrays are inputs"),
+    ],
+)
+def test_what_helps_with_other_files(content, what, helps):
+    with pytest.raises(FormatError, match=f"looks like {what}, expected one of .*; .*{helps}"):
         io.load(content)
 
 
@@ -97,6 +138,10 @@ def test_other_content_is_named(content, what):
         (b'// comment\n"builtin.module"() ({ "tosa.const"() }) : () -> ()', "MLIR text"),
         (b"\xef\xbb\xbf// a\n\n  module @x attributes {a} {}", "MLIR text"),
         (b"{-# dialect_resources: {} #-}\nmodule {}", "MLIR text"),
+        (b"%0 = tosa.abs %a : tensor<1xf32>", "MLIR text"),
+        (b"tosa.variable @v : tensor<1xf32>", "MLIR text"),
+        (b"!t = tensor<1xf32>\n#map = 1", "MLIR text"),
+        (b"unknown.op\n  func.func @main() {", "MLIR text"),
         (b'#loc = loc("x")\n' + b" " * 70000 + b"func.func", "MLIR text"),
     ],
 )

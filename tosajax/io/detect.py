@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy.lib.format
 
 from tosajax.io.schema import IDENTIFIER
 
+_ARRAYS = "arrays are inputs of a graph"
+_WEIGHTS = "it has weights, and no graph"
+_CONVERT = "it has to be converted to TOSA"
+# What other files begin with, at which byte; what they are, and what helps.
 _MAGICS = (
-    (numpy.lib.format.MAGIC_PREFIX, "a NumPy array"),
-    (b"PK\x03\x04", "a ZIP archive"),
+    (0, numpy.lib.format.MAGIC_PREFIX, "a NumPy array", _ARRAYS),
+    (4, b"TFL3", "a TFLite flatbuffer", "tosa-converter-for-tflite makes TOSA of it"),
+    (
+        *(4, b"ET1", "an ExecuTorch program"),
+        "its TOSA is in what the Arm backend writes with dump_intermediate_artifacts_to, and "
+        "--scales reads it beside",
+    ),
+    (0, b"\x89HDF\r\n", "an HDF5 file", _WEIGHTS),
+    (4, b'\0\0\0\0{"', "a safetensors file", _WEIGHTS),
+    (0, b"\x89PNG", "an image", _ARRAYS),
+    (0, b"\xff\xd8\xff", "an image", _ARRAYS),
+    (0, b"\x1f\x8b", "a gzip archive", "it has to be unpacked"),
+    *((0, bytes([0x80, version]), "a Python pickle", _WEIGHTS) for version in range(2, 6)),
+    *((0, bytes([8, version, 0x12]), "an ONNX model", _CONVERT) for version in range(1, 32)),
+)
+# Names in ZIP archives.
+_ZIPPED = (
+    (b".npy", "a NumPy archive", _ARRAYS),
+    (b"data.pkl", "a PyTorch file", _WEIGHTS),
+    (b"serialized_exported_program.json", "a program of torch.export", _CONVERT),
+    (b"models/model.json", "a program of torch.export", _CONVERT),
+    (b"model.weights.h5", "a Keras model", _CONVERT),
 )
 _SPIRV_MAGIC = 0x07230203
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # What the first line of MLIR text that is not a comment begins with.
-_MLIR_STARTS = (b"module", b"func.", b"builtin.", b'"builtin.', b'"func.', b"#", b"!", b"{-#")
-_MLIR_WORDS = (b"func.func", b"tosa.")
+_MLIR_START = re.compile(
+    rb'module\b|"?(?:func|builtin|tosa)\.\w|[#!][\w$.-]+\s*=|\{-#|%[\w$.-]+(?::[0-9]+)?\s*='
+)
+_OTHER_TEXT = re.compile(
+    rb"#+ |#!|```|<|---|\"\"\"|import |from |\["
+)  # Markdown, HTML, Python, TOML
+_MLIR_FUNCTION = re.compile(rb'^\s*"?func\.func"?[\s(]', re.MULTILINE)
 
 
 def is_flatbuffer(data: memoryview) -> bool:
@@ -45,29 +76,38 @@ def is_json(data: memoryview) -> bool:
 
 
 def is_mlir(data: memoryview) -> bool:
-    """Whether the bytes start like MLIR text with TOSA in it."""
+    """Whether the bytes start like MLIR text with functions or TOSA in it."""
     start = _text(data[:65536])
     if b"\0" in start:
         return False
-    if any(word in start for word in _MLIR_WORDS):
+    first = _first_line(start)
+    if _MLIR_START.match(first):
         return True
+    return not _OTHER_TEXT.match(first) and _MLIR_FUNCTION.search(start) is not None
+
+
+def _first_line(start: bytes) -> bytes:
+    """The first line that is not empty, and no comment of MLIR."""
     lines = (line.strip() for line in start.splitlines())
-    first = next((line for line in lines if line and not line.startswith(b"//")), b"")
-    return first.startswith(_MLIR_STARTS)
+    return next((line for line in lines if line and not line.startswith(b"//")), b"")
 
 
 def _text(start: memoryview) -> bytes:
     return bytes(start).removeprefix(_BYTE_ORDER_MARK).lstrip()
 
 
-def describe(data: memoryview) -> str:
-    """The likely format of other bytes, for a message."""
+def describe(data: memoryview) -> tuple[str, str]:
+    """The likely format of other bytes, for a message, and what helps, "" if nothing is known."""
     if not data:
-        return "an empty file"
+        return "an empty file", ""
     start = bytes(data[:65536])
-    for magic, name in _MAGICS:
-        if start.startswith(magic):
-            return name
-    if start[4:8] == b"TFL3":
-        return "a TFLite flatbuffer"
-    return f"an unknown format that starts with {start[:8].hex(' ')}"
+    for at, magic, name, helps in _MAGICS:
+        if start[at:].startswith(magic):
+            return name, helps
+    if start.startswith(b"PK\x03\x04"):
+        found = ((name, helps) for word, name, helps in _ZIPPED if word in start)
+        return next(found, ("a ZIP archive", "it has to be unpacked"))
+    line = _first_line(_text(memoryview(start)))[:60]
+    if b"\0" not in start and line and line.isascii():
+        return f"text, neither JSON nor MLIR, that starts with {line.decode()!r}", ""
+    return f"an unknown format that starts with {start[:8].hex(' ')}", ""

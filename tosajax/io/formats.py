@@ -151,7 +151,9 @@ def of_content(data: memoryview) -> Format:
         if known.is_here(data):
             return known
     wanted = ", ".join(known.name for known in FORMATS)
-    raise FormatError(f"the content looks like {detect.describe(data)}, expected one of {wanted}")
+    found, helps = detect.describe(data)
+    more = f"; {helps}" if helps else ""
+    raise FormatError(f"the content looks like {found}, expected one of {wanted}{more}")
 
 
 def of_suffix(suffix: str) -> Format | None:

@@ -50,9 +50,39 @@ def test_functions():
 
 def test_one_of_several_functions_has_to_be_chosen():
     text = _FUNCTIONS.replace("@main", "@second")
-    with pytest.raises(FormatError, match="functions 'first', 'second', 'third', expected one, or"):
+    with pytest.raises(FormatError, match="'first', 'second', 'third', expected one, or") as caught:
         mlir.read_text(text)
+    assert "choose one by function= in Python, --function" in str(caught.value)
     assert mlir.read_text(text, "second").name == "second"
+
+
+_HELPERS = f"""module {{
+  func.func private @private(%h: {_F}) -> {_F} {{ return %h : {_F} }}
+  func.func @called(%c: {_F}) -> {_F} {{ return %c : {_F} }}
+  func.func private @through(%t: {_F}) -> {_F} {{
+    %r = "func.call"(%t) <{{callee = @called}}> : ({_F}) -> {_F}
+    return %r : {_F}
+  }}
+  func.func @only(%o: {_F}) -> {_F} {{ return %o : {_F} }}
+}}"""
+
+
+def test_helpers_do_not_count():
+    """Private functions, and those that others call; they are read where they are named."""
+    assert mlir.read_text(_HELPERS).name == "only"
+    for name, given in (("private", "h"), ("called", "c")):
+        assert mlir.read_text(_HELPERS, name).inputs == (given,)
+    text = _HELPERS.replace("@only", "@main").replace("@called(%c", "@public(%c")
+    assert mlir.read_text(text).name == "main"
+    with pytest.raises(FormatError, match="functions 'public', 'only', expected one"):
+        mlir.read_text(_HELPERS.replace("@called(%c", "@public(%c"))
+
+
+def test_a_module_of_helpers_alone():
+    text = f"func.func private @a(%a: {_F}) -> {_F} {{ return %a : {_F} }}"
+    assert mlir.read_text(text).name == "a"
+    with pytest.raises(FormatError, match="functions 'a', 'b', expected one"):
+        mlir.read_text(text + text.replace("@a", "@b"))
 
 
 def test_functions_of_one_name():

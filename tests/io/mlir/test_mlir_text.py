@@ -491,6 +491,33 @@ def test_operations_of_other_dialects(name, text):
         _read(f"%r = {text}")
 
 
+def test_what_a_converter_leaves_of_other_dialects():
+    """The first one with its place, before types that it alone has; all are counted."""
+    text = """%41 = "tfl.no_value"() {value} : () -> none loc("model/block_3/add")
+      %42 = "tfl.custom"(%a, %41) : (!t, none) -> !t
+      %43 = tosa.abs %42 : (!t) -> !t
+      %44 = "tfl.custom"(%43, %41) : (!t, none) -> !t"""
+    with pytest.raises(UnsupportedError) as caught:
+        _read(text)
+    assert str(caught.value) == (
+        "tfl.no_value %41: operation tfl.no_value, at model/block_3/add, is not of the TOSA "
+        "dialect: the converter has no TOSA for it: change or cut this part of the TFLite model "
+        "(2 more: 2 tfl.custom)"
+    )
+    with pytest.raises(UnsupportedError, match=r"line 4: operation tfl\.add is .*: the converter"):
+        _read("%b = tosa.abs %a : !t\n%c = tfl.add %a, %b : !t")
+
+
+def test_what_is_in_regions_of_other_dialects_is_not_listed():
+    inner = '"x.yield"() : () -> ()'
+    text = f'"scf.if"(%a) ({{ {inner} }}) : (!t) -> ()\n"x.y"() : () -> ()'
+    with pytest.raises(UnsupportedError, match=r"operation scf\.if is .* \(1 more: 1 x\.y\)"):
+        _read(text)
+    condition = f'"tosa.cond_if"(%a) ({{ {inner} }}, {{ {inner} }}) : (!t) -> ()'
+    with pytest.raises(UnsupportedError, match=r"operation x\.yield is .*1 more: 1 x\.yield"):
+        _read(condition)
+
+
 _BROKEN = """
 "tosa.frobnicate"(%a) : (!t) -> !t | operation tosa.frobnicate is unknown
 tosa.frobnicate %a : !t | operation tosa.frobnicate is unknown

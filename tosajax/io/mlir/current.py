@@ -111,11 +111,9 @@ def operator_of(made: Made) -> Operator:
 
     Raises:
       FormatError: the dialect does not have it.
-      UnsupportedError: it is of another dialect, or of TOSA 1.1.
+      UnsupportedError: it is of TOSA 1.1.
     """
     name = made.operation.name
-    if not name.startswith("tosa."):
-        raise UnsupportedError(f"operation {name} is not of the TOSA dialect")
     if made.op in signs.DRAFT_OPERATORS:
         raise UnsupportedError(f"operation {name} is of TOSA 1.1, expected one of 1.0")
     if made.op not in spec.OPERATORS or name.count(".") > 1:

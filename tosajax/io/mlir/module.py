@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from tosajax.graph import Graph, Source
-from tosajax.io.mlir import apply_scale, syntax
+from tosajax.io.mlir import apply_scale, foreign, syntax
 from tosajax.io.mlir.current import Current
 from tosajax.io.mlir.literals import Literals
 from tosajax.io.mlir.locations import Locations
@@ -20,6 +20,7 @@ from tosajax.report import FormatError, UnsupportedError
 _MAIN = "main"
 _LONGEST = 600  # characters of a message, which may name what is long in the text
 _MODULE, _FUNCTION, _VARIABLE = "builtin.module", "func.func", "tosa.variable"
+_CALL = "func.call"
 
 
 def read(text: str | bytes, function: str | None, source: Source) -> Graph:
@@ -53,13 +54,11 @@ def _graph(module: Module, function: str | None, source: Source) -> Graph:
     version = f"{source.version}, {dialect}" if source.version else f"{dialect}, {module.syntax}"
     source = dataclasses.replace(source, version=version)
     (body,) = chosen.regions
+    locations = Locations(module.locations)
+    foreign.check(body, locations)
     apply_scale.check_tensors(body)
-    reading = Reading(
-        Old() if old else Current(),
-        Literals(module.resources, module.size),
-        Locations(module.locations),
-        body,
-    )
+    dialect = Old() if old else Current()
+    reading = Reading(dialect, Literals(module.resources, module.size), locations, body)
     for operation in operations:
         if operation.name == _VARIABLE:
             reading.declare(operation)
@@ -82,20 +81,43 @@ def _flat(operations: Sequence[Operation]) -> Iterator[Operation]:
 
 
 def _chosen(operations: Sequence[Operation], function: str | None) -> Operation:
-    """The function to read: declarations, which have no body, do not count."""
-    found = [op for op in operations if op.name == _FUNCTION and _has_body(op)]
-    if not found:
+    """The function to read.
+
+    Declarations, which have no body, do not count, and unless `function` names them neither do
+    private functions and those that others call.
+    """
+    bodies = [op for op in operations if op.name == _FUNCTION and _has_body(op)]
+    if not bodies:
         raise FormatError("the module has no function")
+    found = (_entries(bodies) or bodies) if function is None else bodies
     names = [_name(op) for op in found]
-    if function is None and len(found) > 1 and names.count(_MAIN) == 0:
-        listed = ", ".join(map(repr, names[:20]))
-        raise FormatError(f"the module has functions {listed}, expected one, or {_MAIN!r}")
+    listed = ", ".join(map(repr, names[:20]))
+    if function is None and len(found) > 1 and _MAIN not in names:
+        raise FormatError(
+            f"the module has functions {listed}, expected one, or {_MAIN!r}: choose one by "
+            "function= in Python, --function at the command line"
+        )
     wanted = function if function is not None else names[0] if len(names) == 1 else _MAIN
     if names.count(wanted) > 1:
         raise FormatError(f"the module has {names.count(wanted)} functions {wanted!r}")
     if wanted not in names:
-        raise ValueError(f"no function is named {wanted!r}, but {', '.join(map(repr, names[:20]))}")
+        raise ValueError(f"no function is named {wanted!r}, but {listed}")
     return found[names.index(wanted)]
+
+
+def _entries(functions: Sequence[Operation]) -> list[Operation]:
+    """The functions that are neither private nor called by others."""
+    called = {
+        operation.attributes.get("callee")
+        for function in functions
+        for operation in function.regions[0].walk()
+        if operation.name == _CALL
+    }
+    return [
+        function
+        for function in functions
+        if function.attributes.get("sym_visibility") != "private" and _name(function) not in called
+    ]
 
 
 def _has_body(function: Operation) -> bool:

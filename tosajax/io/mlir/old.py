@@ -62,8 +62,6 @@ class Old:
         return ()
 
     def node(self, made: Made, literals: Literals) -> OldNode:
-        if not made.operation.name.startswith("tosa."):
-            raise UnsupportedError(f"operation {made.operation.name} is not of the TOSA dialect")
         op = _OPERATORS.get(made.op, made.op)
         attributes: dict[str, Any] = {}
         for name, found in made.operation.attributes.items():

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tosajax.io.mlir import foreign
 from tosajax.io.mlir.reduced import Reduced, reduce
 from tosajax.io.mlir.tree import Attribute, Literal, Module, Operation, Region, Type, Value, Word
 from tosajax.report import FormatError, UnsupportedError
@@ -124,6 +125,7 @@ class _Forms:
     """
 
     def __init__(self, text: str) -> None:
+        self._text = text
         self._words = frozenset(_WORD.findall(text))
         self._seen: set[str] = set()
 
@@ -142,7 +144,8 @@ class _Forms:
         """
         dialect, _, operation = name.partition(".")
         if dialect != _DIALECT:
-            raise UnsupportedError(f"operation {name} is not of the TOSA dialect")
+            line = self._text.count("\n", 0, parser.pos) + 1
+            raise UnsupportedError(f"line {line}: {foreign.message(name)}")
         self._seen.add(_CUSTOM)
         forms: dict[str, Callable[[Parser], _Parts]] = {
             "variable": self._variable,

@@ -92,7 +92,10 @@ class Module:
         elif name is None:
             name = "main"
             if name not in found:
-                raise UnsupportedError(f"the module has several graphs: choose one of {listed}")
+                raise UnsupportedError(
+                    f"the module has graphs {listed}, expected one, or 'main': choose one by "
+                    "function= in Python, --function at the command line"
+                )
         if name not in found:
             raise ValueError(f"the module has no graph {quoted(name)}, but {listed}")
         return found[name]

@@ -1,0 +1,58 @@
+"""Operations of other dialects than TOSA's: which there are, and what helps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tosajax.io.mlir.locations import Locations
+from tosajax.io.mlir.tree import Operation, Region
+from tosajax.report import UnsupportedError
+
+_OWN = ("tosa.", "func.return")
+_MOST_NAMED = 8
+_CONVERT = "convert it to TOSA first"
+_HELP = {
+    "tfl": "the converter has no TOSA for it: change or cut this part of the TFLite model",
+    "func": "inline the functions first, as with mlir-opt --inline",
+    "stablehlo": _CONVERT,
+    "mhlo": _CONVERT,
+    "torch": _CONVERT,
+    "onnx": _CONVERT,
+    "linalg": "read the module as it was before it was lowered from TOSA",
+}
+
+
+def check(body: Region, locations: Locations) -> None:
+    """Checks that all operations of a function are of TOSA.
+
+    Raises:
+      UnsupportedError: some are not; names the first one, and counts all.
+    """
+    found = list(_foreign(body))
+    if not found:
+        return
+    first = found[0]
+    others = Counter(operation.name for operation in found)
+    others[first.name] -= 1
+    place = locations.read(first.location).text
+    at = "" if place is None else f", at {place},"
+    listed = [f"{n} {name}" for name, n in (+others).most_common(_MOST_NAMED)]
+    more = f" ({sum(others.values())} more: {', '.join(listed)})" if listed else ""
+    raise UnsupportedError(f"{first.title}: {message(first.name, at)}{more}")
+
+
+def message(name: str, at: str = "") -> str:
+    """What an error says of an operation, by its name and perhaps its place."""
+    helps = _HELP.get(name.partition(".")[0])
+    return f"operation {name}{at} is not of the TOSA dialect{f': {helps}' if helps else ''}"
+
+
+def _foreign(body: Region) -> Iterator[Operation]:
+    """The operations that are not of TOSA, without those in their regions."""
+    for operation in body.operations:
+        if not operation.name.startswith(_OWN):
+            yield operation
+        else:
+            for region in operation.regions:
+                yield from _foreign(region)
