@@ -20,6 +20,7 @@ from tosajax.report import FormatError, UnsupportedError
 
 _DISTRIBUTION = "tosa-tools"
 _PROGRAM = "bin/tosa-opt"
+_PRINT = ("--mlir-print-op-generic", "--mlir-print-debuginfo")
 _MAGIC = b"ML\xefR"
 _LONGEST_PRODUCER = 256  # bytes
 _LONGEST = 300  # characters of a message about what is in it
@@ -78,7 +79,8 @@ def as_text(data: bytes) -> bytes:
     what = f"bytecode {found.version} by {found.producer!r}"
     if _is_old(found):
         return _old_text(data, found, what)
-    done = _run(data, "--mlir-print-op-generic", "--mlir-print-debuginfo")
+    # Operations of other dialects are refused by name and place as those of text are.
+    done = _run(data, *_PRINT, "--allow-unregistered-dialect")
     if done.code == 0:
         return done.output
     kind = UnsupportedError if any(word in done.message for word in _UNKNOWN) else FormatError
