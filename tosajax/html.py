@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -14,9 +15,31 @@ _NAMES = 4  # of a list in a repr
 _NUMBER = ' class="number"'
 _SHORT = 20  # of a cell that is not broken
 _CELL = 80  # characters of a cell in a notebook
-# In the colours of the notebook, which may differ from the system's.
+# The colours of notebooks, by the names that JupyterLab, VS Code and Colab have for them; they may
+# differ from the system's, which count elsewhere.
+_INKS = ("--jp-content-font-color0", "--vscode-editor-foreground", "--colab-primary-text-color")
+_BACKS = ("--jp-layout-color0", "--vscode-editor-background", "--colab-primary-surface-color")
+
+
+def _first(names: Sequence[str], otherwise: str) -> str:
+    """The first variable of CSS that there is."""
+    return "".join(f"var({name}," for name in names) + otherwise + ")" * len(names)
+
+
+def theme(selector: str) -> str:
+    """Style: the variables --ink and --back of elements, in the colours of a notebook if in one,
+    and elsewhere light or dark as the system is.
+    """
+    light, dark = (
+        f"{selector}{{--ink:{_first(_INKS, ink)};--back:{_first(_BACKS, back)}}}"
+        for ink, back in (("#1b1d21", "#ffffff"), ("#e4e6ea", "#15171a"))
+    )
+    return f"{light}@media (prefers-color-scheme:dark){{{dark}}}"
+
+
 _BOX_STYLE = (
-    ".tosajax{font:13px/1.45 system-ui,sans-serif;max-width:100%}"
+    f"{theme('.tosajax')}.tosajax{{color:var(--ink);background:var(--back)}}"
+    ".tosajax{font:13px/1.45 system-ui,sans-serif;max-width:100%;padding:4px}"
     ".tosajax>strong{font-size:14px}"
     ".tosajax dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:1px 12px;"
     "margin:4px 0 8px}"
@@ -31,8 +54,7 @@ _BOX_STYLE = (
     ".tosajax tbody th{font-weight:normal}"
     ".tosajax small{display:block;opacity:.75;font-size:11px}"
     ".tosajax thead th{position:sticky;top:0;font-weight:600;"
-    "background:var(--jp-layout-color1,var(--vscode-editor-background,"
-    "var(--colab-primary-surface-color,Canvas)))}"
+    "background:var(--back)}"
     ".tosajax .number{text-align:right}"
 )
 
@@ -102,6 +124,12 @@ def counted(count: int, noun: str) -> str:
 def text(value: str) -> str:
     """Plain text as HTML, in which a character that cannot be printed is U+FFFD."""
     return html.escape(printable(value))
+
+
+def wrappable(value: str) -> str:
+    """Plain text as HTML, whose lines break after punctuation before they do within a word."""
+    parts = re.split(r"(?<=[_/.:;,)\]-])(?=[^\W\d])", printable(value))
+    return "<wbr>".join(map(html.escape, parts))
 
 
 def note(value: str) -> str:
@@ -193,12 +221,15 @@ def _cell(value: object, sortable: bool, names: bool) -> str:
     shown, order = _shown(value)
     if names:
         more = value.more if isinstance(value, Named) else ""
-        below = f" <small>{text(more)}</small>" if more else ""
-        return f'<th scope="row">{text(shown)}{below}</th>'
+        plain = wrappable if sortable else text
+        tip = f' title="{text(more)}"' if sortable else ""  # a page may cut it
+        below = f" <small{tip}>{plain(more)}</small>" if more else ""
+        return f'<th scope="row">{plain(shown)}{below}</th>'
     if order is None:
         # Only long texts may break anywhere, so that short ones keep their columns wide enough.
-        kind = ' class="text"' if sortable and len(shown) > _SHORT else ""
-        return f"<td{kind}>{text(shown)}</td>"
+        if sortable and len(shown) > _SHORT:
+            return f'<td class="text">{wrappable(shown)}</td>'
+        return f"<td>{text(shown)}</td>"
     key = f' data-order="{order}"' if sortable else ""
     return f"<td{_NUMBER}{key}>{text(shown)}</td>"
 

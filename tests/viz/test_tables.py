@@ -12,7 +12,7 @@ import small_networks as small
 
 from tosajax import rewrite
 from tosajax.compare import Comparison, compare
-from tosajax.html import ROWS, Cell, shortened, table
+from tosajax.html import ROWS, Cell, Named, shortened, table, wrappable
 from tosajax.sweep import Results
 
 RESULTS = Results(({"bits": 4, "accuracy": 0.5, "error": None},), ("accuracy",))
@@ -47,6 +47,16 @@ def test_long_names_lose_their_middle():
     assert shortened("short", 5) == "short"
     for length in range(2, 9):
         assert len(shortened("abcdefgh", length)) == min(8, length)
+
+
+def test_names_on_pages_break_after_punctuation():
+    rows = [[Named("aten_conv2d/default_1", "model.py:23 f(x)"), "x" * 15 + "_default"]]
+    content = table(["name", "text"], rows, sortable=True, named_by=0)
+    assert '<th scope="row">aten_<wbr>conv2d/<wbr>default_1 <small' in content
+    assert 'title="model.py:23 f(x)">model.<wbr>py:23 f(x)</small>' in content
+    assert f'<td class="text">{"x" * 15}_<wbr>default</td>' in content
+    assert "<wbr>" not in table(["name", "text"], rows, named_by=0)
+    assert wrappable("<a>_b, 4,000 1.5 -2") == "&lt;a&gt;_<wbr>b, 4,000 1.5 -2"
 
 
 def test_sorting_knows_numbers():

@@ -80,13 +80,17 @@ def facts(graph: Graph) -> list[tuple[str, str]]:
         found.append(("rewritten", html.listed([str(rewrite) for rewrite in source.rewrites])))
     if source.agreement:
         found.append(("agreement", html.listed([str(each) for each in source.agreement])))
-    return [(term, html.text(text)) for term, text in found]
+    return [(term, html.wrappable(text)) for term, text in found]
 
 
 def node_table(graph: Graph) -> tuple[list[str], list[list[object]]]:
-    """The nodes of a graph but constants, as the head and the cells of a table."""
+    """The nodes of a graph without constants, as the head and the cells of a table."""
+    constants = {
+        name for node in graph.nodes if node.op in spec.CONSTANT_OPERATORS for name in node.outputs
+    }
     rows: list[list[object]] = [
-        [at, node.op, html.listed(node.outputs), _types_of(node, graph), html.listed(node.inputs),
+        [at, node.op, html.listed(node.outputs), _types_of(node, graph),
+         html.listed([name for name in node.inputs if name not in constants]),
          described(node.location)]
         for at, node in enumerate(graph.nodes)
         if node.op not in spec.CONSTANT_OPERATORS

@@ -97,7 +97,7 @@ def summary(comparison: Comparison) -> list[tuple[str, str]]:
     rows = comparison.rows
     differ = sum(row.total.mismatches > 0 for row in rows)
     found = f"{differ} of {len(rows)} tensors differ" if differ else f"all {len(rows)} are equal"
-    roles = ("a", "b, which a is judged by")
+    roles = ("a", "b (reference)")
     named = zip(roles, comparison.names, strict=True)
     facts = [(role, f"<code>{html.text(name)}</code>") for role, name in named if name]
     facts += [("examples", f"{comparison.examples:,}"), ("tensors", html.text(found))]
@@ -122,7 +122,7 @@ def summary(comparison: Comparison) -> list[tuple[str, str]]:
 
 def _title(row: Row) -> str:
     place = f", {html.text(html.shortened(row.location, _PLACE))}" if row.location else ""
-    return f"{html.text(row.operator)} <code>{html.text(row.tensor)}</code>{place}"
+    return f"{html.text(row.operator)} <code>{html.wrappable(row.tensor)}</code>{place}"
 
 
 def _numbers(row: Row) -> list[int | html.Cell | None]:

@@ -37,12 +37,9 @@ _WINDOWS = {
     "TRANSPOSE_CONV2D": slice(1, 3),
 }  # the axes of a weight that are those of the window
 _STYLE = """
-svg.graph { color-scheme: light dark; @LIGHT@
-  --back: var(--jp-layout-color0, var(--vscode-editor-background, #ffffff));
-  --ink: var(--jp-content-font-color0, var(--vscode-editor-foreground, #1b1d21)); }
-@media (prefers-color-scheme: dark) { svg.graph { @DARK@
-  --back: var(--jp-layout-color0, var(--vscode-editor-background, #15171a));
-  --ink: var(--jp-content-font-color0, var(--vscode-editor-foreground, #e4e6ea)); } }
+@THEME@
+svg.graph { color-scheme: light dark; @LIGHT@ }
+@media (prefers-color-scheme: dark) { svg.graph { @DARK@ } }
 svg.graph text { font: 11px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
   fill: var(--ink); }
 svg.graph text.op { font-weight: bold; }
@@ -175,6 +172,7 @@ def graph_svg(graph: Graph) -> str:
     size = f"{widest + 2 * _MARGIN:.0f}", f"{top + _MARGIN:.0f}"
     label = html.text(f"Picture of the graph {html.shortened(graph.name, 60)}")
     style = _STYLE.replace("@LIGHT@", css(LIGHT)).replace("@DARK@", css(DARK))
+    style = style.replace("@THEME@", html.theme("svg.graph"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="img" aria-label="{label}" '
         f'width="{size[0]}" height="{size[1]}" viewBox="0 0 {size[0]} {size[1]}">'

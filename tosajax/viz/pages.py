@@ -57,7 +57,9 @@ thead th { position: sticky; top: 0; z-index: 1; background: var(--head); font-w
 tbody th { font-weight: normal; }
 tbody th { position: sticky; left: 0; background: var(--back); }
 tbody th, td.text { overflow-wrap: anywhere; min-width: 8rem; }
-small { display: block; color: var(--faint); font-size: 0.92em; }
+@media (min-width: 64rem) { tbody th { min-width: 16rem; } }
+small { color: var(--faint); font-size: 0.92em; overflow: hidden; display: -webkit-box;
+  -webkit-box-orient: vertical; -webkit-line-clamp: 2; line-clamp: 2; }
 tbody tr:hover > * { background: var(--head); }
 th button { all: unset; cursor: pointer; text-align: left; }
 th button:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
