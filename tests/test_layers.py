@@ -34,6 +34,7 @@ LAYERS: dict[str, set[str]] = {
     "environment": set(),
     "html": set(),
     "progress": set(),
+    "text_table": {"html"},
     "fixedpoint": {"dtypes"},
     "report": {"html"},
     "arguments": {"report"},
@@ -67,7 +68,8 @@ LAYERS: dict[str, set[str]] = {
     },
     "runtime": {
         *("arguments", "atomic", "builder", "checks", "dtypes", "fixedpoint", "grad", "graph"),
-        *("html", "io", "lowering", "native", "ops", "passes", "report", "spec", "validation"),
+        *("html", "io", "lowering", "native", "ops", "passes", "report", "spec", "text_table"),
+        "validation",
     },
     "from_jax": {
         *("arguments", "builder", "dtypes", "fixedpoint", "graph", "hifi", "ops", "passes"),
@@ -75,7 +77,8 @@ LAYERS: dict[str, set[str]] = {
     },
     "compare": {
         *("arguments", "atomic", "checks", "compliance", "dtypes", "graph", "html", "io"),
-        *("lowering", "passes", "reference_model", "report", "rewrite", "runtime", "spec", "viz"),
+        *("lowering", "passes", "reference_model", "report", "rewrite", "runtime", "spec"),
+        *("text_table", "viz"),
     },
     "quant": {
         *("arguments", "builder", "dtypes", "fixedpoint", "from_jax", "grad", "graph", "html"),
@@ -85,7 +88,8 @@ LAYERS: dict[str, set[str]] = {
     },
     "sweep": {
         *("arguments", "atomic", "dtypes", "grad", "graph", "io", "lowering", "ops", "passes"),
-        *("progress", "quant", "report", "rewrite", "runtime", "spec", "validation", "viz"),
+        *("progress", "quant", "report", "rewrite", "runtime", "spec", "text_table"),
+        *("validation", "viz"),
     },
     "cli": {
         *("arguments", "atomic", "compare", "dtypes", "from_jax", "graph", "html", "io"),

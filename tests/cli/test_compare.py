@@ -37,6 +37,26 @@ def test_different(command):
     assert json.loads(Path("rows.json").read_text())["examples"] == 6
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("compare", "model.tosa", "--against", "twice.tosa", "--input", "x.npy", "--local"),
+        ("explain", "model.tosa"),
+    ],
+)
+def test_tables_fit_a_terminal_and_are_whole_elsewhere(command, monkeypatch, line):
+    monkeypatch.setenv("COLUMNS", "64")
+    piped = command(*line)[1]
+    assert "\n(without " not in piped
+    assert max(map(len, piped.splitlines())) > 64
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert command(*line, "--wide")[1] == piped
+    table, left_out, _ = command(*line)[1].partition("\n(without ")
+    assert left_out
+    assert len(table.splitlines()) > 2
+    assert all(len(text) <= 64 for text in table.splitlines())
+
+
 def test_stored_outputs_and_tensors(command):
     assert command("run", "model.tosa", "--input", "x.npy", "--output", "y.npy")[0] == 0
     assert command("dump", "model.tosa", "--input", "x.npy", "-o", "all.npz")[0] == 0

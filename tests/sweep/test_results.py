@@ -318,3 +318,13 @@ def test_progress_without_tqdm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tqdm", None)
     with Progress(7, True) as bar:
         bar.update(2)
+
+
+def test_long_cells_are_shortened_to_a_width():
+    rows = tuple({"bits": "layer_" * 9 + str(n), "accuracy": 0.5, "error": None} for n in (1, 2))
+    results = Results(rows, ("accuracy",))
+    assert max(map(len, results.table().splitlines())) == 65
+    lines = results.table(40).splitlines()
+    assert [len(line) for line in lines] == [40, 40, 40]
+    assert lines[1].split()[0].endswith("_1")
+    assert results.table(80) == str(results)

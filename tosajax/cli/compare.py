@@ -15,10 +15,12 @@ from tosajax.cli._common import (
     add_random,
     add_scales,
     add_tensors,
+    add_wide,
     arrays,
     files_of,
     load,
     progress,
+    screen_width,
     write,
 )
 
@@ -58,6 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "summed over the operators before them",
     )  # fmt: skip
     add_forms(parser, _FORMS)
+    add_wide(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -81,5 +84,5 @@ def run(arguments: argparse.Namespace) -> int:
     )
     found = dataclasses.replace(found, names=(arguments.model, " ".join(arguments.against)))
     write(found, files, html={"command": arguments.line}, model_explorer={"graph": graph})
-    print(found)
+    print(found.table(screen_width(arguments)))
     return 0 if found else 1

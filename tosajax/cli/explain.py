@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import tosajax
-from tosajax.cli._common import add_batch, load
+from tosajax.cli._common import add_batch, add_wide, load, screen_width
 
 HELP = "show how each operator is computed"
 EXAMPLES = ("explain model.tosa --batch 32",)
@@ -13,6 +13,7 @@ EXAMPLES = ("explain model.tosa --batch 32",)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_batch(parser)
+    add_wide(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -24,5 +25,5 @@ def run(arguments: argparse.Namespace) -> int:
     for tensor in (*graph.input_tensors, *graph.output_tensors):
         if known := graph.quantization.get(tensor.name):
             print(f"{tensor.name}: {tensor}, {known}")
-    print(executable.explain())
+    print(executable.explain().cost.table(screen_width(arguments)))
     return 0

@@ -10,12 +10,14 @@ from tosajax.cli._common import (
     FORMS,
     add_clip,
     add_forms,
+    add_wide,
     arrays,
     files_of,
     load,
     option,
     positive,
     quantization,
+    screen_width,
     write,
 )
 
@@ -69,6 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="FILE", help="keep finished rows, and go on from them")
     parser.add_argument("--plan", action="store_true", help="show the plan, and stop")
     add_forms(parser, FORMS)
+    add_wide(parser)
     parser.add_argument(
         "--cost", choices=[name for name, kind, _ in _AXES if kind is positive],
         help="axis to draw the metric against on the page of --html, with the best trade-offs",
@@ -107,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = sweep.run(progress=True)
     about = _about(arguments)
     write(found, files, html={"cost": arguments.cost, "about": about, "command": arguments.line})
-    print(found)
+    print(found.table(screen_width(arguments)))
     return 1 if len(found.errors) == len(found) else 0
 
 

@@ -11,12 +11,23 @@ from tosajax.atomic import write_csv, write_json, write_text
 from tosajax.compare.measure import Histogram, Measured, edges
 from tosajax.compare.tolerance import EQUAL, Allowed
 from tosajax.graph import Graph
+from tosajax.text_table import Column, text_table
 
 _LINES = 60  # of a table
-_HEAD = (
-    f"{'tensor':32} {'operator':16} {'type':8} {'elements':>11} {'differ %':>9} {'max':>9} "
-    f"{'mean':>9} {'SQNR':>6} {'cosine':>8}"
+_NAME = 60  # characters of a tensor's name, and of its location
+_COLUMNS = (
+    Column("tensor", least=20),
+    Column("operator", least=10),
+    Column("type", drop=2),
+    Column("elements", drop=4, right=True),
+    Column("differ %", right=True),
+    Column("max", right=True),
+    Column("mean", drop=3, right=True),
+    Column("SQNR", right=True),
+    Column("cosine", drop=5, right=True),
 )
+_LOCAL_COLUMNS = (Column("local %", drop=1, right=True), Column("local", right=True))
+_LOCATION = Column("location", least=16, drop=6)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,14 +122,23 @@ class Comparison:
         return self.first_divergent is None
 
     def __str__(self) -> str:
-        """A table of tensors beyond the tolerance, and the first and the worst of them."""
+        """`table`, as wide as it is."""
+        return self.table()
+
+    def table(self, width: int | None = None) -> str:
+        """A table of tensors beyond the tolerance, and the first and the worst of them.
+
+        Args:
+          width: the most characters of a line of the table, which loses columns then; None for any.
+        """
         differ = [r for r in self.rows if not (r.is_within and r.is_local_within)]
         text = self._summary()
         if not differ:
             return text
         with_local = any(r.local for r in self.rows)
-        head = f"{_HEAD} {'local %':>8} {'local':>6}" if with_local else _HEAD
-        lines = [f"{head}  location", *map(_line, differ[:_LINES])]
+        columns = (*_COLUMNS, *(_LOCAL_COLUMNS if with_local else ()), _LOCATION)
+        rows = [_cells(row, with_local) for row in differ[:_LINES]]
+        lines = text_table(columns, rows, width)
         if len(differ) > _LINES:
             lines.append(f"and {len(differ) - _LINES} more")
         if self.first_divergent:
@@ -209,17 +229,16 @@ class Comparison:
         write_json(path, node_data(self, column, graph))
 
 
-def _line(row: Row) -> str:
-    name = row.tensor if len(row.tensor) <= 32 else f"...{row.tensor[-29:]}"
+def _cells(row: Row, with_local: bool) -> list[str]:
     m = row.total
-    line = (
-        f"{name:32} {row.operator:16.16} {row.dtype:8} {m.elements:11,} {100 * m.share:9.4f} "
-        f"{_short(m.max_error):>9} {_short(m.mean_abs_error):>9} {m.sqnr:6.1f} {m.cosine:8.5f}"
-    )
+    local = ["", ""]
     if row.local:
-        line += f" {100 * row.local.share:8.4f} {row.local.sqnr:6.1f}"
-    place = row.location if len(row.location) <= 60 else f"{row.location[:57]}..."
-    return f"{line}  {place}".rstrip()
+        local = [f"{100 * row.local.share:.4f}", f"{row.local.sqnr:.1f}"]
+    return [
+        html.shortened(row.tensor, _NAME), row.operator, row.dtype, f"{m.elements:,}",
+        f"{100 * m.share:.4f}", _short(m.max_error), _short(m.mean_abs_error), f"{m.sqnr:.1f}",
+        f"{m.cosine:.5f}", *(local if with_local else ()), html.shortened(row.location, _NAME),
+    ]  # fmt: skip
 
 
 def _short(value: float) -> str:

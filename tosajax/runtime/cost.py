@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tosajax import html, spec
@@ -15,6 +15,7 @@ from tosajax.graph.summary import macs_of
 from tosajax.lowering.build import scope_name
 from tosajax.lowering.fused import is_integer_product
 from tosajax.ops.routes.route import find, why_not_native
+from tosajax.text_table import Column, text_table
 
 # In the text of a compiled program: the name of a step, the head of a computation, a call of a fast
 # kernel of XLA:CPU, and a dot or convolution that may lack one.
@@ -24,6 +25,14 @@ _FAST = re.compile(r'calls=%?([\w.\-]+).*"kind":"__ynn_fusion"')
 _PLAIN = re.compile(r"= ([a-z]+)\d+\S* (dot|convolution)\(")
 # A node in the name of a step, as `scope_name` writes it.
 _SCOPE = re.compile(r"""[A-Z][A-Z0-9_]* (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+_COLUMNS = (
+    Column("node", least=20),
+    Column("output", drop=1),
+    Column("MACs", right=True),
+    Column("bytes", drop=3, right=True),
+    Column("route", least=20),
+    Column("why", least=16, drop=2),
+)
 _LINES, _WIDE = 40, 200  # of a text in a repr
 
 
@@ -81,15 +90,22 @@ class Cost(NamedTuple):
         return html.box("Cost of a run", facts, head, rows, noun="node", named_by=0)
 
     def __str__(self) -> str:
-        """A table of the nodes that multiply, the totals, and the warnings."""
-        head = ("node", "output", "MACs", "bytes", "route", "why")
+        """`table`, as wide as it is."""
+        return self.table()
+
+    def table(self, width: int | None = None) -> str:
+        """A table of the nodes that multiply, the totals, and the warnings.
+
+        Args:
+          width: the most characters of a line of the table, which loses columns then; None for any.
+        """
         rows = [
             (n.title, n.output, f"{n.macs:,}", f"{n.bytes:,}", n.route, n.reason)
             for n in self.nodes
             if n.macs
         ]
         total = ("all nodes", "", f"{self.macs:,}", f"{self.bytes:,}", "", "")
-        lines = _table([head, *rows, total])
+        lines = text_table(_COLUMNS, [*rows, total], width)
         lines.append(f"at most {self.peak_bytes:,} bytes of tensors at a time")
         if self.not_native:
             lines.append(f"not native: {self.not_native}")
@@ -220,8 +236,3 @@ def _scopes(op_name: str) -> Iterator[tuple[str, str]]:
 def _scope_of(op_name: str) -> re.Match[str] | None:
     """The innermost node in the name of a step."""
     return max(_SCOPE.finditer(op_name), key=re.Match.start, default=None)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

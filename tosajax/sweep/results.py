@@ -9,6 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from tosajax.atomic import write_csv, write_json, write_text
+from tosajax.text_table import Column, text_table
+
+_LEAST = 12  # characters that a cell is shortened to
 
 Row = dict[str, Any]
 
@@ -160,15 +163,19 @@ class Results(Sequence[Row]):
         write_text(path, results_page(self, cost, about, command))
 
     def __str__(self) -> str:
-        """A table."""
-        columns = self._shown()
-        cells = [columns, *([_text(row.get(c)) for c in columns] for row in self.rows)]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in cells
-        ]
-        return "\n".join(lines)
+        """`table`, as wide as it is."""
+        return self.table()
+
+    def table(self, width: int | None = None) -> str:
+        """A table of settings and metrics.
+
+        Args:
+          width: the most characters of a line, in which long cells are shortened; None for any.
+        """
+        names = self._shown()
+        columns = [Column(name, least=_LEAST, right=True) for name in names]
+        rows = [[_text(row.get(name)) for name in names] for row in self.rows]
+        return "\n".join(text_table(columns, rows, width))
 
     def __repr__(self) -> str:
         failed = f", {len(self.errors)} failed" if self.errors else ""
