@@ -83,7 +83,7 @@ def test_random_examples(command):
     ("arguments", "words"),
     [
         (["--against", "nowhere.tosa"], ["nowhere.tosa", "No such file"]),
-        (["--against", "x.bin"], ["--against x.bin", "expected ref"]),
+        (["--against", "x.bin"], ["'x.bin' to compare with", "expected ref"]),
         (["--against", "ref", "--against", "model.tosa"], ["ref and model.tosa"]),
         (["--against", "tflite:a.tflite,fast"], ["'fast'", "reference, builtin, default"]),
         (["--against", "twice.tosa", "--csv", "away/rows.csv"], ["no folder", "away"]),

@@ -16,7 +16,8 @@ import small_networks as small
 
 import tosajax
 from tosajax import Builder, DType, Graph, TosaError, quant, rewrite
-from tosajax.compare import compare, random_inputs, scales_of
+from tosajax.compare import compare, random_inputs, scales_of, tflite, which_rounding
+from tosajax.compare.programs import named
 from tosajax.runtime.dump import dump
 from tosajax.spec import RoundingMode
 
@@ -54,6 +55,34 @@ def test_arms_reference_model():
     assert found
     assert [row.tensor for row in found.rows] == NAMES
     assert all(row.local and not row.local.mismatches for row in found.rows)
+
+
+def test_the_forms_of_the_command_line(tmp_path):
+    """A graph's file, and "ref", as `--against` takes them; in `which_rounding` as well."""
+    graph, x = small.two_layers(), small.images(3)
+    tosajax.save(graph, tmp_path / "own.tosa")
+    tosajax.save(rewrite.rounding(graph, "double"), tmp_path / "twice.json")
+    assert compare(graph, "ref", x, outputs_only=True)
+    assert compare(graph, "ref", x) == compare(graph, "reference_model", x)
+    for path in (tmp_path / "own.tosa", str(tmp_path / "own.tosa")):
+        found = compare(graph, path, x)
+        assert found.names[1] == str(path)
+        assert found.rows == compare(graph, graph, x).rows
+    assert not compare(graph, tmp_path / "twice.json", x)
+    table = which_rounding(graph, {"twice": tmp_path / "twice.json", "arm": "ref"}, x)
+    assert table.equal == [("as it is", "arm"), ("single", "arm"), ("double", "twice")]
+    for wrong in ("m.bin", tmp_path / "m", "reference"):
+        with pytest.raises(ValueError, match="to compare with, expected ref"):
+            compare(graph, wrong, x)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        compare(graph, tmp_path / "nowhere.tosa", x)
+    with pytest.raises(ValueError, match="kernels 'fast', expected one of"):
+        compare(graph, "tflite:m.tflite,fast", x)
+
+
+def test_a_path_of_a_tflite_model_is_one_on_litert():
+    assert named("m.tflite") == named("tflite:m.tflite") == tflite("m.tflite")
+    assert named("tflite:a,b.tflite,builtin") == tflite("a,b.tflite", "builtin")
 
 
 def test_against_whole_arrays():

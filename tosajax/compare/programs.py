@@ -4,29 +4,60 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 
-from tosajax import reference_model
-from tosajax.compare.litert import TFLite, of_tflite
+from tosajax import io, reference_model
+from tosajax.compare.litert import Kernels, TFLite, of_tflite, tflite
 from tosajax.compare.matching import match
 from tosajax.compare.program import Program
 from tosajax.compare.scales import scales_in
 from tosajax.compare.stored import Stored, of_stored
 from tosajax.graph import Graph
+from tosajax.io.formats import FORMATS
 from tosajax.passes.binding import bind
 from tosajax.runtime.watch import Watch
 
 REFERENCE_MODEL = "reference_model"
+Other = Graph | TFLite | Stored  # text and paths as in `named`
 
-Other = Graph | TFLite | Stored
+
+def named(b: Other) -> Other:
+    """The program of a text or a path, in the forms of the command line; others as they are.
+
+    Raises:
+      ValueError: the text is in none of these forms.
+      FormatError: the file of a graph is damaged.
+      OSError: it cannot be read.
+    """
+    if not isinstance(b, str | os.PathLike):
+        return b
+    text = os.fspath(b)
+    if text in ("ref", REFERENCE_MODEL):
+        return REFERENCE_MODEL
+    if text.startswith("tflite:"):
+        path, comma, kernels = text.removeprefix("tflite:").rpartition(",")
+        return tflite(path, cast("Kernels", kernels)) if comma else tflite(kernels)
+    suffix = Path(text).suffix
+    if suffix == ".tflite":
+        return tflite(text)
+    if suffix in (".npy", ".npz"):
+        return text
+    if suffix in {known.suffix for known in FORMATS}:
+        return io.load(text)
+    raise ValueError(
+        f"{text!r} to compare with, expected ref (Arm's reference model), or a graph's file, a "
+        ".tflite model (tflite:MODEL.tflite,KERNELS), or .npz or .npy files"
+    )
 
 
 def program(b: Other, a: Graph, names: Sequence[str], batch: int, count: int) -> Program:
     """The other program of a comparison.
 
     Args:
-      b: as in `compare`.
+      b: as in `compare`, after `named`.
       a: the graph to compare.
       names: tensors of a.
       batch: how many examples run at a time.
@@ -46,10 +77,15 @@ def program(b: Other, a: Graph, names: Sequence[str], batch: int, count: int) ->
     raise TypeError(f"{type(b).__name__} to compare with, expected a graph, a program or arrays")
 
 
-def title(b: Other) -> str:
-    """The other program as a page names it."""
+def title(b: Other, path: str = "") -> str:
+    """The other program as a page names it.
+
+    Args:
+      b: as in `program`.
+      path: of the graph's file, where the user gave that.
+    """
     if isinstance(b, Graph):
-        return f"graph {b.name!r}"
+        return path or f"graph {b.name!r}"
     if isinstance(b, TFLite):
         return f"{b.path} on LiteRT's {b.kernels} kernels"
     if isinstance(b, Mapping):

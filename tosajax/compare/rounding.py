@@ -12,7 +12,7 @@ from tosajax import html, rewrite
 from tosajax.compare.comparison import Comparison
 from tosajax.compare.examples import example_rows
 from tosajax.compare.pairs import Pairs
-from tosajax.compare.programs import Other, program
+from tosajax.compare.programs import Other, named, program
 from tosajax.graph import Graph
 from tosajax.passes.binding import bind
 from tosajax.runtime.rows import Progress, in_parts, silent
@@ -92,7 +92,7 @@ def which_rounding(
     size = min(batch, count)
     names = computed_outputs(graph)
     ours = {mode: Watch(g, names, size) for mode, g in _roundings(graph).items()}
-    others = {name: program(b, graph, names, size, count) for name, b in references.items()}
+    others = {name: program(named(b), graph, names, size, count) for name, b in references.items()}
     pairs = {
         (mode, name): Pairs(graph, other, names, {})
         for mode in ours

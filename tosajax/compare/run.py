@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from tosajax.compare.comparison import Comparison
 from tosajax.compare.examples import example_rows
 from tosajax.compare.litert import TFLite
 from tosajax.compare.pairs import Arrays, Pairs
-from tosajax.compare.programs import Other, program, title
+from tosajax.compare.programs import Other, named, program, title
 from tosajax.compare.scales import Scales
 from tosajax.compare.tflite_scales import scales_of_tflite
 from tosajax.compare.tolerance import Tolerance
@@ -44,10 +45,11 @@ def compare(
 
     Args:
       a: a graph; dimensions other than the batch are known.
-      b: the program that a is judged by: another graph, whose tensors match by name or, where the
-        names differ, by the order of equal operators; "reference_model", Arm's model of a;
-        `tflite`; or stored tensors: a dictionary, the path of an .npz file with names of tensors
-        or of locations, or paths of .npy files for the outputs in order.
+      b: the program that a is judged by: another graph, or the path of its file, whose tensors
+        match by name or, where the names differ, by the order of equal operators; "ref" or
+        "reference_model", Arm's model of a; `tflite`, or the path of a .tflite file, on LiteRT's
+        reference kernels; or stored tensors: a dictionary, the path of an .npz file with names of
+        tensors or of locations, or paths of .npy files for the outputs in order.
       inputs: of a: examples stacked as for `tosajax run`; random ones where none are given.
       tensors: a regular expression that the names of compared tensors contain.
       outputs_only: compare only the outputs of a, which takes less memory and time.
@@ -71,6 +73,8 @@ def compare(
       ValueError: there is nothing to compare, or an array has the wrong shape.
       TypeError: an array has the wrong type.
     """
+    name = os.fspath(b) if isinstance(b, str | os.PathLike) else ""
+    b = named(b)
     a = bind(_with_scales(a, b, inputs), batch=1)
     rows = example_rows(a, inputs, examples, seed, clip=clip)
     count = len(rows[0]) if rows else 1
@@ -87,7 +91,7 @@ def compare(
         pairs.add(mine(part), theirs)
         if layers:
             pairs.add_local(layers(given, theirs), theirs)
-    return Comparison(pairs.rows(), count, (title(a), title(b)))
+    return Comparison(pairs.rows(), count, (title(a), title(b, name)))
 
 
 def _with_scales(a: Graph, b: Other, inputs: Sequence[np.ndarray]) -> Graph:
