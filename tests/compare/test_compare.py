@@ -125,6 +125,61 @@ def test_local_errors_name_the_layer(kind):
     assert f"worst by itself: {found.worst.operator} '{want}'" in str(found)
 
 
+def test_local_names_nobody_where_only_outputs_match():
+    """The whole graph would be blamed on its last node."""
+    graph, x = small.two_layers(), small.images(6)
+    wrong = {"out": dump(damaged(graph, operand(graph, "act1", 4), lambda z: z + 1), x)["out"]}
+    found = compare(graph, wrong, x, local=True)
+    assert not found
+    assert all(row.local is None for row in found.rows)
+    assert "by itself" not in str(found)
+    assert found.notes[0].startswith("1 of 5 tensors matched; local measures nothing")
+    assert found.notes[0] in str(found)
+    only = compare(graph, graph, x, local=True, outputs_only=True)
+    assert only.notes[0].startswith("1 of 5 tensors matched; local measures nothing")
+
+
+def test_local_says_where_layers_did_not_match():
+    graph, x = small.two_layers(), small.images(6)
+    other = small.two_layers(names=("acc1", "act1", "relu1", "acc2", "out"))
+    assert compare(graph, other, x, local=True).notes == ()
+    wide = dataclasses.replace(
+        graph, quantization={n: tosajax.Quantization((0.5,)) for n in ("x", "act1", "out")}
+    )
+    known = dump(graph, x)
+    stored = {name: known[name].astype(np.float32) * 0.5 for name in ("act1", "relu1", "out")}
+    found = compare(wide, stored, x, local=True)
+    assert [row.tensor for row in found.rows] == ["act1", "out"]
+    assert all(row.local for row in found.rows)
+    (note,) = found.notes
+    assert note == (
+        "2 of 5 tensors matched; local is of all layers since the last that matched: "
+        "no scale is known of 1, such as 'relu1'"
+    )
+
+
+def test_a_graph_of_one_layer_is_measured_by_itself():
+    found = compare(identity(DType.INT8), identity(DType.INT8), local=True)
+    assert (found.notes, found.rows[0].local) == ((), found.rows[0].total)
+
+
+def test_scores_are_compared_by_their_argmax():
+    """The first of equal ones counts; rows of one number, images and bool have none."""
+    graph = identity(DType.INT8)
+    x = np.array([[5, 5, 1, 0], [1, 2, 3, -128], [127, 0, 0, 0], [0, 0, 0, 0]], np.int8)
+    other = x.copy()
+    other[0, 1], other[1, 2] = 6, 2  # the second of equal ones now leads; then the first of equals
+    found = compare(graph, {"y": other}, x, batch=3)
+    assert found.rows[0].total.same_top == 2
+    assert "same argmax of 'y': 2 of 4 examples (50 %)" in str(found)
+    assert found.to_rows()[0]["same_top"] == 2
+    images = compare(small.two_layers(), "ref", small.images(3))
+    assert [row.total.same_top for row in images.rows] == [None] * 5
+    b = Builder()
+    flag = b.graph([b.op("LOGICAL_NOT", b.input("x", DType.BOOL, (1, 4)), name="y")])
+    assert compare(flag, flag).rows[0].total.same_top is None
+
+
 def test_local_errors_of_two_layers():
     good = small.two_layers()
     bad = damaged(good, operand(good, "act1", 4), lambda z: z + 1)

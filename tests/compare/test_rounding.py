@@ -32,10 +32,35 @@ def test_runtimes_that_round_once_and_twice():
     assert lines[0].split() == ["rounding", "once", "twice", "stored"]
     assert lines[1].split()[3:] == ["0.00", "%", *[f"{100 * wrong:.2f}", "%"] * 2]
     assert lines[4:] == [
-        "the graph as it is equals once",
-        "single rounding equals once",
-        "double rounding equals twice, stored",
+        "once rounds once in RESCALE, as the graph does",
+        "twice rounds twice in RESCALE",
+        "stored rounds twice in RESCALE",
     ]
+
+
+def test_sentences_of_what_no_rounding_explains():
+    """A runtime that is near, few examples, RESCALEs that differ, and none that rounds twice."""
+    graph = small.two_layers()
+    near = {"out": dump(rounding(graph, "double"), X)["out"].copy()}
+    near["out"][0, 0, 0, 0] ^= 1
+    found = which_rounding(graph, {"near": near}, X)
+    assert found.answer("near") == (
+        f"near equals none of these: double rounding comes nearest, {100 / 256:.3g} % differ"
+    )
+    still = np.zeros((1, *X.shape[1:]), np.int8)
+    for count in (1, 4, 20):
+        few = which_rounding(graph, {"own": graph}, np.repeat(still, count, axis=0))
+        plural = "s" if count > 1 else ""
+        assert few.answer("own") == (
+            f"own: {count} example{plural} cannot tell: both roundings are equal; give "
+            f"{max(32, 4 * count)}"
+        )
+    mixed = rounding(graph, "double", where="act1")
+    assert which_rounding(mixed, {"own": mixed}, X).answer("own") == (
+        "own equals the graph as it is, which rounds in more than one way"
+    )
+    with pytest.raises(KeyError):
+        found.answer("far")
 
 
 def test_floats_of_a_runtime_are_judged_in_steps():
@@ -53,6 +78,8 @@ def test_what_cannot_round_twice_does_not():
     x = b.input("x", DType.INT32, (1, 4))
     y = small.rescale(b, x, (1 << 14,), (15,), DType.INT32, scale32=False)
     graph = b.graph([y])
+    table = which_rounding(graph, {"own": graph})
+    assert table.answer("own") == "own equals the graph, whose RESCALEs cannot round twice"
     assert {mode for mode, _ in which_rounding(graph, {"own": graph}).comparisons} == {
         "as it is",
         "single",

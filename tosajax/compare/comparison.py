@@ -94,11 +94,13 @@ class Comparison:
       rows: one for each tensor.
       examples: how many were run.
       names: titles of a and b, for pages; "" where there is none.
+      notes: sentences about what was compared, for people.
     """
 
     rows: tuple[Row, ...]
     examples: int
     names: tuple[str, str] = ("", "")
+    notes: tuple[str, ...] = ()
 
     @property
     def first_divergent(self) -> Row | None:
@@ -132,7 +134,7 @@ class Comparison:
           width: the most characters of a line of the table, which loses columns then; None for any.
         """
         differ = [r for r in self.rows if not (r.is_within and r.is_local_within)]
-        text = self._summary()
+        text = "\n".join([*self.notes, *self._top_1(), self._summary()])
         if not differ:
             return text
         with_local = any(r.local for r in self.rows)
@@ -148,6 +150,18 @@ class Comparison:
             measured = self.worst.local or self.worst.total
             lines.append(f"{kind}: {self.worst.title}, {measured.sqnr:.1f} dB")
         return "\n".join([*lines, text])
+
+    def _top_1(self) -> list[str]:
+        """In how many examples outputs such as scores have their largest element in common."""
+        found = []
+        for row in self.outputs:
+            if (same := row.total.same_top) is not None:
+                share = 100 * same / self.examples
+                found.append(
+                    f"same argmax of {html.quoted(row.tensor)}: {same} of {self.examples} examples "
+                    f"({share:.4g} %)"
+                )
+        return found
 
     def _summary(self) -> str:
         equal = sum(not r.total.mismatches for r in self.rows)
@@ -190,6 +204,7 @@ class Comparison:
         kinds = {h.kind for r in self.rows for h in _histograms(r.total).values()}
         content = {
             "examples": self.examples,
+            "notes": list(self.notes),
             "rows": rows,
             "edges": {kind: edges(kind).tolist() for kind in sorted(kinds)},
         }

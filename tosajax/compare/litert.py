@@ -84,7 +84,12 @@ def of_tflite(model: TFLite, graph: Graph, names: Sequence[str]) -> Program:
 
     tensors = {name: graph.tensors[name] for name in found}
     called = {name: str(details["name"]) for name, details in found.items()}
-    return Program(graph, tensors, run, {}, called)  # the integers have the graph's own scales
+    why = (
+        "no other location of a node names a tensor of the model (tosa-converter-for-tflite "
+        "--emit-debug-info writes them)"
+    )
+    # The integers have the graph's own scales.
+    return Program(graph, tensors, run, {}, called, why)
 
 
 def _interpreter(model: TFLite, *, preserve: bool) -> Any:

@@ -97,6 +97,8 @@ class Measured:
       values_b: a histogram.
       errors: a histogram of a - b.
       peak: the largest finite |b|, less its zero point.
+      same_top: examples in which the largest element is at the same place, the first of equal
+        ones; None but for scores: an example is one row of at least two numbers.
     """
 
     elements: int
@@ -116,6 +118,7 @@ class Measured:
     values_b: Histogram
     errors: Histogram
     peak: float = 0.0
+    same_top: int | None = None
 
     @property
     def share(self) -> float:
@@ -128,6 +131,7 @@ class Measure:
 
     def __init__(self, a: Side, b: Side) -> None:
         self._a, self._b = _Values(a), _Values(b)
+        self._is_bool = a.dtype is DType.BOOL
         self._in_steps = a.dtype.is_float is not b.dtype.is_float
         self._whole = self._in_steps or (not a.dtype.is_float and a.scale is None)
         self._ulps = a.dtype.is_float and a.dtype is b.dtype
@@ -136,6 +140,7 @@ class Measure:
         self._sum = self._sum_abs = self._peak = 0.0
         self._noise = self._signal = self._other = self._product = 0.0
         self._first: tuple[int, ...] | None = None
+        self._same_top: int | None = None
         self._errors = _Counts("powers")
 
     def add(self, a: np.ndarray, b: np.ndarray) -> None:
@@ -155,6 +160,7 @@ class Measure:
         if self._ulps:
             self._max_ulp = max(self._max_ulp, _ulps(a, b, differ))
         self._count(differ)
+        self._count_tops(x, y)
         self._max = max(self._max, np.abs(error).max(initial=0).item())
         with np.errstate(invalid="ignore"):  # infinity less infinity
             self._sum += float(np.sum(error, dtype=np.float64))
@@ -188,7 +194,15 @@ class Measure:
             values_b=self._b.counts.result(),
             errors=self._errors.result(),
             peak=self._peak,
+            same_top=self._same_top,
         )
+
+    def _count_tops(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Counts the examples of scores, (examples, 1, ..., n), with the same largest one."""
+        if self._is_bool or x.ndim < 2 or not 1 < x.shape[-1] == math.prod(x.shape[1:]):
+            return
+        tops = (np.argmax(side.reshape(len(side), -1), axis=1) for side in (x, y))
+        self._same_top = (self._same_top or 0) + int(np.count_nonzero(np.equal(*tops)))
 
     def _count(self, differ: np.ndarray) -> None:
         found = int(np.count_nonzero(differ))

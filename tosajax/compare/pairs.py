@@ -64,6 +64,11 @@ class Pairs:
         self._check_inputs()
         shared = [name for name in names if name in other.tensors]
         self.names = [n for n in shared if self._can_compare(*self._tensors(n))]
+        alone = [name for name in shared if name not in set(self.names)]
+        # Why some tensors of both programs are left out; "" where none is.
+        self.without_scale = (
+            f"no scale is known of {len(alone)}, such as {alone[0]!r}" if alone else ""
+        )
         if not self.names:
             raise ValueError(self._why_none(shared))
         self._clippings = [] if clip else self._own_clippings()

@@ -22,6 +22,7 @@ class Program:
         (examples, *shape).
       scales: of integers, by their names in `graph`.
       called: the program's own names of tensors, where they are not those in `graph`.
+      unmatched: why it has no counterpart of other tensors; "" where there is nothing to say.
     """
 
     graph: Graph
@@ -29,3 +30,4 @@ class Program:
     run: Callable[[Sequence[np.ndarray]], Mapping[str, np.ndarray]]
     scales: Scales
     called: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unmatched: str = ""

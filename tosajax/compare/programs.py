@@ -105,7 +105,14 @@ def _of_graph(graph: Graph, like: Graph, names: Sequence[str], batch: int) -> Pr
         return {mine: found[theirs] for mine, theirs in pairs.items()}
 
     tensors = {mine: graph.tensors[theirs] for mine, theirs in pairs.items()}
-    return Program(graph, tensors, run, scales_in(graph.quantization))
+    missing = [name for name in names if name not in pairs]
+    why = (
+        f"the other graph has no tensor of the name and shape of {missing[0]!r}, nor, in order, an "
+        "equal operator"
+        if missing
+        else ""
+    )
+    return Program(graph, tensors, run, scales_in(graph.quantization), unmatched=why)
 
 
 def _of_reference(graph: Graph, names: Sequence[str]) -> Program:

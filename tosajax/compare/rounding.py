@@ -19,6 +19,7 @@ from tosajax.runtime.rows import Progress, in_parts, silent
 from tosajax.runtime.watch import Watch, computed_outputs
 
 AS_IT_IS = "as it is"
+_TIMES = {"single": "once", "double": "twice"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,17 +48,48 @@ class RoundingTable:
         return f"RoundingTable({len(self.comparisons)} comparisons, equal: {equal})"
 
     def __str__(self) -> str:
-        """A table of the shares of elements that differ, and the pairs that are equal."""
+        """A table of the shares of elements that differ, and a sentence for each reference."""
         references = list(dict.fromkeys(name for _, name in self.comparisons))
         widths = {name: max(12, len(name)) for name in references}
         lines = [f"{'rounding':10}" + "".join(f"  {n:>{widths[n]}}" for n in references)]
         for rounding in dict.fromkeys(mode for mode, _ in self.comparisons):
             shares = (f"  {100 * self.share(rounding, n):{widths[n] - 2}.2f} %" for n in references)
             lines.append(f"{rounding:10}{''.join(shares)}")
-        for rounding in dict.fromkeys(mode for mode, _ in self.equal):
-            names = ", ".join(name for mode, name in self.equal if mode == rounding)
-            lines.append(f"{_phrase(rounding)} equals {names}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *map(self.answer, references)])
+
+    def answer(self, reference: str) -> str:
+        """A sentence: how a reference rounds in RESCALE, or why that cannot be told.
+
+        Raises:
+          KeyError: there is no such reference.
+        """
+        shares = {
+            mode: self.share(mode, reference)
+            for mode, name in self.comparisons
+            if name == reference
+        }
+        if not shares:
+            raise KeyError(reference)
+        equal = [mode for mode, share in shares.items() if share == 0]
+        examples = self.comparisons[AS_IT_IS, reference].examples
+        modes = [mode for mode in equal if mode != AS_IT_IS]
+        if len(modes) == 2:
+            return (
+                f"{reference}: {html.counted(examples, 'example')} cannot tell: both roundings are "
+                f"equal; give {max(32, 4 * examples)}"
+            )
+        if equal and "double" not in shares:
+            return f"{reference} equals the graph, whose RESCALEs cannot round twice"
+        if modes:
+            own = ", as the graph does" if AS_IT_IS in equal else ""
+            return f"{reference} rounds {_TIMES[modes[0]]} in RESCALE{own}"
+        if equal:
+            return f"{reference} equals the graph as it is, which rounds in more than one way"
+        best = min(shares, key=lambda mode: shares[mode])
+        return (
+            f"{reference} equals none of these: {_phrase(best)} comes nearest, "
+            f"{100 * shares[best]:.3g} % differ"
+        )
 
 
 def which_rounding(

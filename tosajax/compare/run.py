@@ -12,6 +12,7 @@ from tosajax.compare.comparison import Comparison
 from tosajax.compare.examples import example_rows
 from tosajax.compare.litert import TFLite
 from tosajax.compare.pairs import Arrays, Pairs
+from tosajax.compare.program import Program
 from tosajax.compare.programs import Other, named, program, title
 from tosajax.compare.scales import Scales
 from tosajax.compare.tflite_scales import scales_of_tflite
@@ -85,13 +86,16 @@ def compare(
     pairs = Pairs(a, other, names, real or {}, tolerance or Tolerance(), clip=is_free)
     mine = Watch(a, pairs.names, batch)
     layers = _Layers(a, pairs, batch) if local else None
+    notes = _notes(a, names, pairs, other, layers)
+    if layers and not layers.are_apart:
+        layers = None
     for part in in_parts(rows, batch, progress):
         given = pairs.inputs(part)
         theirs = other.run(given)
         pairs.add(mine(part), theirs)
         if layers:
             pairs.add_local(layers(given, theirs), theirs)
-    return Comparison(pairs.rows(), count, (title(a), title(b, name)))
+    return Comparison(pairs.rows(), count, (title(a), title(b, name)), notes)
 
 
 def _with_scales(a: Graph, b: Other, inputs: Sequence[np.ndarray]) -> Graph:
@@ -109,6 +113,23 @@ def _names(graph: Graph, pattern: str | None, outputs_only: bool) -> tuple[str, 
     return found if pattern else tuple(dict.fromkeys((*found, *computed_outputs(graph))))
 
 
+def _notes(
+    graph: Graph, names: Sequence[str], pairs: Pairs, other: Program, layers: _Layers | None
+) -> tuple[str, ...]:
+    """How many tensors matched, where not all did, and what that means for single layers."""
+    matched, wanted = len(pairs.names), len(names)
+    reasons = [text for text in (other.unmatched, pairs.without_scale) if text]
+    why = f": {'; '.join(reasons)}" if reasons and matched < wanted else ""
+    if layers and not layers.are_apart:
+        wanted = len(set(activations(graph)) | set(pairs.names))
+        return (
+            f"{matched} of {wanted} tensors matched; local measures nothing, as none between the "
+            f"inputs and these did{why}",
+        )
+    apart = "; local is of all layers since the last that matched" if layers else ""
+    return (f"{matched} of {wanted} tensors matched{apart}{why}",) if why else ()
+
+
 class _Layers:
     """The layers of a graph, each run on the other program's tensors."""
 
@@ -116,6 +137,8 @@ class _Layers:
         given = [n for n in pairs.names if takes_examples(graph.tensors[n])]
         apart, self._renamed = cut(graph, pairs.names, given)
         self._cuts = apart.inputs[len(graph.inputs) :]
+        # Without a cut, each would run from the inputs on: nothing by itself, unless it is all.
+        self.are_apart = bool(self._cuts) or set(activations(graph)) <= set(pairs.names)
         self._pairs = pairs
         self._watch = Watch(apart, tuple(self._renamed.values()), batch)
 

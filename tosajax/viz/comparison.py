@@ -101,6 +101,7 @@ def summary(comparison: Comparison) -> list[tuple[str, str]]:
     named = zip(roles, comparison.names, strict=True)
     facts = [(role, f"<code>{html.text(name)}</code>") for role, name in named if name]
     facts += [("examples", f"{comparison.examples:,}"), ("tensors", html.text(found))]
+    facts += [("note", html.text(note)) for note in comparison.notes]
     if (row := comparison.first_divergent) is not None:
         m = row.total
         found = f"{_percent(m.share)} % of its elements, by up to {_error(row, m.max_error)}"
