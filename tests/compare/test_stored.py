@@ -145,3 +145,73 @@ def test_what_arms_model_left_in_a_file(data):
     graph = tosajax.load(folder / "model.tosa")
     found = compare(graph, folder / "expected_ref_0.npy", np.load(folder / "inputs_0.npy"))
     assert found.rows[0].total.sqnr > 100
+
+
+@pytest.fixture(scope="module")
+def torch_graph(data):
+    """A CNN that ExecuTorch lowered, its inputs, and its own tensors."""
+    folder = data / "et_digits_cnn_fp32"
+    graph, x = tosajax.load(folder / "model.tosa"), np.load(folder / "inputs_0.npy")
+    return graph, x, dump(graph, x)
+
+
+def keyed(torch_graph, stored) -> list[tuple[str, str, int]]:
+    graph, x, _ = torch_graph
+    found = compare(graph, stored, x)
+    return [(row.tensor, row.other, row.total.mismatches) for row in found.rows]
+
+
+CONV, POOLED, LAST = "tosa_conv2d_default_1", "tosa_max_pool2d_default", "tosa_reshape_default"
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_names_of_modules_nodes_and_places(torch_graph, layout):
+    """Modules of PyTorch, nodes of its exported program, and locations as reports print them."""
+    *_, known = torch_graph
+    count = len(known[LAST])
+
+    def held(name):
+        values = known[name].reshape(count, *known[name].shape[-3:])
+        return np.moveaxis(values, -1, 1) if layout == "NCHW" else values
+
+    logits = known[LAST].reshape(count, 10)
+    place = "et_models.py:24 x = s.pool(F.relu(s.b4(s.c2(x)))); x = x.mean((2, 3)) [c2]"
+    for stored in (
+        {"c2": held(CONV), "pool": held(POOLED), "fc": logits},
+        {"conv2d_3": held(CONV), "max_pool2d": held(POOLED), "linear": logits},
+        {"convolution_3": held(CONV), "pool": held(POOLED), "fc": logits},
+        {place: held(CONV), POOLED: held(POOLED), LAST: logits},
+    ):
+        first, second, third = stored
+        assert keyed(torch_graph, stored) == [
+            (CONV, first, 0), (POOLED, second, 0), (LAST, third, 0),
+        ]  # fmt: skip
+
+
+def test_layouts_and_unused_arrays_are_said(torch_graph):
+    graph, x, known = torch_graph
+    count = len(known[LAST])
+    values = np.moveaxis(known[CONV].reshape(count, 4, 4, 32), -1, 1)
+    stored = {"c2": values, "b2": np.zeros((count, 16, 8, 8)), "pool": np.zeros((count, 3))}
+    matched, layout = compare(graph, stored, x).notes
+    assert matched.startswith("1 of ")
+    assert f"not used: b2 float64 ({count}, 16, 8, 8) names nothing here, pool" in matched
+    assert "has another form" in matched
+    assert layout == "channels first, as in NCHW: c2"
+
+
+def test_sizes_that_fit_both_layouts():
+    """PyTorch's names mean its layout, tensors' own names the graph's; the former is said."""
+    b = Builder()
+    x = b.input("x", DType.FP32, (1, 3, 3, 3))
+    torch = '{"torch_info": {"nn_module_stack": {"a": ["", "N"], "b": ["act.0", "R"]}}}'
+    graph = b.graph([b.op("ABS", x, name="y", location=torch)])
+    values = np.arange(54, dtype=np.float32).reshape(2, 3, 3, 3)
+    moved = np.ascontiguousarray(np.moveaxis(values, -1, 1))
+    assert compare(graph, {"y": values}, values).notes == ()
+    found = compare(graph, {"act.0": moved}, values)
+    assert found
+    assert found.notes == (
+        "channels first, as in NCHW: act.0 (by its sizes act.0 may have them last as well)",
+    )
+    assert not compare(graph, {"act.0": values}, values)

@@ -8,8 +8,9 @@ import pytest
 import small_networks as small
 
 import tosajax
+from tosajax import Builder, DType
 from tosajax.graph import Node
-from tosajax.graph.locations import described, matches, tensors_at
+from tosajax.graph.locations import described, matches, tensors_at, tensors_by_names
 
 
 def stack(*lines: str, modules: dict | None = None) -> str:
@@ -59,6 +60,31 @@ def test_of_executorch(data):
 def test_tensors_at():
     found = tensors_at(small.two_layers())
     assert found == {"first;conv": ["acc1", "act1", "relu1"], "second/conv": ["acc2", "out"]}
+
+
+def test_tensors_by_names(data):
+    """By the kind of name: a node of the exported program, one made of it, a module, a place."""
+    tflite, *torch, places = tensors_by_names(small.two_layers())
+    assert tflite == places == tensors_at(small.two_layers())
+    assert torch == [{}, {}, {}]
+    graph = tosajax.load(data / "et_digits_cnn_a8w8" / "model.tosa")
+    tflite, exported, made, modules, places = tensors_by_names(graph)
+    first = ["tosa_depthwise_conv2d_default", "tosa_rescale_default_1"]
+    assert tflite == {}
+    assert exported["conv2d"] == first
+    assert made["convolution"] == first
+    assert modules["c1"] == places["et_models.py:22 x = F.relu(s.b1(s.c1(x))) [c1]"] == first
+    assert "" not in modules
+    vit = tosajax.load(data / "et_digits_vit_a8w8" / "model.tosa")
+    modules = tensors_by_names(vit)[3]
+    assert set(modules["blocks.0.n1"]) < set(modules["blocks.0"])
+
+
+@pytest.mark.parametrize("location", ["{broken", '{"torch_info": 3}', "loc(unknown)", None])
+def test_places_without_names_of_torch(location):
+    b = Builder()
+    graph = b.graph([b.op("ABS", b.input("x", DType.FP32, (1,)), name="y", location=location)])
+    assert tensors_by_names(graph)[:4] == [{}, {}, {}, {}]
 
 
 def test_matches():

@@ -17,6 +17,7 @@ from tosajax.compare.run import compare
 from tosajax.compare.scales import scales_of
 from tosajax.compare.tflite_scales import scales_of_tflite
 from tosajax.compare.tolerance import Tolerance
+from tosajax.compare.torch_modules import torch_tensors
 
 __all__ = [
     "Comparison",
@@ -34,5 +35,6 @@ __all__ = [
     "scales_of_model",
     "scales_of_tflite",
     "tflite",
+    "torch_tensors",
     "which_rounding",
 ]

@@ -23,6 +23,7 @@ class Program:
       scales: of integers, by their names in `graph`.
       called: the program's own names of tensors, where they are not those in `graph`.
       unmatched: why it has no counterpart of other tensors; "" where there is nothing to say.
+      remarks: about those that it has; "" where there is nothing to say.
     """
 
     graph: Graph
@@ -31,3 +32,4 @@ class Program:
     scales: Scales
     called: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unmatched: str = ""
+    remarks: str = ""

@@ -120,14 +120,15 @@ def _notes(
     matched, wanted = len(pairs.names), len(names)
     reasons = [text for text in (other.unmatched, pairs.without_scale) if text]
     why = f": {'; '.join(reasons)}" if reasons and matched < wanted else ""
+    apart = "; local is of all layers since the last that matched" if layers else ""
+    notes = [f"{matched} of {wanted} tensors matched{apart}{why}"] if why else []
     if layers and not layers.are_apart:
         wanted = len(set(activations(graph)) | set(pairs.names))
-        return (
+        notes = [
             f"{matched} of {wanted} tensors matched; local measures nothing, as none between the "
-            f"inputs and these did{why}",
-        )
-    apart = "; local is of all layers since the last that matched" if layers else ""
-    return (f"{matched} of {wanted} tensors matched{apart}{why}",) if why else ()
+            f"inputs and these did{why}"
+        ]
+    return (*notes, *([other.remarks] if other.remarks else ()))
 
 
 class _Layers:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from tosajax.compare.program import Program
 from tosajax.compare.scales import scales_in
 from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Tensor
-from tosajax.graph.locations import tensors_at
+from tosajax.graph.locations import tensors_by_names
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.inputs import holds
 
@@ -33,57 +34,143 @@ class _Array(Protocol):
         ...
 
 
+class _Form(NamedTuple):
+    """How an array holds a tensor for each example.
+
+    Args:
+      dtype: to compare as.
+      moves_channels: whether its channels come first, where the tensor's come last.
+      is_either: whether the sizes allow both.
+    """
+
+    dtype: DType
+    moves_channels: bool = False
+    is_either: bool = False
+
+
+class _Stored(NamedTuple):
+    key: str
+    array: _Array
+    form: _Form
+
+
 def of_stored(stored: Stored, graph: Graph, names: Sequence[str], count: int) -> Program:
     """Stored tensors of a graph, for as many examples as there are to compare.
 
     Args:
-      stored: tensors by name, or by the name that their location holds; or the path of an .npz
-        file of such tensors; or paths of .npy files, for the outputs in order.
+      stored: tensors by name, or by a name of their place: of TFLite's tensor, of a node or a
+        module of PyTorch, or the location as reports print it; or the path of an .npz file of such
+        tensors; or paths of .npy files, for the outputs in order.
       graph: of one example.
       names: tensors of it.
       count: examples that the arrays hold, on their first axis; each may have the graph's shape,
-        or lack its first dimension of 1.
+        with or without dimensions of 1, or have its channels first.
 
     Raises:
       ValueError: there is no array for any tensor, or an output's has another shape or type.
     """
     arrays = _arrays(stored, graph)
-    tensors: dict[str, Tensor] = {}
-    found: dict[str, _Array] = {}
-    located, unsigned = tensors_at(graph), unsigned_tensors(graph)
+    places, unsigned = tensors_by_names(graph), unsigned_tensors(graph)
+    found: dict[str, _Stored] = {}
+    rest: list[str] = []
     for key, array in arrays.items():
-        for name in [key] if key in graph.tensors else reversed(located.get(key, [])):
-            dtype = _fitting(array, graph.tensors[name], count, is_unsigned=name in unsigned)
-            if name in names and dtype is not None:
-                found[name] = array
-                tensors[name] = Tensor(name, dtype, graph.tensors[name].shape)
-                break
-    if not tensors:
+        candidates = _candidates(key, graph, places)
+        fitting = (
+            (name, form)
+            for name, is_torch in candidates
+            if name in names
+            and name not in found
+            and (form := _form(array, graph.tensors[name], count, name in unsigned, is_torch))
+        )
+        name, form = next(fitting, ("", None))
+        if form is not None:
+            found[name] = _Stored(key, array, form)
+        else:
+            why = "has another form" if candidates else "names nothing here"
+            rest.append(f"{key} {array.dtype} {array.shape} {why}")
+    if not found:
         raise ValueError(_nothing(arrays, graph, count))
+    tensors = {n: Tensor(n, own.form.dtype, graph.tensors[n].shape) for n, own in found.items()}
 
     def run(rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         size = len(rows[0]) if rows else 1
-        return {n: _next(array, tensors[n], size, count) for n, array in found.items()}
+        return {n: _next(own, tensors[n], size, count) for n, own in found.items()}
 
-    return Program(graph, tensors, run, scales_in(graph.quantization))
+    called = {name: own.key for name, own in found.items()}
+    return Program(
+        graph, tensors, run, scales_in(graph.quantization), called, _listed(rest), _layouts(found)
+    )
 
 
-def _next(array: _Array, tensor: Tensor, size: int, count: int) -> np.ndarray:
+def _candidates(
+    key: str, graph: Graph, places: Sequence[Mapping[str, list[str]]]
+) -> list[tuple[str, bool]]:
+    """Tensors that a key may mean, the likeliest first, and whether the name is PyTorch's."""
+    if key in graph.tensors:
+        return [(key, False)]
+    by_tflite, *by_torch = (list(reversed(place.get(key, ()))) for place in places)
+    return [*((n, False) for n in by_tflite), *((n, True) for own in by_torch for n in own)]
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """A few stored arrays that were not used, and why."""
+    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+    return f"not used: {', '.join(texts[:3])}{more}" if texts else ""
+
+
+def _layouts(found: Mapping[str, _Stored]) -> str:
+    moved = [own.key for own in found.values() if own.form.moves_channels]
+    either = [own.key for own in found.values() if own.form.is_either]
+    if not moved:
+        return ""
+    text = f"channels first, as in NCHW: {', '.join(moved[:5])}{', ...' if moved[5:] else ''}"
+    both = f" (by its sizes {either[0]} may have them last as well)" if either else ""
+    return f"{text}{both}"
+
+
+def _next(stored: _Stored, tensor: Tensor, size: int, count: int) -> np.ndarray:
     """The next `size` of `count` examples."""
-    values = array.read(size * (array.shape[0] // count))
-    if holds(values.dtype, tensor.dtype, is_unsigned=True, in_files=True):  # as `_fitting` found
+    values = stored.array.read(size * (stored.array.shape[0] // count))
+    if holds(values.dtype, tensor.dtype, is_unsigned=True, in_files=True):  # as `_form` found
         values = values.view(tensor.dtype.storage)
-    return to_storage(values, tensor.dtype).reshape(size, *(tensor.shape or ()))
-
-
-def _fitting(array: _Array, tensor: Tensor, count: int, *, is_unsigned: bool) -> DType | None:
-    """The element type to compare as, or None where the array is not one of the tensor."""
     shape = tensor.shape or ()
-    forms = [(count, *shape)]
-    if shape:
-        forms.append((count * shape[0], *shape[1:]))
-    if array.shape not in forms:
+    if stored.form.moves_channels:
+        values = np.moveaxis(values.reshape(size, *_channels_first(shape)), 2, -1)
+    return to_storage(np.ascontiguousarray(values), tensor.dtype).reshape(size, *shape)
+
+
+def _form(
+    array: _Array, tensor: Tensor, count: int, is_unsigned: bool, is_torch: bool
+) -> _Form | None:
+    """How the array holds the tensor, or None where it does not."""
+    dtype = _dtype(array, tensor, is_unsigned)
+    if dtype is None:
         return None
+    shape = tensor.shape or ()
+    is_in_order = _has_shape(array.shape, shape, count)
+    matters = len(shape) in (4, 5) and shape[-1:] != (1,) and math.prod(shape[1:-1]) > 1
+    is_first = matters and _has_shape(array.shape, _channels_first(shape), count)
+    if is_first and (is_torch or not is_in_order):
+        return _Form(dtype, True, is_in_order)
+    return _Form(dtype) if is_in_order else None
+
+
+def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (shape[0], shape[-1], *shape[1:-1])
+
+
+def _has_shape(found: tuple[int, ...], shape: tuple[int, ...], count: int) -> bool:
+    """Whether an array has the shape of `count` examples, but for dimensions of 1."""
+    joined = (count * shape[0], *shape[1:]) if shape else (count,)
+    return found == joined or (found[:1] == (count,) and _plain(found[1:]) == _plain(shape))
+
+
+def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
+
+
+def _dtype(array: _Array, tensor: Tensor, is_unsigned: bool) -> DType | None:
+    """The element type to compare as, or None where the array is not one of the tensor."""
     if holds(array.dtype, tensor.dtype, is_unsigned=is_unsigned, in_files=True):
         return tensor.dtype
     if array.dtype.kind == "f":

@@ -43,12 +43,47 @@ def tensors_at(graph: Graph) -> dict[str, list[str]]:
     return found
 
 
+def tensors_by_names(graph: Graph) -> list[dict[str, list[str]]]:
+    """The tensors computed at each place, by the names that users may know it by.
+
+    Returns:
+      A dictionary for each kind of name: names in the locations of TFLite's converter; those of
+      nodes in PyTorch's exported program, and in the programs made of it later; paths of modules,
+      with all tensors computed inside; and the words of `described`. Tensors are in order.
+    """
+    kinds: list[dict[str, list[str]]] = [tensors_at(graph), {}, {}, {}, {}]
+    for node in graph.ordered_nodes():
+        if not node.location:
+            continue
+        names: list[list[str]] = [[], [], [], [described(node.location)]]
+        if node.location.startswith("{"):
+            names[:3] = _names_of_torch(node.location)
+        for kind, own in zip(kinds[1:], names, strict=True):
+            for name in dict.fromkeys(own):
+                kind.setdefault(name, []).extend(node.outputs)
+    return kinds
+
+
 def matches(node: Node, where: str | None) -> bool:
     """Whether `where`, a regular expression, is found in the node's outputs or its location."""
     if where is None:
         return True
     texts = (*node.outputs, described(node.location))
     return any(re.search(where, text) for text in texts)
+
+
+def _names_of_torch(location: str) -> list[list[str]]:
+    """Names of ExecuTorch: of the exported node, of nodes made of it, and paths of modules."""
+    try:
+        info = json.loads(location)
+    except ValueError:
+        return [[], [], []]
+    torch = _entry(info, "torch_info")
+    trace = _entry(torch, "node_trace")
+    # The newest first; the names of operators that TOSA's own nodes have are those of tensors.
+    nodes = [str(_entry(e, "name")) for e in (trace if isinstance(trace, list) else [])]
+    stack = _entry(torch, "nn_module_stack")
+    return [nodes[-1:], nodes[:-1], [path for path in _modules(stack) if path]]
 
 
 def _of_stack(location: str) -> str:
@@ -71,8 +106,13 @@ def _of_stack(location: str) -> str:
 
 def _module(stack: Any) -> str:
     """The path of the innermost module: "features.3"."""
-    paths = [entry[0] for entry in stack.values() if entry] if isinstance(stack, dict) else []
-    return str(paths[-1]) if paths else ""
+    return (_modules(stack) or [""])[-1]
+
+
+def _modules(stack: Any) -> list[str]:
+    """The paths of modules, the outermost first."""
+    entries = stack.values() if isinstance(stack, dict) else ()
+    return [str(entry[0]) for entry in entries if entry]
 
 
 def _entry(value: Any, key: str) -> Any:

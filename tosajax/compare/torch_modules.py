@@ -1,0 +1,73 @@
+"""Tensors of a PyTorch module, for comparison with the graph that was made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+
+def torch_tensors(module: Any, *inputs: Any) -> dict[str, np.ndarray]:
+    """Runs a PyTorch module, and keeps the output of each module inside it.
+
+    `compare` finds the graph's tensors by these names where locations hold them, as ExecuTorch
+    writes with `dump_debug_info(ArmCompileSpec.DebugMode.TOSA)`. A module whose batch norm was
+    folded into it has, in the graph, the values after the norm: fold norms before.
+
+    Args:
+      module: a `torch.nn.Module` in evaluation mode, whose hooks call a function after each
+        forward pass.
+      inputs: of the module, tensors with the examples on the first axis.
+
+    Returns:
+      Arrays by the modules' names ("features.3"), with the layout of PyTorch; the last call's
+      where a module is called several times, and the first tensor's where it returns several.
+
+    Raises:
+      TypeError: the module has no hooks.
+      ValueError: the module is in training mode.
+    """
+    if not hasattr(module, "named_modules") or not hasattr(module, "register_forward_hook"):
+        raise TypeError(f"module is {type(module).__name__}, expected a torch.nn.Module")
+    if getattr(module, "training", False):
+        raise ValueError("module is in training mode: call module.eval() first")
+    found: dict[str, np.ndarray] = {}
+    hooks = [
+        part.register_forward_hook(_keeping(found, name))
+        for name, part in module.named_modules()
+        if name
+    ]
+    try:
+        module(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def _keeping(found: dict[str, np.ndarray], name: str) -> Callable[[Any, Any, Any], None]:
+    def keep(module: Any, inputs: Any, output: Any) -> None:
+        tensor = _first(output)
+        if tensor is not None:
+            found[name] = _as_array(tensor)
+
+    return keep
+
+
+def _first(output: Any) -> Any:
+    """The first tensor of an output; None where there is none."""
+    if hasattr(output, "detach"):
+        return output
+    parts = output.values() if isinstance(output, Mapping) else output
+    if not isinstance(output, Mapping | list | tuple):
+        return None
+    return next((t for part in parts if (t := _first(part)) is not None), None)
+
+
+def _as_array(tensor: Any) -> np.ndarray:
+    """A copy, as later modules may write to the tensor; NumPy has no bf16: it becomes float32."""
+    tensor = tensor.detach().cpu()
+    if "bfloat16" in str(tensor.dtype):
+        tensor = tensor.float()
+    return np.array(tensor.numpy())
