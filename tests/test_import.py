@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import json
 import subprocess
@@ -125,3 +126,23 @@ def test_public_names():
     assert inspect.ismodule(tosajax.ops)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = tosajax.nothing  # pyright: ignore[reportAttributeAccessIssue]
+
+
+PARTS = sorted({*dir(tosajax)} - {*tosajax.__all__} - {n for n in dir(tosajax) if n[:2] == "__"})
+
+
+def test_dir_lists_what_is_public():
+    assert {"compare", "compliance", "hifi", "quant", "rewrite", "sweep", "viz"} <= {*PARTS}
+    assert {"__version__", "__doc__", "Builder", "load"} <= {*dir(tosajax)}
+    assert not {"Any", "TYPE_CHECKING", "annotations", "importlib"} & {*dir(tosajax)}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_dir_of_a_part_lists_what_is_public(part):
+    module = importlib.import_module(f"tosajax.{part}")
+    assert getattr(tosajax, part) is module
+    names = dir(module)
+    assert {*module.__all__} <= {*names}
+    for name in names:
+        assert hasattr(module, name) or importlib.import_module(f"tosajax.{part}.{name}")
+    assert not {"annotations", "dataclasses", "np", "os"} & {*names}

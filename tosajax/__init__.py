@@ -60,6 +60,11 @@ _SOURCES = {
     "validation": ("validate",),
 }
 _SOURCE_OF = {name: module for module, names in _SOURCES.items() for name in names}
+# Parts with public names of their own, imported at their first use as well.
+_PARTS = (
+    *("compare", "compliance", "grad", "graph", "hifi", "io", "ops", "quant", "reference_model"),
+    *("rewrite", "spec", "sweep", "viz"),
+)
 
 
 def load(
@@ -110,7 +115,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *_PARTS, *(name for name in globals() if name.startswith("__"))})
 
 
 __all__ = [

@@ -51,7 +51,7 @@ def test_real_numbers_go_in_and_come_out():
 
 def test_trouble():
     x, graph = small.images(2), small.two_layers()
-    with pytest.raises(TypeError, match="input 'x': the data has type float32, expected int8"):
+    with pytest.raises(TypeError, match="input 'x' has type float32, expected int8"):
         tosajax.run(graph, x.astype(np.float32))
     with pytest.raises(ValueError, match=r"real=True .--real.: output 'out', INT8.* has no scale"):
         tosajax.run(graph, x, real=True)

@@ -38,3 +38,7 @@ __all__ = [
     "torch_tensors",
     "which_rounding",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

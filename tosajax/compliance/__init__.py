@@ -59,3 +59,7 @@ __all__ = [
     "rule_of",
     "test_data",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

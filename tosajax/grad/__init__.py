@@ -36,3 +36,7 @@ __all__ = [
     "tie",
     "zero",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

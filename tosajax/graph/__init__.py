@@ -29,3 +29,7 @@ __all__ = [
     "declared_variables",
     "shape_fits",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

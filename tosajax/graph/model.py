@@ -336,6 +336,35 @@ class Graph:
     def _order(self) -> tuple[Node, ...]:
         return self.nodes if _in_order(self.nodes) else _sorted(self.nodes)
 
+    def quantized(self, *inputs: np.ndarray, clip: bool = False) -> tuple[np.ndarray, ...]:
+        """Inputs for a call, with real numbers as integers where `quantization` has their scale.
+
+        Args:
+          inputs: one array for each input of the graph; several examples lie along the first
+            dimension, or on axes before those of the input. Arrays of other types, and those of
+            inputs without a scale, stay as they are.
+          clip: see `graph.quantization.integers_of`.
+
+        Raises:
+          TypeError: there are more or fewer inputs.
+          ValueError: a real number is NaN, or many are beyond the range of a scale.
+        """
+        from tosajax.graph.quantization import integers_of
+        from tosajax.graph.zero_points import unsigned_tensors
+
+        unsigned = unsigned_tensors(self)
+        if len(inputs) != len(self.inputs):
+            names = ", ".join(self.inputs)
+            raise TypeError(f"{len(inputs)} inputs, expected {len(self.inputs)} ({names})")
+
+        def integers(tensor: Tensor, x: np.ndarray) -> np.ndarray:
+            scale, is_unsigned = self.quantization.get(tensor.name), tensor.name in unsigned
+            if scale is None or x.dtype.kind != "f":
+                return x
+            return integers_of(x, tensor, scale, unsigned=is_unsigned, clip=clip)
+
+        return tuple(map(integers, self.input_tensors, map(np.asarray, inputs)))
+
     def walk(self) -> Iterator[Graph]:
         """This graph and all subgraphs."""
         yield self

@@ -10,3 +10,7 @@ from __future__ import annotations
 from tosajax.hifi.errors import NNLibParamError
 
 __all__ = ["NNLibParamError"]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "bench", "capi", "custom", "kernels", "layers", "to_tosa", "training"]

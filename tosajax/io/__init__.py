@@ -141,3 +141,7 @@ def _content(file: IO[bytes]) -> tuple[memoryview, Format]:
         raise UnsupportedError(f"the {known.name} is larger than 2 GB")
     # Most of a file this large is data beyond the flatbuffer, some of it perhaps of no tensor.
     return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), known
+
+
+def __dir__() -> list[str]:
+    return __all__

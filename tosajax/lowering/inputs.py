@@ -65,7 +65,8 @@ def checked_inputs(
     check_count(graph.inputs, inputs)
     arrays = []
     for tensor, value in zip(graph.input_tensors, inputs, strict=True):
-        array = typed(tensor, as_array(tensor, value), lambda: unsigned_tensors(graph))
+        array = as_array(tensor, value)
+        array = typed(tensor, array, lambda: unsigned_tensors(graph), scaled=graph.quantization)
         check_shape(tensor, tensor.shape, array, _FOR_BATCH)
         check_range(tensor, array)
         arrays.append(array)
@@ -119,6 +120,7 @@ def typed(
     unsigned: Callable[[], Collection[str]] = no_names,
     *,
     in_files: bool = False,
+    scaled: Collection[str] = (),
     hint: str = "",
 ) -> jax.Array | np.ndarray:
     """An input in `dtype.storage`, of the same bits.
@@ -128,6 +130,7 @@ def typed(
       value: from the user.
       unsigned: gives the names of tensors that the graph reads as unsigned.
       in_files: see `holds`.
+      scaled: names of inputs whose scale the graph has, for advice.
       hint: advice for the message of an error.
 
     Raises:
@@ -139,6 +142,8 @@ def typed(
     is_unsigned = _may_be_unsigned(value.dtype, tensor.dtype) and tensor.name in unsigned()
     if holds(value.dtype, tensor.dtype, is_unsigned=is_unsigned, in_files=in_files):
         return value.view(storage)
+    if tensor.name in scaled and jnp.issubdtype(value.dtype, jnp.floating):
+        hint = hint or "; graph.quantized(*inputs) has the integers of real numbers"
     raise TypeError(
         f"input {tensor.name!r} has type {value.dtype}, expected {storage} "
         f"({tensor.dtype.name}){hint or _conversion(value.dtype, tensor.dtype)}"

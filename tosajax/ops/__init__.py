@@ -135,3 +135,7 @@ __all__ = [
     "transpose_conv2d",
     "while_loop",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

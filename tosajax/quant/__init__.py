@@ -119,3 +119,7 @@ __all__ = [
     "with_rules",
     "with_statistics",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

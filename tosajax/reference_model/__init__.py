@@ -10,3 +10,7 @@ from __future__ import annotations
 from tosajax.reference_model.model import check_installed, is_installed, run
 
 __all__ = ["check_installed", "is_installed", "run"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -13,3 +13,7 @@ from tosajax.rewrite.rescale import rounding, scale
 from tosajax.rewrite.table import table_resolution
 
 __all__ = ["bits", "cut", "rounding", "scale", "table_resolution", "to_float"]
+
+
+def __dir__() -> list[str]:
+    return __all__

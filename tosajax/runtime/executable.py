@@ -126,7 +126,11 @@ class Executable:
           TosaError: an input that is a zero point must be 0 for its type.
         """
         arrays = accept(
-            self.graph.input_tensors, self._wanted, inputs, unsigned=lambda: self._unsigned
+            self.graph.input_tensors,
+            self._wanted,
+            inputs,
+            unsigned=lambda: self._unsigned,
+            scaled=self.graph.quantization,
         )
         check_zero_points(self._zero_points, known_values(self.graph.inputs, arrays))
         compiled, constants = self._compile(arrays)

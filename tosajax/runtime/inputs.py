@@ -25,6 +25,7 @@ def accept(
     unsigned: Callable[[], Collection[str]] = no_names,
     *,
     in_files: bool = False,
+    scaled: Collection[str] = (),
 ) -> list[Array]:
     """The inputs of a program, checked; nobody else writes to them.
 
@@ -35,6 +36,7 @@ def accept(
       real: names of inputs that may hold real numbers, which become float32.
       unsigned: gives the names of tensors that the graph reads as unsigned.
       in_files: whether bf16 and fp8 may be in the form of NumPy files, as bits.
+      scaled: names of inputs whose scale the graph has, for advice.
 
     Raises:
       TypeError: the number of inputs or an element type is wrong.
@@ -46,7 +48,7 @@ def accept(
         value = as_array(tensor, value)
         is_real = tensor.name in real and value.dtype.kind == "f"
         if not is_real:
-            value = typed(tensor, value, unsigned, in_files=in_files)
+            value = typed(tensor, value, unsigned, in_files=in_files, scaled=scaled)
         accepted.append(_accepted(tensor, shape, value, is_real))
     return accepted
 

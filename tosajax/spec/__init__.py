@@ -119,3 +119,7 @@ __all__ = [
     "VarType",
     "operator_named",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -58,3 +58,7 @@ __all__ = [
     "uniform",
     "zip_",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -23,3 +23,7 @@ __all__ = [
     "page",
     "results_page",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
