@@ -193,10 +193,12 @@ def test_a_parameter_that_is_nan(model, params):
 
 
 def test_scales_that_no_rescale_holds_are_named(model, params):
-    scale = params["qparams"]["conv1/weight"].scale.at[3].set(1e-30)
-    message = r"'conv1/rescaled': a scale cannot be expressed, 1e-30 of channel 3 \(scales "
+    scale = params["qparams"]["conv1/weight"].scale.at[3].set(1e30)
+    message = r"'conv1/rescaled': a scale cannot be expressed, 1e\+30 of channel 3 \(scales "
     ones = changed(changed(params, "conv1", scale=jnp.float32(1)), "image", scale=jnp.float32(1))
-    with pytest.raises(ValueError, match=message + "'image': 1, 'conv1/weight': 1e-30, 'conv1': 1"):
+    with pytest.raises(
+        ValueError, match=message + r"'image': 1, 'conv1/weight': 1e\+30, 'conv1': 1"
+    ):
         model.freeze(changed(ones, "conv1/weight", scale=scale))
 
 

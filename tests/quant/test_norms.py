@@ -513,13 +513,20 @@ def test_another_bias_has_its_gradient(dtype):
             jnp.asarray(x, dtype) for x in (np.full((1, 2, 3), 2**30), [1] * 3, [5] * 3)
         )
 
+    is_left = jnp.ones(3, jnp.bool_)
+
     def total(*floats: jax.Array) -> jax.Array:
-        found = shifted(*map(QTensor, (acc, bias, before), floats))
+        found = shifted(*map(QTensor, (acc, bias, before), floats), is_left)
         assert found.q.dtype == dtype
         return found.shadow.sum()
 
-    found = shifted(*(QTensor(x, x.astype(jnp.float32)) for x in (acc, bias, before)))
+    known = [QTensor(x, x.astype(jnp.float32)) for x in (acc, bias, before)]
+    found = shifted(*known, is_left)
     np.testing.assert_array_equal(found.q, np.full((1, 2, 3), 2**30 - 4))
+    # Where its products are left out, the bias is all.
+    found = shifted(*known, jnp.asarray([True, False, True]))
+    np.testing.assert_array_equal(found.q[0, 0], [2**30 - 4, 1, 2**30 - 4])
+    np.testing.assert_array_equal(found.shadow[0, 0], [2.0**30, 1, 2.0**30])
     floats = [x.astype(jnp.float32) for x in (acc, bias, before)]
     for gradient, wanted in zip(jax.grad(total, (0, 1, 2))(*floats), (1, 2, -2), strict=True):
         np.testing.assert_array_equal(gradient, np.full(gradient.shape, wanted))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal, TypeVar
 
@@ -180,7 +180,10 @@ class QModel:
         ]
 
     def apply(self, params: Params, *inputs: Input, mode: Mode = "exact") -> tuple[jax.Array, ...]:
-        """Runs the model on real values.
+        """Runs the model on real values, as one program for inputs of the same shapes.
+
+        It is a JAX function: `jit`, `grad` and `vmap` around it see through that program, which the
+        model keeps.
 
         Args:
           params: from `calibrate`, trained or not.
@@ -202,15 +205,28 @@ class QModel:
             `jax.jit`, where scales have no values).
         """
         self.check(params, mode)
+        given = self._given_in(mode, inputs)
+        return self.jitted(QModel._applied, mode=mode)(params, *given)
+
+    def _applied(
+        self, params: Params, *inputs: jax.Array | QTensor, mode: Mode
+    ) -> tuple[jax.Array, ...]:
+        """`apply`, of JAX arrays."""
         params = self._held(params)
         graph = self._graph(mode)
         if graph is self.graph:
             outputs = self.integers(params, *inputs)
         else:
             run = functools.partial(self.run_floats, params, rounded=self._rounded_in(params, mode))
-            tensors = graph.input_tensors
-            outputs = on_batch(run, tensors, arguments.real_inputs(tensors, inputs))
+            outputs = on_batch(run, graph.input_tensors, inputs)
         return self._real_outputs(params, graph, outputs)
+
+    def _given_in(self, mode: Mode, inputs: Sequence[Input]) -> Sequence[jax.Array | QTensor]:
+        """Inputs as JAX arrays, as the graph that a mode runs takes them."""
+        graph = self._graph(mode)
+        if graph is self.graph:
+            return self.given(inputs)
+        return arguments.real_inputs(graph.input_tensors, inputs)
 
     def apply_batch(
         self, params: Params, *inputs: Input, mode: Mode = "exact"
@@ -239,13 +255,20 @@ class QModel:
             )
         if "norms" not in params:
             raise ValueError("params has no 'norms', expected what `calibrate` gave for this model")
+        given = self._given_in(mode, inputs)
+        return self.jitted(QModel._applied_batch, mode=mode)(params, *given)
+
+    def _applied_batch(
+        self, params: Params, *inputs: jax.Array | QTensor, mode: Mode
+    ) -> tuple[tuple[jax.Array, ...], Norms]:
+        """`apply_batch`, of JAX arrays."""
         params = self._held_biases(self._held(params))
         graph = self._graph(mode)
         if graph is self.graph:
             rows = self.input_integers(params, *inputs)
             found = functools.partial(self.run_integers, params)
         else:
-            rows = arguments.real_inputs(graph.input_tensors, inputs)
+            rows = inputs
             rounded = self._rounded_in(params, mode)
             found = functools.partial(self.run_floats, params, rounded=rounded)
 
@@ -633,14 +656,20 @@ class QModel:
         if mode == "exact" and has_floats:
             arguments.check_sampled(params["qparams"], params["sampled"], self.sampled)
 
-    def jitted(self, function: Callable[..., _T]) -> Callable[..., _T]:
-        """A function of a model and arrays, of this model, in `jax.jit`: compiled once."""
-        if function not in self._programs:
-            self._programs[function] = jax.jit(functools.partial(function, self))
-        return self._programs[function]
+    def jitted(self, function: Callable[..., _T], **static: Hashable) -> Callable[..., _T]:
+        """A function of a model and arrays, of this model, in `jax.jit`: compiled once.
+
+        Args:
+          function: of the model, of arrays, and of keywords.
+          static: these keywords.
+        """
+        key = function, *sorted(static.items())
+        if key not in self._programs:
+            self._programs[key] = jax.jit(functools.partial(function, self, **static))
+        return self._programs[key]
 
     @functools.cached_property
-    def _programs(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+    def _programs(self) -> dict[Hashable, Callable[..., Any]]:
         return {}
 
     def given(self, inputs: Sequence[Input]) -> tuple[jax.Array | QTensor, ...]:

@@ -108,7 +108,7 @@ def _least(
     plan: Plan, params: Params, name: str, shape: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """The least scale, without batch norms; and that of biases alone, 0 where there are none."""
-    least = bias = jnp.zeros(shape)
+    least = bias = jnp.zeros(shape, jnp.float32)
     for reader in map(_without_norm, plan.readers[name]):
         found = _of(reader, params, name, shape)
         least = jnp.maximum(least, found)

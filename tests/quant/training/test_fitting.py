@@ -147,7 +147,7 @@ def test_states_outlive_the_steps_after_them(model, params, batches, loss):
 
 def test_iterators_end(model, params, batches, loss):
     optimizer = tq.relative(optax.sgd(1e-2))
-    found = tq.fit(model, params, iter(batches), loss, steps=100, optimizer=optimizer)
+    found = tq.fit(model, params, iter(batches), loss, optimizer=optimizer)
     assert (found.ended, int(found.state.step)) == ("batches", 5)
     assert [row.step for row in found.history] == [5]
     rest = iter(batches)
@@ -156,6 +156,36 @@ def test_iterators_end(model, params, batches, loss):
     with pytest.raises(ValueError, match="batches have no length, expected steps or an optimizer"):
         tq.fit(model, params, iter(batches), loss)
     assert int(tq.fit(model, params, batches, loss).state.step) == 5
+
+
+def test_an_iterator_that_ends_before_the_steps_asked_for(model, params, batches, loss):
+    """A generator is gone through once: not as many steps as asked for is an error."""
+    seen: list[tq.FitState] = []
+    for steps in (6, 100):
+        given = (batch for batch in batches)
+        with pytest.raises(ValueError, match=rf"batches ended after step 5 of {steps}: an iterat"):
+            tq.fit(model, params, given, loss, steps=steps, on_state=seen.append)
+    assert [int(state.step) for state in seen] == [5, 5]
+    enough = (batch for batch in batches)
+    found = tq.fit(model, params, enough, loss, steps=5)
+    assert (found.ended, int(found.state.step)) == ("steps", 5)
+    # With a state to go on from, the steps of both runs count.
+    rest = (batch for batch in batches[:2])
+    found = tq.fit(model, params, rest, loss, steps=7, state=seen[0])
+    assert (found.ended, int(found.state.step)) == ("steps", 7)
+
+
+def test_batches_of_a_generator_serve_everything_that_takes_them_at_once(model, params, batches):
+    """What goes through batches several times keeps them."""
+    inputs = [x for x, _ in batches]
+    for tune in (tq.gptq, tq.bias_correct):
+        of_list, of_generator = (tune(model, params, each) for each in (inputs, iter(inputs)))
+        equal(of_list, of_generator)
+    equal(tq.calibrate(model, inputs), tq.calibrate(model, iter(inputs)))
+    used = iter(inputs)
+    tq.calibrate(model, used)
+    with pytest.raises(ValueError, match="no examples"):
+        tq.gptq(model, params, used)
 
 
 def test_a_teacher(model, params, batches):

@@ -156,7 +156,8 @@ def fit(
       model: from `prepare` or `lift`.
       params: its parameters, which stay as they are.
       batches: pairs of inputs, as for `QModel.apply`, and targets, a pytree of arrays. A list or
-        another collection is gone through as often as needed, an iterator once.
+        another collection is gone through as often as needed, an iterator, such as a generator,
+        once.
       loss: of the outputs, a tuple, and the targets; to a scalar.
       steps: how many, of all runs that the state comes from; by default one for each batch.
       optimizer: of optax, of the parameters; `relative(optax.adam(...))` with a rate that falls
@@ -179,8 +180,9 @@ def fit(
     Raises:
       ImportError: optax is not installed.
       TypeError: an argument, or an example, is of another type.
-      ValueError: there are no batches; an input is NaN or infinite; the arguments contradict each
-        other; or the parameters are of another model.
+      ValueError: there are no batches, or an iterator ends before `steps`, after the steps that
+        it has batches for; an input is NaN or infinite; the arguments contradict each other; or
+        the parameters are of another model.
       FloatingPointError: the loss is NaN or infinite. States that `on_state` got before are from
         steps with finite losses.
     """
@@ -219,6 +221,12 @@ def fit(
         state = looks.look(state, step)
     if not step and steps != 0:
         raise ValueError("no batches to train with")
+    if ended == "batches" and steps is not None:
+        raise ValueError(
+            f"batches ended after step {step} of {steps}: an iterator is gone through once, "
+            "expected a list or another collection, which is gone through as often as needed, or "
+            "an iterator with a batch for each step; `on_state` got the state"
+        )
     return Fit(state.best or run.result(state), state, tuple(looks.history), ended)
 
 
