@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from tosajax.sweep import (
     Examples,
@@ -23,6 +24,7 @@ from tosajax.sweep import (
     agreement,
     cosine,
     max_lsb,
+    mcnemar,
     mean,
     mean_lsb,
     metrics,
@@ -225,6 +227,27 @@ def test_sqnr_and_cosine(draw: Any, error: float) -> None:
     # Squares are rounded to 24 bits: 10 log10(1 + 2**-23) dB at most, and exact for int8.
     assert found["sqnr"] == pytest.approx(_sqnr(ours, theirs), rel=1e-13, abs=error)
     assert found["cosine"] == pytest.approx(_cosine(ours, theirs), rel=1e-12, abs=error)
+
+
+@pytest.mark.parametrize(
+    ("won", "lost"), [(0, 0), (1, 0), (0, 6), (5, 5), (3, 9), (1, 20), (400, 520)]
+)
+def test_mcnemar_is_the_binomial_test_of_what_one_alone_gets_right(won: int, lost: int) -> None:
+    # Right by both and by neither do not count; the first of equal scores is the class.
+    right, wrong, equal = [0, 1, 0], [1, 0, 0], [1, 1, 0]
+    ours = [right] * won + [wrong] * lost + [right, equal]
+    theirs = [equal] * won + [right] * lost + [right, wrong]
+    labels = np.full(len(ours), 1, np.int32)
+    found = _one(mcnemar(), _examples(i32(ours), labels, i32(theirs)))
+    want = scipy.stats.binomtest(won, won + lost).pvalue if won + lost else 1.0
+    assert found == pytest.approx(want, rel=1e-9)
+
+
+def test_mcnemar_needs_classes() -> None:
+    assert mcnemar().needs == {"labels", "reference"}
+    assert (mcnemar(1).name, mcnemar(1).classes) == ("mcnemar[1]", 1)
+    (named,) = metrics.named(["mcnemar"])
+    assert named.name == "mcnemar"
 
 
 def test_sqnr_sees_a_step_of_large_integers() -> None:

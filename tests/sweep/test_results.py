@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import itertools
 import json
 import math
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from tosajax.progress import Progress
 from tosajax.sweep import Results
@@ -54,6 +56,50 @@ def test_best(values: list[Any], most: int, least: int) -> None:
     assert results.best()["id"] == most
     assert results.best(least=True)["id"] == least
     assert results.best("accuracy")["id"] == most
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_interval_is_wilsons(level: float) -> None:
+    for count in (1, 2, 10, 540):
+        results = dataclasses.replace(
+            _results([k / count for k in range(count + 1)]), examples=count
+        )
+        for k in {0, 1, count // 2, count - 1, count}:
+            found = results.interval(results[k], level=level)
+            want = scipy.stats.binomtest(k, count).proportion_ci(level, "wilson")
+            assert found == pytest.approx((want.low, want.high), abs=1e-12)
+            assert 0 <= found.low <= k / count <= found.high <= 1
+
+
+def test_ties_are_in_the_interval_of_the_best() -> None:
+    low = _results([0.5]).rows[0] | {"accuracy": 0.9}
+    results = dataclasses.replace(_results([0.3, 0.9, NAN, None, 0.8, 0.9]), examples=100)
+    edge = results.interval(low).low
+    near = dataclasses.replace(_results([0.9, edge, math.nextafter(edge, 0)]), examples=100)
+    assert _ids(near.ties()) == [0, 1]
+    assert _ids(results.ties()) == [1, 5]
+    assert results.ties().examples == 100
+    words = "one of 100 examples is 0.01; the 95 % interval of the best is 0.8256 to 0.9448"
+    assert str(results).splitlines()[-1] == f"accuracy: {words}, and holds 2 of 6 settings"
+    assert str(near[:1]).count("\n") == 1
+    alone = dataclasses.replace(_results([0.3, 0.9]), examples=100)
+    assert str(alone).endswith("and holds no other")
+
+
+def test_no_interval() -> None:
+    counted = dataclasses.replace(TABLE, examples=9)
+    row = {"accuracy": 0.5}
+    for results, at, options, words in (
+        (counted, counted[0], {}, "sqnr is not a share"),
+        (counted, counted[0], {"metric": "accuracy"}, "accuracy is not a share"),
+        (_results([0.5]), row, {}, "number of examples"),
+        (dataclasses.replace(_results([0.5]), examples=9), {"accuracy": None}, {}, "value of accu"),
+        (dataclasses.replace(_results([0.5]), examples=9), row, {"level": 1.0}, "level is 1.0"),
+        (dataclasses.replace(_results([0.5]), examples=9), row, {"level": 0.0}, "level is 0.0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            results.interval(at, **options)
+    assert counted.certainty() == []
 
 
 def test_best_of_another_column() -> None:

@@ -487,6 +487,26 @@ def test_an_interrupt_leaves_whole_rows(tmp_path):
     assert len(rows) == len(STEPS)
 
 
+def test_results_know_how_many_examples_there_are(tmp_path):
+    def batches():
+        yield from ((POINTS[i : i + 10], CLASSES[i : i + 10]) for i in range(0, len(POINTS), 10))
+
+    store = tmp_path / "run.jsonl"
+    for source in (POINTS, CLASSES), sweep.Data(batches, name="points"):
+        for _ in range(2):  # the second time, rows are those of the store
+            found = Sweep(linear, source, configs=grid(step=STEPS), store=store).run()
+            assert found.examples == len(POINTS)
+    lines = [json.loads(line) for line in store.read_text().splitlines()]
+    store.write_text("".join(json.dumps({**line, "examples": 0}) + "\n" for line in lines))
+    with pytest.raises(tosajax.FormatError, match="'examples' is '0', expected a positive integer"):
+        Sweep(linear, (POINTS, CLASSES), store=store)
+    for line in lines:
+        del line["examples"]  # as in earlier versions
+    store.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    old = Sweep(linear, sweep.Data(batches, name="points"), configs=grid(step=STEPS), store=store)
+    assert old.run().examples is None
+
+
 INTERRUPTED = """
 import signal, threading
 import jax.numpy as jnp, numpy as np

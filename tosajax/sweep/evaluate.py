@@ -80,8 +80,8 @@ class Evaluator:
 
     def run(
         self, settings: Sequence[Arrays], data: Data, stored: Sequence[np.ndarray] = ()
-    ) -> list[dict[str, float]]:
-        """The metrics of settings, at most `chunk` of them.
+    ) -> tuple[list[dict[str, float]], int]:
+        """The metrics of settings, at most `chunk` of them, and the number of examples.
 
         Args:
           settings: the arrays of each that are not fixed.
@@ -104,7 +104,7 @@ class Evaluator:
         if state is None:
             raise ValueError("the data set has no examples")
         rows = self._rows(jax.device_get(_local(state, self.mesh)), len(settings))
-        return [measures.finish(self.metrics, row, count) for row in rows]
+        return [measures.finish(self.metrics, row, count) for row in rows], count
 
     @property
     def compilations(self) -> int:

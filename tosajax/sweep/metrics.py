@@ -120,6 +120,39 @@ def agreement(output: int = 0) -> Metric:
     return Metric(name, measure, _mean_of("same"), frozenset({"reference"}))
 
 
+def mcnemar(output: int = 0) -> Metric:
+    """McNemar's exact test: how likely the setting and the reference are equally often right.
+
+    Both see the same examples, of which only those count that one of them gets right and the other
+    wrong. If neither is better, each of these falls to either side like a coin. The metric is the
+    two-sided p-value: below 0.05, say, accuracy differs from that of the reference. Of many
+    settings, one in twenty falls below by chance.
+
+    Args:
+      output: see `top_k`.
+    """
+
+    def measure(examples: Examples) -> dict[str, Total]:
+        ours, theirs = (_rows(x) for x in _pair(examples, output))
+        labels = _labels(examples.labels, ours)
+        we, they = _is_among(1, ours, labels), _is_among(1, theirs, labels)
+        return {"won": Total(we & ~they), "lost": Total(they & ~we)}
+
+    def finish(found: Found, count: int) -> float:
+        won, lost = int(found["won"]), int(found["lost"])
+        tails = (_log_binomial(won + lost, k) for k in range(min(won, lost) + 1))
+        return min(1.0, 2 * math.fsum(math.exp(tail) for tail in tails))
+
+    name, needs = _name("mcnemar", output), frozenset({"labels", "reference"})
+    return Metric(name, measure, finish, needs, classes=output)
+
+
+def _log_binomial(n: int, k: int) -> float:
+    """The logarithm of the probability of k heads in n throws."""
+    ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return ways - n * math.log(2)
+
+
 def sqnr(output: int = 0) -> Metric:
     """Signal to quantization noise of the reference and the outputs, in dB.
 
@@ -220,7 +253,13 @@ def mean(name: str, function: Callable[[Examples], jax.Array], *needs: str) -> M
     return Metric(name, measure, _mean_of("value"), frozenset(needs))
 
 
-_NAMED = {f.__name__: f for f in (accuracy, agreement, sqnr, cosine, mean_lsb, max_lsb)}
+_NAMED = {f.__name__: f for f in (accuracy, agreement, mcnemar, sqnr, cosine, mean_lsb, max_lsb)}
+_SHARES = ("accuracy", "top_", "agreement")  # beginnings of names
+
+
+def is_share(name: str) -> bool:
+    """Whether a metric of `named` is a share of examples."""
+    return name.startswith(_SHARES)
 
 
 def named(metrics: Sequence[str | Metric]) -> tuple[Metric, ...]:

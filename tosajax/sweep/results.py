@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from tosajax.atomic import write_csv, write_json, write_text
+from tosajax.sweep import metrics as measures
 from tosajax.text_table import Column, text_table
 
 _LEAST = 12  # characters that a cell is shortened to
@@ -24,10 +27,12 @@ class Results(Sequence[Row]):
       rows: dictionaries of the same keys; None where a row has no value. Values are those of JSON,
         or NaN or infinite.
       metrics: the columns that are metrics.
+      examples: how many were measured; None where that is not known.
     """
 
     rows: tuple[Row, ...]
     metrics: tuple[str, ...]
+    examples: int | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -39,7 +44,9 @@ class Results(Sequence[Row]):
     def __getitem__(self, at: slice) -> Results: ...
 
     def __getitem__(self, at: int | slice) -> Row | Results:
-        return Results(self.rows[at], self.metrics) if isinstance(at, slice) else self.rows[at]
+        if isinstance(at, slice):
+            return dataclasses.replace(self, rows=self.rows[at])
+        return self.rows[at]
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -93,7 +100,50 @@ class Results(Sequence[Row]):
         for row in sorted(self._known(cost, name), key=point):
             if not front or row[name] > front[-1][name] or point(row) == point(front[-1]):
                 front.append(row)
-        return Results(tuple(front), self.metrics)
+        return dataclasses.replace(self, rows=tuple(front))
+
+    def is_share(self, column: str) -> bool:
+        """Whether a column is a metric that is a share of examples, such as accuracy."""
+        return column in self.metrics and measures.is_share(column)
+
+    def interval(self, row: Row, metric: str | None = None, *, level: float = 0.95) -> Interval:
+        """Wilson's interval for the share of all examples of this kind, of which some were seen.
+
+        It treats the examples as drawn at random, and rows as if each had examples of its own.
+        Rows share theirs: whether two differ, `mcnemar` tells better.
+
+        Args:
+          row: of these results.
+          metric: a share of examples, such as accuracy; by default the first metric.
+          level: the share of such intervals that hold the true value.
+
+        Raises:
+          ValueError: the metric is no share of examples, the row has no value of it, the number of
+            examples is not known, or the level is not between 0 and 1.
+        """
+        name = self.metrics[0] if metric is None else metric
+        if not self.is_share(name):
+            raise ValueError(f"{name} is not a share of examples, as accuracy is: no interval")
+        if not 0 < level < 1:
+            raise ValueError(f"level is {level}, expected a number between 0 and 1")
+        if self.examples is None or not _is_number(row.get(name)):
+            missing = "number of examples" if self.examples is None else f"value of {name}"
+            raise ValueError(f"no {missing} is known: no interval")
+        return _wilson(row[name], self.examples, level)
+
+    def ties(self, metric: str | None = None, *, level: float = 0.95) -> Results:
+        """The rows whose share lies in the interval of the best one, which is among them.
+
+        Args:
+          metric: as for `interval`; so is level.
+
+        Raises:
+          ValueError: as `interval`, or no row has a value.
+        """
+        name = self.metrics[0] if metric is None else metric
+        low, _ = self.interval(self.best(name), name, level=level)
+        rows = tuple(row for row in self._known(name) if row[name] >= low)
+        return dataclasses.replace(self, rows=rows)
 
     def _known(self, *columns: str) -> list[Row]:
         """The rows that have a number in each of the columns."""
@@ -167,7 +217,7 @@ class Results(Sequence[Row]):
         return self.table()
 
     def table(self, width: int | None = None) -> str:
-        """A table of settings and metrics.
+        """A table of settings and metrics, and how certain shares of examples are.
 
         Args:
           width: the most characters of a line, in which long cells are shortened; None for any.
@@ -175,7 +225,26 @@ class Results(Sequence[Row]):
         names = self._shown()
         columns = [Column(name, least=_LEAST, right=True) for name in names]
         rows = [[_text(row.get(name)) for name in names] for row in self.rows]
-        return "\n".join(text_table(columns, rows, width))
+        return "\n".join([*text_table(columns, rows, width), *self.certainty()])
+
+    def certainty(self) -> list[str]:
+        """For each share of examples, how far the best row stands out: a sentence."""
+        shares = [
+            m for m in self.metrics if self.is_share(m) and any(map(_is_number, self._values(m)))
+        ]
+        return [self._certainty_of(m) for m in shares] if self.examples and len(self) > 1 else []
+
+    def _values(self, column: str) -> list[Any]:
+        return [row.get(column) for row in self.rows]
+
+    def _certainty_of(self, metric: str) -> str:
+        best, ties = self.best(metric), len(self.ties(metric))
+        low, high = self.interval(best, metric)
+        return (
+            f"{metric}: one of {self.examples:,} examples is {1 / (self.examples or 1):.2g}; "
+            f"the 95 % interval of the best is {low:.4g} to {high:.4g}, "
+            + (f"and holds {ties} of {len(self)} settings" if ties > 1 else "and holds no other")
+        )
 
     def __repr__(self) -> str:
         failed = f", {len(self.errors)} failed" if self.errors else ""
@@ -188,6 +257,25 @@ class Results(Sequence[Row]):
 
     def _shown(self) -> list[str]:
         return [c for c in self.columns if c != "error" or self.errors]
+
+
+class Interval(NamedTuple):
+    """The ends of an interval, both included."""
+
+    low: float
+    high: float
+
+
+def _wilson(share: float, count: int, level: float) -> Interval:
+    """Wilson's interval of a share of `count` examples."""
+    z = statistics.NormalDist().inv_cdf((1 + level) / 2)
+    weight = z * z / count
+    middle = share + weight / 2
+    reach = z * math.sqrt((share * (1 - share) + weight / 4) / count)
+    # At the ends, rounding may leave [0, 1], or exclude the share.
+    low = min(share, max(0.0, (middle - reach) / (1 + weight)))
+    high = max(share, min(1.0, (middle + reach) / (1 + weight)))
+    return Interval(low, high)
 
 
 def _is_number(value: Any) -> bool:

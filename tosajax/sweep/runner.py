@@ -99,7 +99,7 @@ class Runner:
             prepared = [self.subject.prepare(k.setting) for k in part]
             evaluator = self._evaluator(prepared[0], fixed, chunk)
             own = [{n: x for n, x in p.arrays.items() if n not in fixed} for p in prepared]
-            found = evaluator.run(own, self.data, self.reference.stored)
+            found, count = evaluator.run(own, self.data, self.reference.stored)
         except ReadError as error:
             raise error.reason from None
         except Exception as error:  # of the data, which raises again here, or of a setting: a row
@@ -109,7 +109,7 @@ class Runner:
             return [row for k in part for row in self.rows([k], fixed, chunk)]
         seconds = (time.monotonic() - began) / len(part)
         return [
-            row_of(k, p.columns, values, seconds=seconds)
+            row_of(k, p.columns, values, examples=count, seconds=seconds)
             for k, p, values in zip(part, prepared, found, strict=True)
         ]
 
@@ -157,6 +157,7 @@ def row_of(
     values: Mapping[str, float] = {},
     *,
     error: str | None = None,
+    examples: int | None = None,
     seconds: float = 0.0,
 ) -> Row:
     """The row of a setting.
@@ -166,6 +167,7 @@ def row_of(
       columns: other numbers known of it.
       values: its metrics.
       error: why it has none.
+      examples: how many were measured.
       seconds: that it took.
     """
     return {
@@ -174,6 +176,7 @@ def row_of(
         "columns": dict(columns),
         "metrics": dict(values),
         "error": error,
+        "examples": examples,
         "seconds": round(seconds, 6),
     }
 

@@ -156,6 +156,9 @@ def fault_of(row: Mapping[str, Any]) -> str | None:
             return _unlike(row, name, "an object")
     if not isinstance(row.get("error", 0), str | None):
         return _unlike(row, "error", "a text or null")
+    count = row.get("examples")  # rows of earlier versions have none
+    if count is not None and (type(count) is not int or count < 1):
+        return _unlike(row, "examples", "a positive integer or null")
     for name in ("columns", "metrics"):
         for column, value in row[name].items():
             if not _is_float(value):

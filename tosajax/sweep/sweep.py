@@ -46,7 +46,8 @@ class Sweep:
       model: a Graph; a pair of a QModel and its parameters; a function (setting, *inputs) ->
         outputs; or a result of `of_graph`, `of_model` or `of_function`, for their options.
       data: see `Data`.
-      metrics: names ("accuracy", "top_5", "agreement", "sqnr", "cosine", "mean_lsb", "max_lsb") or
+      metrics: names ("accuracy", "top_5", "agreement", "mcnemar", "sqnr", "cosine",
+        "mean_lsb", "max_lsb") or
         `Metric`s.
       configs: settings: a Space, or dictionaries.
       strategy: "loop", "map", "vmap", "sharded"; by default "sharded" for several devices, else
@@ -440,7 +441,9 @@ class Sweep:
                     "error": row["error"],
                 }
             )
-        return Results(tuple(table), names)
+        counts = (rows[k.key].get("examples") for k in known)
+        count = next((n for n in counts if n is not None), self.data.count)
+        return Results(tuple(table), names, count)
 
 
 def _groups(known: Iterable[Known]) -> list[list[Known]]:

@@ -144,6 +144,7 @@ def summary(results: Results) -> list[tuple[str, str]]:
             value = f"{best[metric]:.6g}"
             setting = html.shortened(_named(best, settings), 200)
             facts.append((f"{name} {metric}", f"{value}: {html.text(setting)}"))
+    facts += [("certainty", html.text(sentence)) for sentence in results.certainty()]
     return facts
 
 
@@ -201,8 +202,8 @@ def _front_chart(
             )  # fmt: skip
         charts.value_axis(axes.xaxis, xs)
         axes.margins(0.06)
-        axes.set_xlabel(_labelled(cost))
-        axes.set_ylabel(_labelled(gain))
+        axes.set_xlabel(_labelled(results, cost))
+        axes.set_ylabel(_labelled(results, gain))
         axes.set_title(f"{gain} against {cost}, {len(known)} settings")
         handles, labels = axes.get_legend_handles_labels()
         for number, point in enumerate(front[:_LISTED], 1):
@@ -223,14 +224,13 @@ def _front_chart(
     return charts.chart(title, alt, paint, **size)
 
 
-def _labelled(column: str) -> str:
+def _labelled(results: Results, column: str) -> str:
     """A column as the label of an axis, with its unit."""
-    share = ("accuracy", "top_", "agreement")
     if column.startswith("sqnr"):
         return f"{column} (dB)"
     if _is_error(column):
         return f"{column} (LSB)"
-    return f"{column} (share of examples)" if column.startswith(share) else column
+    return f"{column} (share of examples)" if results.is_share(column) else column
 
 
 # The metric against an axis.
@@ -281,8 +281,8 @@ def _axis_chart(results: Results, settings: Sequence[str], axis: str, metric: st
             axes.set_xlim(-0.5, len(names) - 0.5)
         elif known:
             charts.value_axis(axes.xaxis, place)
-        axes.set_xlabel(_labelled(axis))
-        axes.set_ylabel(_labelled(metric))
+        axes.set_xlabel(_labelled(results, axis))
+        axes.set_ylabel(_labelled(results, metric))
         axes.set_title(f"{metric} by {axis}")
         where = "outside lower left" if narrow else "outside right upper"
         figure.legend(*axes.get_legend_handles_labels(), loc=where)
