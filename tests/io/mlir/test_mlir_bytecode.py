@@ -98,12 +98,13 @@ def test_an_unknown_producer_before_1_0(sample):
 
 
 def test_other_dialects(tmp_path):
-    text = '"foo.bar"() : () -> ()'
+    text = 'func.func @main() {\n"foo.bar"() : () -> () loc("layer 3")\nreturn }'
     path = tmp_path / "foo.mlirbc"
     options = ["--allow-unregistered-dialect", "--emit-bytecode", "-o", str(path)]
     command = [str(bytecode.program()), "-", *options]
     subprocess.run(command, input=text.encode(), check=True)
-    with pytest.raises(UnsupportedError, match=r"by 'MLIR24.*dialect 'foo' is unknown"):
+    named = r"operation foo\.bar, at layer 3, is not of the TOSA dialect"
+    with pytest.raises(UnsupportedError, match=named):
         mlir.read_bytecode(path.read_bytes())
 
 
