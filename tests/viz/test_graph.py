@@ -12,6 +12,7 @@ import small_networks as small
 
 import tosajax
 from tosajax import Builder, DType, Graph
+from tosajax.spec import NanMode
 from tosajax.viz import graph_page, graph_svg, graph_text
 from tosajax.viz.graph import boxes_of
 
@@ -70,6 +71,22 @@ def test_details_are_windows_strides_bounds_and_names():
         stride=(2, 3),
     )  # fmt: skip
     assert boxes_of(b.graph([y]))[1].detail == "3×2 stride 2×3"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ends", "detail"),
+    [
+        (DType.FP32, (0, np.finfo(np.float32).max), "0 … 3.40282e+38"),
+        (DType.BF16, (-0.5, np.inf), "-0.5 … inf"),
+        (DType.INT16, (-32768, 32767), "-32768 … 32767"),
+    ],
+)
+def test_bounds_are_short(dtype, ends, detail):
+    b = Builder()
+    low, high = (dtype.storage.type(end) for end in ends)
+    nan = {"nan_mode": NanMode.PROPAGATE}
+    y = b.op("CLAMP", b.input("x", dtype, (2,)), min_val=low, max_val=high, **nan)
+    assert boxes_of(b.graph([y]))[1].detail == detail
 
 
 def test_text():

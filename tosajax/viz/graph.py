@@ -111,7 +111,7 @@ def _is_pure(node: Node) -> bool:
 def _detail(graph: Graph, node: Node) -> str:
     attributes = node.attributes
     if node.op == "CLAMP" and "min_val" in attributes:
-        return f"{attributes['min_val']} … {attributes['max_val']}"
+        return " … ".join(f"{float(attributes[end]):.6g}" for end in ("min_val", "max_val"))
     if spec.OPERATORS[node.op].chapter in ("variable", "control_flow"):
         named = [value for value in attributes.values() if isinstance(value, str)]
         return html.listed(named)
