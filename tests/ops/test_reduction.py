@@ -96,6 +96,51 @@ def test_sum_of_floats(name, types, length, rng):
         oracle.assert_sum(result, x, acc)
 
 
+def tree(x: np.ndarray) -> np.ndarray:
+    """The sum over the first axis in float32: sixteen terms at a time, in pairs."""
+    while len(x) > 1:
+        size = -(-len(x) // 16)
+        terms = [x[at : at + size] for at in range(0, len(x), size)]
+        terms[-1] = np.concatenate([terms[-1], 0 * x[: size - len(terms[-1])]])
+        while len(terms) > 1:
+            odd = terms[-1:] if len(terms) % 2 else []
+            terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)] + odd
+        x = terms[0]
+    return x[0]
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 31, 255, 256, 257, 4097])
+def test_order_of_a_sum_follows_from_its_length(length, rng):
+    """Whatever the axis, the batch and the shape beside it."""
+    x = rng.normal(size=(length, 3)).astype(np.float32)
+    expected = tree(x)
+    sums = jax.jit(ops.reduce_sum, static_argnames="axis")
+    for found in (
+        sums(x, axis=0)[0],
+        sums(x.T, axis=1)[:, 0],
+        sums(x[:, None, :, None], axis=0)[0, 0, :, 0],
+        jnp.stack([sums(x[:, column], axis=0)[0] for column in range(3)]),
+        jax.vmap(lambda v: ops.reduce_sum(v, axis=0))(x.T)[:, 0],
+    ):
+        assert_identical(found, expected)
+
+
+def test_sum_of_negative_zeros():
+    """Sums begin with +0.0."""
+    for length in (1, 2, 17):
+        assert_identical(ops.reduce_sum(jnp.full(length, -0.0), axis=0), np.zeros(1, np.float32))
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_sums_of_floats_move_nothing(axis):
+    """A transposition, or a dot with ones, takes ten times as long as the sums."""
+    x = jax.ShapeDtypeStruct((40, 50, 60), np.float32)
+    text = jax.jit(lambda x: ops.reduce_sum(x, axis=axis)).lower(x).as_text()
+    assert "stablehlo.add" in text
+    assert "dot_general" not in text
+    assert "transpose" not in text
+
+
 def test_sum_of_infinities_and_nan():
     x = jnp.array([[np.inf, 1.0], [np.inf, -np.inf], [np.nan, 1.0], [-np.inf, 0.0]], jnp.float16)
     expected = np.array([[np.inf], [np.nan], [np.nan], [-np.inf]], np.float16)

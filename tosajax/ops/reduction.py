@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from tosajax.ops.recording import recorded
-from tosajax.ops.routes.float_dot import sum_last
 from tosajax.spec.enums import NanMode
+
+_TERMS = 16  # of a sum that XLA computes in one pass
 
 
 @recorded
@@ -99,8 +103,38 @@ def reduce_sum(input: jax.Array, *, axis: int) -> jax.Array:
     """
     if input.dtype == jnp.int32:
         return jnp.sum(input, axis, dtype=jnp.int32, keepdims=True)
-    total = sum_last(jnp.moveaxis(input.astype(jnp.float32), axis, -1))
-    return jnp.moveaxis(total, -1, axis).astype(input.dtype)
+    # Without the barrier a product before it may be fused into a sum, and is then not rounded.
+    return _pairwise_sum(lax.optimization_barrier(input), axis).astype(input.dtype)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _pairwise_sum(x: jax.Array, axis: int) -> jax.Array:
+    """Sums of floats along an axis in float32, as a tree of sums of pairs.
+
+    The order of sums follows from the length alone: the bits are those of any batch and any
+    platform. `jnp.sum` adds in an order that depends on the whole shape, and dots with ones are
+    slow where rows are long or not contiguous. The tree also rounds less often.
+    """
+    x = x.astype(jnp.float32)
+    while (length := x.shape[axis]) > 1:
+        size = -(-length // _TERMS)
+        starts = range(0, length, size)
+        terms = [lax.slice_in_dim(x, s, min(s + size, length), axis=axis) for s in starts]
+        widths = [(0, 0, 0)] * x.ndim
+        widths[axis] = (0, size - terms[-1].shape[axis], 0)
+        terms[-1] = lax.pad(terms[-1], np.float32(0), widths)
+        while len(terms) > 1:
+            odd = terms[-1:] if len(terms) % 2 else []
+            terms = [*map(jnp.add, terms[::2], terms[1::2]), *odd]
+        x = lax.optimization_barrier(terms[0])
+    return jnp.where(x == 0, np.float32(0), x)  # as sums begin with +0.0
+
+
+@_pairwise_sum.defjvp
+def _(axis: int, primals: tuple[jax.Array], tangents: tuple[jax.Array]):
+    """Its gradient is that of any sum: the same for each element."""
+    sums = jnp.sum(tangents[0], axis, dtype=jnp.float32, keepdims=True)
+    return _pairwise_sum(primals[0], axis), sums
 
 
 def _extremum(
