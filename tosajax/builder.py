@@ -10,8 +10,9 @@ graph = b.graph(outputs=[y])
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,9 +23,36 @@ from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Node, Source, Tensor
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _whole(
+    method: Callable[Concatenate[Builder, _P], _T],
+) -> Callable[Concatenate[Builder, _P], _T]:
+    """A method that adds all or, where it raises an error, nothing."""
+
+    @functools.wraps(method)
+    def add(self: Builder, *args: _P.args, **options: _P.kwargs) -> _T:
+        parts = self._inputs, self._nodes, self._tensors
+        sizes = list(map(len, parts))
+        try:
+            return method(self, *args, **options)
+        except BaseException:
+            for part, size in zip(parts, sizes, strict=True):
+                remove = part.popitem if isinstance(part, dict) else part.pop
+                while len(part) > size:
+                    remove()
+            raise
+
+    return add
+
 
 class Builder:
-    """Collects tensors and nodes; `graph` freezes them. Nothing is validated here."""
+    """Collects tensors and nodes; `graph` freezes them. Nothing is validated here.
+
+    A method that raises an error leaves the Builder as it was.
+    """
 
     def __init__(self, name: str = "main") -> None:
         self._name = name
@@ -33,6 +61,7 @@ class Builder:
         self._nodes: list[Node] = []
         self._subgraphs: dict[str, Graph] = {}
 
+    @_whole
     def input(self, name: str, dtype: DType, shape: Sequence[int]) -> Tensor:
         """Declares the next input of the graph."""
         check_type("name", name, str, "a name")
@@ -40,6 +69,7 @@ class Builder:
         self._inputs.append(name)
         return self._add(Tensor(name, dtype, tuple(shape)))
 
+    @_whole
     def const(self, values: ArrayLike, dtype: DType, *, name: str | None = None) -> Tensor:
         """Adds a CONST.
 
@@ -50,6 +80,7 @@ class Builder:
         array = to_storage(values, dtype)
         return self._node_of(Tensor(name or self._fresh("const"), dtype, array.shape, array))
 
+    @_whole
     def const_shape(self, values: Sequence[int], *, name: str | None = None) -> Tensor:
         """Adds a CONST_SHAPE."""
         array = np.asarray(values, np.int64).reshape(-1)
@@ -75,7 +106,7 @@ class Builder:
           dtype: output type; needed where the input types leave it open (CAST).
           name: output name.
           location: where the node comes from, in the user's words.
-          attributes: by the specification's names.
+          attributes: by the specification's names; lists of integers may be any sequence.
         """
         (output,) = self.ops(
             op,
@@ -88,6 +119,7 @@ class Builder:
         )
         return output
 
+    @_whole
     def ops(
         self,
         op: str,
@@ -103,6 +135,7 @@ class Builder:
         spec.operator_named(op)
         for tensor in inputs:
             check_type(f"an input of {op}", tensor, Tensor, "a Tensor of this Builder")
+        attributes = {name: _as_tuple(value) for name, value in attributes.items()}
         dtypes = dtypes or self._output_types(op, inputs, attributes)
         names = names or self._fresh_names(op.lower(), len(dtypes))
         node = Node(op, tuple(t.name for t in inputs), tuple(names), attributes, location)
@@ -117,6 +150,7 @@ class Builder:
         self._nodes.append(node)
         return tuple(self._add(tensor) for tensor in outputs)
 
+    @_whole
     def variable(
         self,
         name: str,
@@ -131,6 +165,7 @@ class Builder:
         attributes = {"name": name, "var_shape": tensor.shape, "type": spec.VarType.of(dtype)}
         self._nodes.append(Node("VARIABLE", (), (tensor.name,), attributes))
 
+    @_whole
     def read(self, name: str, dtype: DType, shape: Sequence[int]) -> Tensor:
         """Adds a VARIABLE_READ and returns its output."""
         self._variable(name, dtype, shape)
@@ -138,6 +173,7 @@ class Builder:
         self._nodes.append(Node("VARIABLE_READ", (), (output.name,), {"name": name}))
         return self._add(output)
 
+    @_whole
     def write(self, name: str, value: Tensor) -> None:
         """Adds a VARIABLE_WRITE."""
         self._variable(name, value.dtype, value.shape or ())
@@ -199,6 +235,14 @@ class Builder:
 
     def _fresh(self, stem: str) -> str:
         return f"{stem}_{len(self._tensors)}"
+
+
+def _as_tuple(value: Any) -> Any:
+    """An attribute that is a sequence or an array of one axis as a tuple; others as they are."""
+    if getattr(value, "ndim", None) == 1:
+        return tuple(np.asarray(value).tolist())
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return tuple(value) if is_sequence else value
 
 
 def possible_output_types(
