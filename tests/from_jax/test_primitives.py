@@ -29,6 +29,11 @@ IMAGE = np.arange(32, dtype=np.float32).reshape(1, 4, 4, 2)
 AT = np.int32(1)
 _WINDOW = ((1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
+
+def _max_pool(x: Any) -> Any:
+    return lax.reduce_window(x, -jnp.inf, lax.max, *_WINDOW)
+
+
 # A function and its arguments, for each primitive.
 EXAMPLES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     **{name: (getattr(lax, name), (X, X)) for name in ("add", "sub", "mul", "div", "max", "min")},
@@ -97,6 +102,8 @@ EXAMPLES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         name: (lambda x, name=name: getattr(lax, name)(x, 1), (X,))
         for name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
     },
+    "select_and_gather_add": (lambda x: jax.jvp(_max_pool, (x,), (x,))[1], (IMAGE,)),
+    "select_and_scatter_add": (jax.grad(lambda x: _max_pool(x).sum()), (IMAGE,)),
     # Indices
     "gather": (lambda x, at: jnp.take(x, at, 0), (X, AT)),
     "dynamic_slice": (lambda x, at: lax.dynamic_slice(x, (at, 0), (1, 2)), (X, AT)),

@@ -312,13 +312,7 @@ def test_what_no_float_is_computed_from_stays():
 # Operators without an integer form.
 
 
-def cast(b: Builder, dtype: DType, to: DType) -> Tensor:
-    return b.op("CAST", b.input("x", dtype, (2, 4)), dtype=to, name="y")
-
-
 REFUSED = {
-    "CAST 'y'": lambda b: cast(b, DType.INT8, DType.FP32),
-    "CAST 'y'.*no integer": lambda b: cast(b, DType.FP32, DType.INT32),
     "REDUCE_PRODUCT 'y'": lambda b: b.op(
         "REDUCE_PRODUCT", floats(b, "x", 2, 4), axis=1, name="y"
     ),
@@ -347,7 +341,7 @@ def test_operators_without_an_integer_form_are_refused(node):
 
 def test_open_dimensions_are_refused():
     b = Builder()
-    graph = b.graph([b.op("ABS", b.input("x", DType.FP32, (-1, 4)))])
+    graph = b.graph([b.op("ABS", b.input("x", DType.FP32, (4, -1)))])
     with pytest.raises(UnsupportedError, match="open dimensions"):
         prepare(graph)
 

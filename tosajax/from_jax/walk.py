@@ -82,13 +82,24 @@ def _written(scope: Scope, eqn: Any, inputs: list[Value], outer: Place) -> list[
     if name not in RULES:
         hint = HINTS.get(name, "compute it outside of the function, or of constants alone")
         raise step.unsupported("a primitive without a rule", "one that TOSA can express", hint)
+    if name not in _OF_PLACES and any(map(_is_place, inputs, eqn.invars)):
+        step.tosa_type(np.uint32)  # Raises.
     found = RULES[name](step, *inputs)
     results = [found] if isinstance(found, Value) else list(found)
     for value, aval in zip(results, outs, strict=True):
-        if value.shape != aval.shape or value.dtype != aval.dtype:
+        if value.shape != aval.shape or not (value.dtype == aval.dtype or _is_place(value, aval)):
             made, wanted = (f"{v.dtype}{list(v.shape)}" for v in (value, aval))
             raise AssertionError(f"{step.title}: the rule made {made}, expected {wanted}")
     return results
+
+
+# What is done with the places that sorted elements had, uint32 in JAX and int32 here.
+_OF_PLACES = {*MOVES, *CALLS, "gather", "scatter", "scatter-add"}
+
+
+def _is_place(value: Value, wanted: Any) -> bool:
+    dtype = getattr(wanted, "aval", wanted).dtype
+    return dtype == np.uint32 and value.dtype == np.int32
 
 
 def _is_key(value: Value) -> bool:

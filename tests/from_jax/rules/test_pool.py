@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -192,3 +193,58 @@ def test_nan_and_infinity() -> None:
         ]
 
     agrees(function, x, ulp=2, model=True)
+
+
+# Derivatives.
+
+_POOLS: dict[str, tuple[tuple[int, ...], tuple[int, ...], Any]] = {
+    "apart": ((1, 2, 2, 1), (1, 2, 2, 1), "VALID"),
+    "overlapping": ((1, 3, 2, 1), (1, 2, 1, 1), "VALID"),
+    "padded": ((1, 3, 3, 1), (1, 2, 2, 1), "SAME"),
+    "uneven": ((1, 2, 3, 1), (1, 3, 1, 1), [(0, 0), (1, 0), (0, 2), (0, 0)]),
+    "channels": ((2, 1, 1, 2), (1, 1, 1, 1), [(0, 0), (0, 0), (0, 0), (1, 0)]),
+    "gaps": ((1, 1, 1, 1), (1, 2, 3, 1), "VALID"),
+}  # fmt: skip
+
+
+def _with_ties(dtype: Any) -> np.ndarray:
+    """Few different numbers, with infinities, zeros of both signs, and rows of the same number."""
+    x = np.random.default_rng(0).choice([-2, -1, -0.0, 0, 1, np.inf, -np.inf], (2, 5, 6, 2))
+    x[1, :3] = 1
+    x[1, 3:, :3] = -np.inf
+    return x.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("name", _POOLS)
+@pytest.mark.parametrize("function", [lax.max, lax.min])
+def test_gradients_go_to_the_first_of_the_greatest(name, function, dtype):
+    """Sums in JAX's order, bit for bit."""
+    start = np.asarray(-np.inf if function is lax.max else np.inf, dtype)
+
+    def pool(x: Any) -> Any:
+        return lax.reduce_window(x, start, function, *_POOLS[name])
+
+    x = _with_ties(dtype)
+    shape = jax.eval_shape(pool, x).shape
+    back = drawn(shape, dtype, 1)
+    found = agrees(lambda y, x: jax.vjp(pool, x)[1](y)[0], back, x, model=dtype is np.float32)
+    assert not found.source.rewrites
+    agrees(lambda x, t: jax.jvp(pool, (x,), (t,)), x, drawn(x.shape, dtype, 2))
+
+
+@pytest.mark.parametrize("place", [0, 3, 7])
+def test_gradients_beside_nan(place):
+    """NaN stays the greatest in no window, as in JAX."""
+    x = np.arange(8, dtype=np.float32)
+    x[place] = np.nan
+    pool = lambda x: lax.reduce_window(x, np.float32(-np.inf), lax.max, (3,), (1,), "SAME")  # noqa: E731
+    agrees(lambda y, x: jax.vjp(pool, x)[1](y)[0], drawn((8,), np.float32), x)
+
+
+def test_a_network_with_max_pooling_has_a_gradient():
+    def loss(x: Any) -> Any:
+        pooled = lax.reduce_window(jnp.tanh(x), -jnp.inf, lax.max, *_POOLS["padded"])
+        return (pooled**2).sum()
+
+    agrees(jax.grad(loss), drawn((2, 5, 6, 2), np.float32), ulp=8)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from exports import agrees, operators
+from exports import agrees, drawn, operators
 
 import tosajax
 from tosajax import UnsupportedError
@@ -153,3 +153,42 @@ def test_what_is_too_long_is_an_error():
 
 def test_every_rule_is_tested():
     assert {"sort", "top_k", "approx_top_k"} == sorting.RULES.keys()
+
+
+# Derivatives: elements go back to their places.
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_gradient_of_sort_goes_back(axis):
+    x = np.random.default_rng(0).integers(-2, 3, (3, 5, 4)).astype(np.float32)
+    weights = np.random.default_rng(1).normal(size=x.shape).astype(np.float32)
+    sort = lambda x: jnp.sort(x, axis=axis)  # noqa: E731
+    agrees(lambda y, x: jax.vjp(sort, x)[1](y)[0], weights, x, model=axis == 1)
+    agrees(lambda x, t: jax.jvp(sort, (x,), (t,)), x, weights)
+
+
+def test_the_gradient_of_what_is_sorted_along():
+    x, y = drawn((3, 7), np.float32), drawn((3, 7), np.float32, 1)
+    along = lambda x, y: lax.sort((x, y), dimension=1)[1]  # noqa: E731
+    agrees(lambda t, x, y: jax.vjp(along, x, y)[1](t), y * 2, x, y)
+
+
+@pytest.mark.parametrize("name", ["median", "quantile", "descending"])
+def test_gradients_of_functions_that_sort(name):
+    function = {
+        "median": lambda x: jnp.median(x, axis=1),
+        "quantile": lambda x: jnp.quantile(x, 0.3, axis=1),
+        "descending": lambda x: jnp.sort(x, axis=1, descending=True) ** 2,
+    }[name]
+    agrees(jax.grad(lambda x: function(x).sum()), drawn((3, 6), np.float32), ulp=2)
+
+
+def test_unsigned_places_are_for_moves_alone():
+    """Arithmetic of uint32 would be that of int32."""
+
+    def function(x: Any) -> Any:
+        _, places = lax.sort((x, lax.iota(np.uint32, 5)), num_keys=1)
+        return places - np.uint32(1) > places
+
+    with pytest.raises(UnsupportedError, match=r"sub .*an array of uint32"):
+        export(function, drawn((5,), np.float32))

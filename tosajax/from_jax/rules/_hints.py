@@ -33,7 +33,7 @@ _OF = {
         *("reduce_scatter", "shard_map"),
     ),
     _COMPLEX: ("complex", "conj", "fft", "imag", "real"),
-    _GRADIENT: (*("select_and_gather_add", "select_and_scatter", "select_and_scatter_add"),),
+    _GRADIENT: ("select_and_scatter",),
     _INPUT: ("infeed", "outfeed"),
     _SERIES: (
         *("bessel_i0e", "bessel_i1e", "digamma", "igamma", "igamma_grad_a", "igammac", "lgamma"),

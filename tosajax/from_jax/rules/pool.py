@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -108,6 +109,107 @@ def _started(step: Step, monoid: Monoid, x: Value, start: Value) -> Value:
     if start.scalar is not None and start.scalar == monoid.neutral(x.dtype):
         return found
     return step.jax(lambda s, y: monoid.function(jnp.full(y.shape, s), y), start, found)
+
+
+# Derivatives of the greatest and of the least elements of windows.
+
+
+def select_and_scatter_add(step: Step, source: Value, x: Value) -> Value:
+    """Each number goes to the first of the greatest elements of its window, and is added there."""
+    return step.jax(functools.partial(_sent_back, _Search.of(step, x)), source, x)
+
+
+def select_and_gather_add(step: Step, values: Value, x: Value) -> Value:
+    """The values at the first of the greatest elements of windows."""
+    return step.jax(functools.partial(_fetched, _Search.of(step, x)), values, x)
+
+
+class _Search(NamedTuple):
+    """Windows in which an element is looked for.
+
+    Args:
+      keeps: whether an element stays the one, beside a later one.
+      worst: the number that any other is chosen before, with which the array is padded.
+      padding: before and after each axis.
+      sizes: of the windows.
+      strides: between windows.
+      shape: of the array.
+    """
+
+    keeps: Callable[[jax.Array, jax.Array], jax.Array]
+    worst: Any
+    padding: Sequence[tuple[int, int]]
+    sizes: Sequence[int]
+    strides: Sequence[int]
+    shape: Sequence[int]
+
+    @classmethod
+    def of(cls, step: Step, x: Value) -> _Search:
+        keeps, names = (
+            step.params["select_prim"],
+            ("padding", "window_dimensions", "window_strides"),
+        )
+        worst = (MAX if keeps is lax.ge_p else MIN).neutral(x.dtype)
+        return cls(keeps.bind, worst, *(step.params[n] for n in names), x.shape)
+
+    @property
+    def offsets(self) -> list[tuple[int, ...]]:
+        """Of the elements of a window, in row-major order."""
+        return [*np.ndindex(*self.sizes)]
+
+    @property
+    def padded_shape(self) -> list[int]:
+        return [n + sum(pads) for n, pads in zip(self.shape, self.padding, strict=True)]
+
+    @property
+    def counts(self) -> list[int]:
+        """How many windows there are along each axis."""
+        ends = zip(self.padded_shape, self.sizes, self.strides, strict=True)
+        return [(n - size) // stride + 1 for n, size, stride in ends]
+
+    def padded(self, x: jax.Array, number: Any) -> jax.Array:
+        return lax.pad(x, np.asarray(number, x.dtype), [(*pads, 0) for pads in self.padding])
+
+    def at(self, padded: jax.Array, offset: Sequence[int]) -> jax.Array:
+        """An element of each window."""
+        ends = zip(offset, self.counts, self.strides, strict=True)
+        limits = [start + (n - 1) * stride + 1 for start, n, stride in ends]
+        return lax.slice(padded, offset, limits, self.strides)
+
+    def spread(self, y: jax.Array, offset: Sequence[int]) -> jax.Array:
+        """A number of each window at one of its elements, and zeros."""
+        ends = zip(offset, self.padded_shape, self.counts, self.strides, strict=True)
+        config = [(at, n - at - (c - 1) * s - 1, s - 1) for at, n, c, s in ends]
+        return lax.pad(y, np.asarray(0, y.dtype), config)
+
+
+def _sent_back(search: _Search, source: jax.Array, x: jax.Array) -> jax.Array:
+    padded = search.padded(x, search.worst)
+    first, *others = search.offsets
+    best, place = search.at(padded, first), jnp.zeros(source.shape, jnp.int32)
+    for number, offset in enumerate(others, 1):
+        candidate = search.at(padded, offset)
+        stays = search.keeps(best, candidate)
+        best = lax.select(stays, best, candidate)
+        place = lax.select(stays, place, jnp.full_like(place, number))
+    total = jnp.zeros(padded.shape, source.dtype)
+    # Sums in the order of windows, as JAX adds them.
+    for number, offset in reversed([*enumerate(search.offsets)]):
+        chosen = lax.select(place == np.int32(number), source, jnp.zeros_like(source))
+        total = total + search.spread(chosen, offset)
+    return lax.pad(total, np.asarray(0, total.dtype), [(-a, -b, 0) for a, b in search.padding])
+
+
+def _fetched(search: _Search, values: jax.Array, x: jax.Array) -> jax.Array:
+    padded, padded_values = search.padded(x, search.worst), search.padded(values, 0)
+    best = jnp.full(search.counts, search.worst, x.dtype)
+    found = jnp.zeros(search.counts, values.dtype)
+    for offset in search.offsets:
+        candidate = search.at(padded, offset)
+        stays = search.keeps(best, candidate)
+        best = lax.select(stays, best, candidate)
+        found = lax.select(stays, found, search.at(padded_values, offset))
+    return found
 
 
 def _windows(step: Step, x: Value) -> list[Window]:
@@ -220,4 +322,6 @@ RULES = {
     "reduce_window_min": reduce_window_min,
     "reduce_window_sum": reduce_window_sum,
     "reduce_window": reduce_window,
+    "select_and_gather_add": select_and_gather_add,
+    "select_and_scatter_add": select_and_scatter_add,
 }

@@ -45,6 +45,7 @@ class _Keys(NamedTuple):
 def sort(step: Step, *operands: Value) -> list[Value]:
     """Sorted operands, in a stable order of the first few."""
     axis, count = step.params["dimension"], step.params["num_keys"]
+    operands = (*operands[:count], *map(_place, operands[count:]))
     if operands[0].shape[axis] <= 1:
         return list(operands)
     rows = [_rows(step, x, axis) for x in operands]
@@ -56,6 +57,12 @@ def sort(step: Step, *operands: Value) -> list[Value]:
     else:
         found = _in_order(step, _keys(step, rows[:count]), rows)
     return [_from_rows(step, y, x.shape, axis) for x, y in zip(operands, found, strict=True)]
+
+
+def _place(x: Value) -> Value:
+    """Places of elements, which the derivative of sort has as uint32, as int32."""
+    is_place = x.is_known and x.dtype == np.uint32 and x.elements.max(initial=0) < 2**31
+    return known(x.elements.astype(np.int32)) if is_place else x
 
 
 def top_k(step: Step, x: Value) -> list[Value]:
