@@ -59,11 +59,17 @@ def test_many_elements_just_outside_are_a_warning():
     near = values(*[1.0] * 100)
     with pytest.warns(UserWarning, match="50 % of the elements are beyond"):
         integers_of(near, X, UNIT)
-    edge = [(255 + 2) / 256, (255 + 3) / 256]  # 1 % of the range is 2.55 steps
-    with pytest.warns(UserWarning, match="50 %"):
-        integers_of(values(*[edge[0]] * 100), X, UNIT)
-    with pytest.raises(ValueError, match="50 %"):
-        integers_of(values(*[edge[1]] * 100), X, UNIT)
+
+
+@pytest.mark.parametrize(("end", "step"), [(255 / 256, 1 / 256), (0.0, -1 / 256)])
+def test_one_percent_of_the_range_is_near(end, step):
+    """That is 2.55 steps, on both sides; the ends themselves are inside."""
+    inside = [0.0, 255 / 256] * 20
+    with pytest.warns(UserWarning, match=": 50 % of"):
+        integers_of(values(*inside, *[end + 2 * step] * 100), X, UNIT)
+    with pytest.raises(ValueError, match=": 50 % of"):
+        integers_of(values(*inside, *[end + 3 * step] * 100), X, UNIT)
+    assert integers_of(values(*inside), X, UNIT).shape == (1, COUNT)
 
 
 IMAGES = np.arange(200, dtype=np.float32)[None]

@@ -38,9 +38,7 @@ MUTANTS = [
         "from_jax/tidy/clamps.py",
         "from_jax/tidy/test_clamps.py",
         {
-            "with_single_clamps": [right("and")],
-            "_keeps_nan": [change("!=", "==")],
-            "_joined": [change("min()", "max(max(bound, low), high)")],
+            "joined": [change("min()", "max(max(bound, low), high)"), change("==", "!=")],
         },
     ),
     *mutants(

@@ -96,7 +96,7 @@ MUTANTS = [
         "runtime/test_executable.py runtime/test_cost.py",
         {
             "check_known": [left("or")],
-            "_accepted": [skip("check_type"), skip("check_shape"), skip("check_range")],
+            "_accepted": [skip("check_shape"), skip("check_range")],
         },
     ),
     *mutants(
@@ -107,7 +107,6 @@ MUTANTS = [
                 skip("_check_params"),
                 skip("_check_state"),
                 skip("check_count"),
-                skip("check_type"),
                 skip("check_shape"),
                 skip("check_range"),
             ],
@@ -119,6 +118,23 @@ MUTANTS = [
             "_reshaping": [condition("False", 1), left("and", 2)],
             "_transposition": [left("or")],
             "_transposed": [change("!=", "==")],
+        },
+    ),
+    *mutants(
+        "lowering/inputs.py",
+        "runtime/test_inputs.py",
+        {
+            "holds": [condition("False"), left("and", 0)],
+            "typed": [left("and", 0), condition("False", 1)],
+        },
+    ),
+    *mutants(
+        "graph/quantization.py",
+        "graph/test_quantization.py",
+        {
+            "Clipping.refuse": [condition("False", 0), change(">", ">=")],
+            "Clipping.add": [change("<", "<=", 0), change("-", "+", 1)],
+            "Clipping._hint": [condition("False", 0)],
         },
     ),
     *mutants(

@@ -10,7 +10,8 @@ MUTANTS = [
         "quant/qparams.py",
         "quant/test_qparams.py",
         {
-            "multiplier_and_shift": [
+            "multiplier_and_shift": [left("|")],
+            "unchecked_multiplier_and_shift": [
                 change("127", "126"),
                 left("|"),
                 change("7", "8"),
