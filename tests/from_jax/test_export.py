@@ -13,6 +13,7 @@ from exports import agrees, operators
 
 import tosajax
 from tosajax import DType, TosaError, UnsupportedError
+from tosajax.fixedpoint import _x64
 from tosajax.graph.locations import described
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -180,6 +181,48 @@ def test_a_primitive_without_a_rule():
 def test_types_that_tosa_does_not_have(dtype):
     with pytest.raises(UnsupportedError, match=f"an array of {dtype}, expected bool, int4, int8"):
         tosajax.export(lambda x: x + x, np.ones(3, dtype))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: jnp.argmax(x, -1),
+        lambda x: jnp.argmin(x, -1),
+        lambda x: jnp.argsort(x, -1),
+        lambda x: jnp.sum(x > 0, -1),
+        lambda x: jnp.cumsum(x > 0, -1),
+        lambda x: x.astype(int),
+        lambda x: (x > 0).astype(int),
+        lambda x: jnp.where(x > 0, jnp.arange(3), 0),
+    ],
+    ids=["argmax", "argmin", "argsort", "count", "cumsum", "float", "bool", "select"],
+)
+def test_int64_where_64_bit_types_are_enabled(fn):
+    """What JAX makes int64 by default there has int32 otherwise: the error says how to have it."""
+    x = np.array([[0.5, -1.5, 2.0]], np.float32)
+    with _x64.scope():
+        wanted = (
+            "an array of int64, expected bool, .*; trace without jax_enable_x64, or ask for int32"
+        )
+        with pytest.raises(UnsupportedError, match=wanted):
+            tosajax.export(fn, x)
+    assert tosajax.export(fn, x).output_tensors[0].dtype is tosajax.DType.INT32
+
+
+def test_int32_is_exported_where_64_bit_types_are_enabled():
+    with _x64.scope():
+        graph = tosajax.export(lambda x: jax.lax.argmax(x, 1, jnp.int32), np.eye(3, dtype="f4"))
+    assert [t.dtype for t in graph.output_tensors] == [tosajax.DType.INT32]
+
+
+def test_int48_is_narrowed_by_rescale_alone():
+    def narrowed(x: jax.Array) -> jax.Array:
+        zero = jnp.zeros(1, jnp.int16)
+        wide = tosajax.ops.matmul(x, x, zero, zero, out_type=tosajax.DType.INT48)
+        return jax.lax.convert_element_type(wide, jnp.int32)
+
+    with _x64.scope(), pytest.raises(UnsupportedError, match=r"; tosajax\.ops\.rescale narrows"):
+        tosajax.export(narrowed, np.ones((1, 2, 2), np.int16))
 
 
 def test_illegal_for_the_target():

@@ -389,14 +389,18 @@ class Step:
         is_extended = jax.numpy.issubdtype(dtype, jax.dtypes.extended)  # As keys are.
         dtype = dtype if is_extended else np.dtype(dtype)
         if dtype not in TOSA_TYPES:
-            types = ", ".join(t.name for t in TOSA_TYPES if t != np.int64)
-            raise self.unsupported(f"an array of {dtype}", types, _INSTEAD.get(str(dtype), ""))
+            raise self.unsupported_type(dtype)
         return TOSA_TYPES[dtype]
+
+    def unsupported_type(self, dtype: Any) -> UnsupportedError:
+        """The error of an array whose type operators do not have; int64 holds int48 for some."""
+        types = ", ".join(t.name for t in TOSA_TYPES if t != np.int64)
+        return self.unsupported(f"an array of {dtype}", types, _INSTEAD.get(str(dtype), ""))
 
 
 _INSTEAD = {
     "uint8": "subtract 128 and pass int8, or pass floats",
-    "int64": "trace without jax_enable_x64, or convert to int32",
+    "int64": "trace without jax_enable_x64, or ask for int32, as lax.argmax(x, axis, jnp.int32)",
     "uint32": "use int32; make a random key inside of the function",
     "complex64": "compute real and imaginary parts as two arrays, as tosajax.ops.rfft2d does",
     "key<fry>": "make the key inside of the function, or pass the random numbers",

@@ -39,6 +39,8 @@ def widened(step: Step, op: str, *values: Value) -> tuple[Value, ...]:
         return values
     if _WIDER.get(dtype) in types:
         return tuple(step.cast(value, ARRAY_TYPES[_WIDER[dtype]]) for value in values)
+    if dtype is DType.INT48:
+        raise step.unsupported_type(values[0].dtype)
     wanted = " or ".join(str(np.dtype(ARRAY_TYPES[t])) for t in types)
     raise step.unsupported(f"operands of {values[0].dtype}", f"{wanted}, as {op} has them")
 

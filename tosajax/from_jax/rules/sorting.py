@@ -133,6 +133,8 @@ def _is_ranked(rows: Value) -> bool:
 
 def _in_order(step: Step, keys: _Keys, operands: Sequence[Value]) -> list[Value]:
     """Operands in the order of keys."""
+    if any(x.dtype == np.int64 for x in operands):  # places, where 64-bit types are enabled
+        raise step.unsupported_type(np.dtype(np.int64))
     if not _is_ranked(operands[0]):
         indices = _order_by_network(step, keys)
         return [_gathered(step, x, indices) for x in operands]

@@ -22,6 +22,8 @@ def convert_element_type(step: Step, x: Value) -> Value:
     source, target = step.tosa_type(x.dtype), step.tosa_type(step.out.dtype)
     if source is target:
         return x
+    if target is DType.INT48:
+        raise step.unsupported_type(step.out.dtype)
     from_float, to_float = _is_float(x.dtype), _is_float(step.out.dtype)
     if source is DType.BOOL and to_float:
         return _chosen(step, x)
@@ -60,8 +62,10 @@ def _cast(step: Step, x: Value, source: DType, target: DType) -> Value:
             for dtype in way:
                 x = step.cast(x, ARRAY_TYPES[dtype])
             return x
+    is_wide = source is DType.INT48
+    instead = "tosajax.ops.rescale narrows int48" if is_wide else _INSTEAD
     raise step.unsupported(
-        f"a conversion of {x.dtype} to {step.out.dtype}", "types that CAST has", _INSTEAD
+        f"a conversion of {x.dtype} to {step.out.dtype}", "types that CAST has", instead
     )
 
 
