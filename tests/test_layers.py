@@ -47,9 +47,9 @@ LAYERS: dict[str, set[str]] = {
     "io": {"arguments", "atomic", "dtypes", "graph", "report", "spec"},
     "rewrite": {"dtypes", "graph", "report", "spec"},
     "viz": {"graph", "html", "spec"},
-    "builder": {"arguments", "checks", "dtypes", "graph", "spec"},
     "reference_model": {"arguments", "dtypes", "graph", "io"},
     "validation": {"arguments", "checks", "dtypes", "graph", "report", "spec"},
+    "builder": {"arguments", "checks", "dtypes", "graph", "spec", "validation"},
     "hifi": {"atomic", "dtypes", "fixedpoint", "ops", "report"},
     "native": {"atomic", "environment", "fixedpoint", "ops"},
     "lowering": {

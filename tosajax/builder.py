@@ -22,6 +22,7 @@ from tosajax.arguments.types import check_type
 from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType, to_storage
 from tosajax.graph import Graph, Node, Source, Tensor
+from tosajax.validation import refuse
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -108,7 +109,7 @@ class Builder:
           location: where the node comes from, in the user's words.
           attributes: by the specification's names; lists of integers may be any sequence.
         """
-        (output,) = self.ops(
+        outputs = self.ops(
             op,
             *inputs,
             shapes=None if shape is None else [shape],
@@ -117,7 +118,9 @@ class Builder:
             location=location,
             **attributes,
         )
-        return output
+        if len(outputs) != 1:
+            raise ValueError(f"{op} has {len(outputs)} outputs: use ops")
+        return outputs[0]
 
     @_whole
     def ops(
@@ -138,11 +141,14 @@ class Builder:
         attributes = {name: _as_tuple(value) for name, value in attributes.items()}
         dtypes = dtypes or self._output_types(op, inputs, attributes)
         names = names or self._fresh_names(op.lower(), len(dtypes))
+        for what, given in (("names", names), ("shapes", shapes)):
+            if given is not None and len(given) != len(dtypes):
+                raise ValueError(
+                    f"{op} has {len(dtypes)} outputs, and there are {len(given)} {what}"
+                )
         node = Node(op, tuple(t.name for t in inputs), tuple(names), attributes, location)
         if shapes is None:
-            unknown = {n: Tensor(n, d, None) for n, d in zip(names, dtypes, strict=True)}
-            around = Surroundings(self._subgraphs)
-            shapes = _output_shapes(Call(node, self._tensors | unknown, around))
+            shapes = self._output_shapes(node, dtypes)
         outputs = [
             Tensor(n, d, None if s is None else tuple(s))
             for n, d, s in zip(names, dtypes, shapes, strict=True)
@@ -219,9 +225,42 @@ class Builder:
         """The output types, where the inputs determine them."""
         found = possible_output_types(op, inputs, attributes, self._subgraphs)
         if len(found) != 1:
+            self._refuse_operands(op, inputs, attributes, found)
             given = ", ".join(str(t) for t in inputs)
             raise ValueError(f"{op} of {given} has {len(found)} possible output types: give dtype=")
         return found[0]
+
+    def _output_shapes(self, node: Node, dtypes: Sequence[DType]) -> Sequence[tuple[int, ...]]:
+        """The output shapes, where the inputs determine them."""
+        rule = RULES[node.op].shape
+        if rule is None:
+            raise ValueError(f"the output shape of {node.op} does not follow: give shape=")
+        outputs = {n: Tensor(n, d, None) for n, d in zip(node.outputs, dtypes, strict=True)}
+        try:
+            return rule(Call(node, self._tensors | outputs, Surroundings(self._subgraphs)))
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+            self._refuse(node, outputs)
+            raise ValueError(f"{node.title}: cannot tell the output shape: {error}") from None
+
+    def _refuse_operands(
+        self,
+        op: str,
+        inputs: Sequence[Tensor],
+        attributes: Mapping[str, Any],
+        dtypes: Sequence[tuple[DType, ...]],
+    ) -> None:
+        """Raises TosaError where a node is illegal whatever its outputs are."""
+        dtypes = dtypes or possible_output_types(op, (), attributes, self._subgraphs)
+        names = [f"output_{i}" for i in range(len(dtypes[0]) if dtypes else 0)]
+        node = Node(op, tuple(t.name for t in inputs), tuple(names), attributes)
+        if dtypes:
+            outputs = zip(names, dtypes[0], strict=True)
+            self._refuse(node, {name: Tensor(name, dtype, None) for name, dtype in outputs})
+
+    def _refuse(self, node: Node, outputs: Mapping[str, Tensor]) -> None:
+        """Raises TosaError where a node is illegal whatever shapes its outputs have."""
+        known = Graph((), (), self._tensors | dict(outputs), (), self._subgraphs)
+        refuse(node, known, Surroundings(self._subgraphs))
 
     def _add(self, tensor: Tensor) -> Tensor:
         if tensor.name in self._tensors:
@@ -257,7 +296,9 @@ def possible_output_types(
         case "CUSTOM":
             return []
         case "COND_IF":
-            then_graph = subgraphs[attributes["then_graph"]]
+            then_graph = subgraphs.get(attributes.get("then_graph", ""))
+            if then_graph is None:
+                return [()]
             return [tuple(t.dtype for t in then_graph.output_tensors)]
         case "WHILE_LOOP":
             return [tuple(t.dtype for t in inputs)]
@@ -267,10 +308,3 @@ def possible_output_types(
         if all(w in (None, t.dtype) for w, t in zip(wanted, inputs, strict=False)):
             found[tuple(row.type_of(a) or DType.SHAPE for a in operator.outputs)] = None
     return list(found)
-
-
-def _output_shapes(call: Call) -> tuple[tuple[int, ...], ...]:
-    rule = RULES[call.node.op].shape
-    if rule is None:
-        raise ValueError(f"the output shape of {call.node.op} does not follow: give shape=")
-    return rule(call)

@@ -173,6 +173,16 @@ def test_folding_finds_a_zero_point_that_constants_give(reads):
         tosajax.compile(graph)
 
 
+def test_values_with_gradients_are_not_judged():
+    """They are no arrays: a QTensor holds one, and its shadow."""
+    b = Builder()
+    x, zero_point = (b.input(name, DType.INT16, (1,)) for name in ("x", "zp"))
+    graph = b.graph([b.op("NEGATE", x, zero_point, b.const([0], DType.INT16))])
+    fn, params = tosajax.differentiable(graph)
+    (found,) = fn(params, np.array([3], np.int16), np.array([0], np.int16))
+    assert found.q.tolist() == [-3]
+
+
 def test_run_op():
     inputs = [X, X, ONE, ZERO]
     with pytest.raises(TosaError, match=r"a_zp is 1\.0, expected 0 for FP32 \[matmul\.e1\]"):

@@ -126,7 +126,7 @@ def test_shape_rule_that_cannot_be_followed():
     x = b.input("x", DType.INT8, (-1, 3))
     start, size = b.const_shape([0]), b.const_shape([1, -1])
     graph = b.graph(outputs=[b.op("SLICE", x, start, size, shape=(1, -1), name="part")])
-    with pytest.raises(TosaError, match=r"SLICE 'part': cannot tell the output shape"):
+    with pytest.raises(TosaError, match=r"SLICE 'part': start has 1 elements, .*slice\.e1"):
         tosajax.bind(graph, batch=2)
 
 

@@ -84,7 +84,7 @@ _RULES = (
         r"reduce_\w+\.arguments: output has shape ",
         "Arm's model checks a reduction's output along the axis only",
     ),
-    # EXT-DYNAMIC makes zero points inputs, whose values no rule can check before the graph runs.
+    # EXT-DYNAMIC lets a graph compute zero points, whose values are flags here, and no error.
     Rule(
         Kind.ONLY_ARM,
         r"with a run-time zero point, ERROR: ERROR_IF\(\) fails.*[Zz]ero ?point (must be |not 0)",

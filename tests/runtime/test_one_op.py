@@ -113,7 +113,7 @@ def test_target():
 @pytest.mark.parametrize(
     ("op", "inputs", "attrs", "label"),
     [
-        ("ADD", [X, X[:3]], {}, "cannot tell the output shape: input2 has shape"),
+        ("ADD", [X, X[:3]], {}, r"input2 has shape \(3,\), expected one that .*add\.e1"),
         ("ADD", [X, X.astype(np.int32)], {}, r"add\.types"),
         ("ADD", [X], {}, r"add\.inputs"),
         ("ADD", [], {}, r"add\.inputs"),

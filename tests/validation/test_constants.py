@@ -45,7 +45,7 @@ def test_shift_of_rescale(shift):
 
 
 def test_one_channel_of_rescale():
-    channels = {"per_channel": True, "shift": np.array([2, 63, 30])}
+    channels = {"per_channel": True, "shift": np.array([2, 63, 1])}
     multiplier = np.array([0, 1, -1], np.int32)
     assert of("RESCALE", **channels, multiplier=multiplier) == [
         ("rescale.r1", "multiplier is -1 at [2], expected 0 or more"),

@@ -1,7 +1,8 @@
 """Rules that several operators share.
 
-A label is given without the operator: the call adds it. Rules of levels number their limits l1,
-l2, ... themselves, in the order in which the operator lists them.
+A label is given without the operator: the call adds it. An output whose shape is still None breaks
+no rule. Rules of levels number their limits l1, l2, ... themselves, in the order in which the
+operator lists them.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ def lists_known(c: Call, *names: str) -> bool:
 
 def output_errors(c: Call, rule: str, wanted: tuple[int, ...]) -> Iterator[Problem]:
     """The output has the shape that follows from the inputs."""
-    if c.output.shape != wanted:
+    if c.output.shape not in (None, wanted):
         yield c.problem(rule, f"output has shape {c.output.shape}, expected {wanted}")
 
 
 def rank_errors(c: Call, rule: str) -> Iterator[Problem]:
     """The output has the rank of input1."""
+    if c.output.shape is None:
+        return
     found, wanted = len(c.output.shape), len(c.input1.shape)
     if found != wanted:
         yield c.problem(rule, f"output has rank {found}, expected {wanted}, the rank of input1")
@@ -50,6 +53,8 @@ def rank_errors(c: Call, rule: str) -> Iterator[Problem]:
 
 def size_errors(c: Call, rule: str) -> Iterator[Problem]:
     """The output has as many elements as input1."""
+    if c.output.shape is None:
+        return
     found, wanted = math.prod(c.output.shape), math.prod(c.input1.shape)
     if found != wanted:
         yield c.problem(rule, f"output has {found} elements, expected {wanted}, those of input1")
@@ -149,8 +154,8 @@ def window_errors(
       step: what the specification calls the stride.
       stride: at least 1.
     """
-    found = c.output.shape[_OUTPUT[name]]
     wanted = span // stride + 1
+    found = wanted if c.output.shape is None else c.output.shape[_OUTPUT[name]]
     if span < 0:
         yield c.problem(rule, f"output has {name} {found}, the input is too small by {-span} for 1")
     elif span % stride:

@@ -41,7 +41,7 @@ class Call:
     the tensor is a constant. A shape_t input is its tuple of ints. An attribute is its value, the
     table's default where the node does not give it; a graph is a `Graph`. Rules may rely on what
     validation checks before them: argument counts, types, ranks, and that dimensions of one name
-    agree.
+    agree. Outputs may have no shape yet.
     """
 
     def __init__(

@@ -81,7 +81,10 @@ def reverse_errors(c: Call) -> Iterator[Problem]:
 
 
 def slice_shape(c: Call) -> Shapes:
-    return (list_value(c, "size"),)
+    size, rank = list_value(c, "size"), len(c.input1.shape)
+    if len(size) != rank:
+        raise ValueError(f"size has {len(size)} elements, expected {rank}")
+    return (size,)
 
 
 def slice_errors(c: Call) -> Iterator[Problem]:

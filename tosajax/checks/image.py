@@ -31,7 +31,7 @@ def resize_shape(c: Call) -> Shapes:
 def resize_errors(c: Call) -> Iterator[Problem]:
     yield from _type_errors(c)
     for name in ("input", "output"):
-        _, height, width, _ = getattr(c, name).shape
+        _, height, width, _ = getattr(c, name).shape or (0, 0, 0, 0)
         if max(height, width) >= _MAX_SIZE:
             found = f"{name} is {height} x {width}"
             yield c.problem("e1", f"{found}, expected less than {_MAX_SIZE} in both")

@@ -15,7 +15,7 @@ def reduce_sum_shape(c: Call) -> Shapes:
 def reduce_sum_errors(c: Call) -> Iterator[Problem]:
     illegal = list(axis_errors(c, "e1", len(c.input.shape)))
     yield from illegal
-    if illegal:
+    if illegal or c.output.shape is None:
         return
     found = c.output.shape[c.axis] if c.axis < len(c.output.shape) else 1
     if found != 1:

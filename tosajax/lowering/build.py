@@ -69,7 +69,8 @@ def lower(
         that takes the keyword `implementation_attrs` and returns one array or a tuple of them.
       report_unpredictable: also return, as the last result, a flag for each node and each REQUIRE
         rule that it may break as it runs: {("ADD 'sum'", "add.r1"): bool scalar}. Where one is
-        true, the specification leaves the outputs open.
+        true, the specification leaves the outputs open. The flag of a zero point that is not a
+        constant ("matmul.e1") says that the graph is illegal with these inputs.
 
     Returns:
       fn: pure and traceable: jit, vmap and differentiate it. Inputs and outputs stand in the

@@ -20,7 +20,7 @@ from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments, declared_vari
 from tosajax.graph.edit import unused
 from tosajax.report import Finding, Report, TosaError, Verdict
 from tosajax.spec import Form, Kind
-from tosajax.validation import check_form
+from tosajax.validation import check_form, refuse
 
 
 def bind(
@@ -69,6 +69,12 @@ def _bound(
         except (ValueError, TypeError, IndexError, ArithmeticError) as error:
             if isinstance(error, TosaError):
                 raise
+            # The fault may lie in a node before, of which a meaningless shape was made.
+            so_far = dataclasses.replace(
+                graph, tensors=tensors, subgraphs={**graph.subgraphs, **subgraphs}
+            )
+            for suspect in (*nodes, node):
+                refuse(suspect, so_far, Surroundings(so_far.subgraphs, variables))
             raise _cannot(node, str(error)) from None
     return dataclasses.replace(
         graph, tensors=tensors, nodes=tuple(nodes), subgraphs=subgraphs or graph.subgraphs

@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tosajax import spec
-from tosajax.arguments.types import check_type
+from tosajax.arguments.types import check_type, shown
 from tosajax.builder import Builder, possible_output_types
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Tensor
@@ -120,13 +120,24 @@ def _input(b: Builder, operator: Operator, position: int, value: Any, arrays: li
     """Declares an input: a known constant where it must be one, else one more of `arrays`."""
     argument = _argument(operator, position)
     if argument is not None and argument.form is Form.SHAPE:
-        return b.const_shape([index(v) for v in value])
+        return b.const_shape(_integers(f"{operator.name}: {argument.name}", value))
     name = f"{argument.name if argument else 'input'}_{position}"
     dtype = _dtype(operator, name, value)
     if argument is not None and argument.constant_in and not isinstance(value, Tracer):
         return b.const(np.asarray(value).astype(dtype.storage), dtype, name=name)
     arrays.append(_array(value, dtype))
     return b.input(name, dtype, value.shape)
+
+
+def _integers(name: str, value: Any) -> list[int]:
+    """The elements of a shape_t input, which are known as it is traced."""
+    try:
+        found = [index(v) for v in value]
+    except TypeError:
+        raise TypeError(f"{name} is {shown(value)}, expected a list of integers") from None
+    if any(not -(1 << 63) <= v < 1 << 63 for v in found):
+        raise ValueError(f"{name} is {shown(value)}, expected integers of 64 bits")
+    return found
 
 
 def _argument(operator: Operator, position: int) -> Argument | None:

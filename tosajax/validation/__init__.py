@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 from tosajax.arguments.types import check_type
 from tosajax.checks import Surroundings
-from tosajax.graph import Graph, declared_variables
+from tosajax.graph import Graph, Node, declared_variables
 from tosajax.report import Finding, Report
 from tosajax.spec.target import Target, target_of
 from tosajax.validation.needs import Need, smallest
 from tosajax.validation.structure import structure_findings, tensor_findings
-from tosajax.validation.table import form_findings, node_findings
+from tosajax.validation.table import form_findings, node_findings, open_findings
 
-__all__ = ["check_form", "validate", "validate_formed"]
+__all__ = ["check_form", "refuse", "validate", "validate_formed"]
 
 
 def validate(graph: Graph, target: Target | str | None = None) -> Report:
@@ -57,6 +57,13 @@ def _report(graph: Graph, target: Target, *, formed: bool) -> Report:
             form = [] if formed else list(form_findings(node, part))
             findings += form or node_findings(node, part, around, target, needs)
     return Report(tuple(findings), smallest(needs))
+
+
+def refuse(node: Node, graph: Graph, around: Surroundings) -> None:
+    """Raises TosaError where a node is illegal whatever shapes its outputs have."""
+    findings = list(form_findings(node, graph))
+    findings = findings or list(open_findings(node, graph.tensors, around))
+    Report(tuple(findings)).raise_errors()
 
 
 def _nested(graph: Graph, depth: int = 0) -> Iterator[tuple[int, Graph]]:

@@ -5,6 +5,7 @@ The rules of each operator, in `checks/`, follow where the node fits the table.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -50,6 +51,25 @@ def node_findings(
     yield from _constant_findings(node, paired, target, needs)
     if row is not None and not any(f.verdict is Verdict.ERROR for f in shapes):
         yield from _rule_findings(Call(node, graph.tensors, around), target)
+
+
+def open_findings(
+    node: Node, tensors: Mapping[str, Tensor], around: Surroundings
+) -> Iterator[Finding]:
+    """The errors of a node that passed `form_findings`, whatever shapes its outputs have."""
+    operator, target = spec.OPERATORS[node.op], Target.everything("none")
+    paired = _tensor_arguments(operator, node, tensors)
+    row = yield from _type_findings(operator, node, paired, target, [])
+    inputs = [(argument, tensor) for argument, tensor in paired if argument.kind is Kind.INPUT]
+    if any(_is_unusable(tensor) for _, tensor in inputs):
+        return
+    shapes = list(_shape_findings(operator, node, inputs, row, target))
+    yield from shapes
+    rules = RULES[node.op].errors
+    if row is not None and not shapes and rules is not None:
+        outputs = {n: dataclasses.replace(tensors[n], shape=None) for n in node.outputs}
+        for label, message in rules(Call(node, {**tensors, **outputs}, around)):
+            yield error(label, message, node)
 
 
 def _is_unusable(tensor: Tensor) -> bool:
