@@ -145,12 +145,10 @@ class _Search(NamedTuple):
 
     @classmethod
     def of(cls, step: Step, x: Value) -> _Search:
-        keeps, names = (
-            step.params["select_prim"],
-            ("padding", "window_dimensions", "window_strides"),
-        )
+        keeps = step.params["select_prim"]
         worst = (MAX if keeps is lax.ge_p else MIN).neutral(x.dtype)
-        return cls(keeps.bind, worst, *(step.params[n] for n in names), x.shape)
+        sizes, strides = step.params["window_dimensions"], step.params["window_strides"]
+        return cls(keeps.bind, worst, step.params["padding"], sizes, strides, x.shape)
 
     @property
     def offsets(self) -> list[tuple[int, ...]]:
