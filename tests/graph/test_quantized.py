@@ -50,9 +50,9 @@ def test_arrays_that_are_not_real_stay_as_they_are(dtype):
 
 def test_real_inputs_beyond_the_scale_are_said():
     raw = np.zeros((1, 6), np.int8)
-    with pytest.warns(UserWarning, match="'x'.* were clipped"):
+    with pytest.warns(UserWarning, match=r"'x'.* were clipped"):
         SCALED.quantized(REAL, raw)
-    with pytest.raises(ValueError, match="'x'.* clip=True"):
+    with pytest.raises(ValueError, match=r"'x'.* clip=True"):
         SCALED.quantized(REAL * 100, raw)
 
 
