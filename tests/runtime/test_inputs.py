@@ -142,3 +142,26 @@ def test_images_of_a_signed_network_in_the_form_of_its_message():
     np.testing.assert_array_equal(
         dump(graph, (images ^ 128).view(np.int8))["out"], dump(graph, moved)["out"]
     )
+
+
+def test_sweeps_read_unsigned_outputs_as_unsigned():
+    """The largest score of uint8 is not that of int8; references may be in either form."""
+    b = Builder()
+    x = b.input("x", DType.INT8, (1, 4))
+    zeros = b.const([0], DType.INT8), b.const([-128], DType.INT8)
+    y = b.op(
+        "RESCALE", x, b.const([1 << 14], DType.INT16), b.const([14], DType.INT8), *zeros,
+        dtype=DType.INT8, scale32=False, per_channel=False, input_unsigned=False,
+        rounding_mode=RoundingMode.SINGLE_ROUND, output_unsigned=True, name="y",
+    )  # fmt: skip
+    graph = b.graph([y])
+    x = np.array([[0, 100, -100, 50], [120, 1, 2, 3], [10, 20, 30, 127], [-1, -2, -3, -4]], np.int8)
+    labels = np.argmax(x, 1).astype(np.int32)
+    wanted = (x.astype(np.int16) + 128).astype(np.uint8)
+    names = ["accuracy", "agreement", "max_lsb"]
+    for reference in (wanted, wanted.view(np.int8)):
+        sweep = Sweep(graph, (x, labels), names, grid(), reference=reference)
+        assert [sweep.run().rows[0][name] for name in names] == [1, 1, 0]
+    real = (wanted.astype(np.float32) - 128) * np.float32(0.5)
+    sweep = Sweep(graph, (x, labels), ["sqnr"], grid(), reference=real, output_quant=(0.5, 128))
+    assert sweep.run().rows[0]["sqnr"] == np.inf

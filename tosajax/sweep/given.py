@@ -16,8 +16,9 @@ from tosajax.runtime.batching import Devices
 from tosajax.sweep import digest
 from tosajax.sweep.data import Data, Source, refuse_nan
 from tosajax.sweep.evaluate import STRATEGIES, Strategy
-from tosajax.sweep.graphs import Scales, of_graph
+from tosajax.sweep.graphs import GraphSubject, Scales, of_graph
 from tosajax.sweep.models import ModelSubject, of_model
+from tosajax.sweep.program import unsigned_outputs
 from tosajax.sweep.space import Space
 from tosajax.sweep.subject import Subject, of_function
 
@@ -135,4 +136,6 @@ def reference_of(
     if not allow_nan:
         for number, array in enumerate(stored):
             refuse_nan(f"reference {number}", array)
+    if isinstance(subject, GraphSubject):
+        stored = unsigned_outputs(subject.graph, stored)
     return Reference(None, stored, digest.of_arrays(stored), given)

@@ -18,6 +18,7 @@ from tosajax.arguments.types import check_count
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import DYNAMIC, Graph, Tensor
+from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.run import Traced
 from tosajax.quant import QParams, dequantize, quantize
 from tosajax.runtime.batching import batched, carries_batch, platform_of, share, with_batch
@@ -59,6 +60,7 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
         kernels=_KERNELS if any("rounding_mode" in t for t in traced.values()) else ops,
     )
     run = batched(program, calls).function
+    unsigned = unsigned_tensors(graph)
 
     def apply(varying: Arrays, *inputs: jax.Array) -> tuple[Any, ...]:
         arrays = {**fixed, **varying}
@@ -72,11 +74,21 @@ def graph_program(graph: Graph, traced: Traced, fixed: Arrays, batch: int) -> Ca
         ]
         _, _, outputs = run(params, {}, *integers, *(varying[name] for name in names))
         return tuple(
-            _real(arrays.get(f"output {name}"), y)
+            _real(arrays.get(f"output {name}"), y, name in unsigned)
             for name, y in zip(graph.outputs, outputs, strict=True)
         )
 
     return apply
+
+
+def unsigned_outputs(graph: Graph, outputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Stored outputs of a graph; unsigned ones in an unsigned type, of the same bits."""
+    unsigned = unsigned_tensors(graph)
+    found = list(outputs)
+    for number, tensor in enumerate(graph.output_tensors[: len(found)]):
+        if tensor.name in unsigned and found[number].dtype == tensor.dtype.storage:
+            found[number] = found[number].view(f"u{tensor.dtype.storage.name}")
+    return tuple(found)
 
 
 def is_constant(tensor: Tensor) -> bool:
@@ -110,8 +122,15 @@ def _quantized(qparams: QParams | None, x: jax.Array) -> jax.Array:
     return quantize(x, qparams).q
 
 
-def _real(qparams: QParams | None, y: jax.Array) -> jax.Array:
-    return y if qparams is None else dequantize(QTensor.of(y), qparams)
+def _real(qparams: QParams | None, y: jax.Array, is_unsigned: bool) -> jax.Array:
+    """An output for metrics: a real number where it has a scale, else an integer of its sign."""
+    if is_unsigned:
+        y = lax.bitcast_convert_type(y, jnp.dtype(f"u{y.dtype.name}"))
+    if qparams is None:
+        return y
+    if is_unsigned:
+        return (y.astype(jnp.float32) - qparams.zero_point) * qparams.scale
+    return dequantize(QTensor.of(y), qparams)
 
 
 def _rescale(*operands: Any, rounding_mode: Any, **attributes: Any) -> jax.Array:
