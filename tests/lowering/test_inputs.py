@@ -56,7 +56,8 @@ WRONG: dict[str, tuple[Callable[[Any], tuple[Any, ...]], type[Exception], str]] 
     "bytes": (
         lambda p: (p, IMAGE.view(np.uint8)),
         TypeError,
-        "input 'x' has type uint8, expected int8 (INT8); use .view(int8) if it holds the same bits",
+        "input 'x' has type uint8, expected int8 (INT8); use .view(int8) if it holds the same bits"
+        ", or (x ^ 128).view(int8) if its 0 stands for -128",
     ),
     "bool": (
         lambda p: (p, IMAGE > 0),
