@@ -15,8 +15,8 @@ from tosajax.graph import Graph, Node, declared_variables
 from tosajax.report import Finding, Report
 from tosajax.spec.target import Target, target_of
 from tosajax.validation.needs import Need, smallest
-from tosajax.validation.structure import structure_findings, tensor_findings
-from tosajax.validation.table import form_findings, node_findings, open_findings
+from tosajax.validation.structure import OPEN, structure_findings, tensor_findings
+from tosajax.validation.table import form_findings, input_findings, node_findings
 
 __all__ = ["check_form", "refuse", "validate", "validate_formed"]
 
@@ -25,7 +25,8 @@ def validate(graph: Graph, target: Target | str | None = None) -> Report:
     """Checks a graph against the specification and a target (TOSA 1.0.1).
 
     Args:
-      graph: any graph; dimensions must be known (see `tosajax.bind`).
+      graph: any graph; dimensions must be known (see `tosajax.bind`), and where they are not, the
+        rules that are broken whatever they are come first.
       target: of the implementation, also as text ("PRO-INT@8K"); by default one with everything,
         at level 8K.
 
@@ -51,18 +52,21 @@ def _report(graph: Graph, target: Target, *, formed: bool) -> Report:
     for depth, part in _nested(graph):
         structure = [] if formed else list(structure_findings(part))
         findings += structure
-        findings += tensor_findings(part, target)
+        sizes = list(tensor_findings(part, target))
+        findings += (finding for finding in sizes if finding.label != OPEN)
         around = Surroundings(part.subgraphs, variables, depth, target.limits.MAX_NESTING)
         for node in part.nodes if not structure else ():
             form = [] if formed else list(form_findings(node, part))
             findings += form or node_findings(node, part, around, target, needs)
+        # Behind the rules that are broken whatever the sizes are.
+        findings += (finding for finding in sizes if finding.label == OPEN)
     return Report(tuple(findings), smallest(needs))
 
 
 def refuse(node: Node, graph: Graph, around: Surroundings) -> None:
     """Raises TosaError where a node is illegal whatever shapes its outputs have."""
     findings = list(form_findings(node, graph))
-    findings = findings or list(open_findings(node, graph.tensors, around))
+    findings = findings or list(input_findings(node, graph.tensors, around))
     Report(tuple(findings)).raise_errors()
 
 

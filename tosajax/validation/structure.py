@@ -12,6 +12,8 @@ from tosajax.graph import DYNAMIC, Graph, Node
 from tosajax.report import Finding, TosaError, Verdict
 from tosajax.spec.target import Target
 
+OPEN = "tensor.dynamic"
+
 
 def error(label: str, message: str, node: Node | None = None) -> Finding:
     return Finding(Verdict.ERROR, label, message, node.title if node else None)
@@ -87,7 +89,7 @@ def tensor_findings(graph: Graph, target: Target) -> Iterator[Finding]:
             yield error("tensor.rank", f"tensor {tensor.name!r} has no rank: bind its shape")
         elif DYNAMIC in tensor.shape:
             found = f"tensor {tensor.name!r} is {tensor}, expected known dimensions"
-            yield error("tensor.dynamic", f"{found}: bind them, for instance with batch=1")
+            yield error(OPEN, f"{found}: bind them, for instance with batch=1")
         elif any(d < 1 for d in tensor.shape):
             found = f"tensor {tensor.name!r} has shape {tensor.shape}"
             yield error("tensor.shape", f"{found}, expected dimensions of at least 1")

@@ -15,10 +15,11 @@ import numpy as np
 from tosajax import spec
 from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType
-from tosajax.graph import Graph, Node, Tensor, arguments
+from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments
 from tosajax.report import Finding, Verdict
 from tosajax.spec import Argument, Form, Kind, Operator, TypeRow
 from tosajax.spec.target import Target
+from tosajax.validation.certain import OpenCall, Outcomes, Size, certain, opened
 from tosajax.validation.needs import Need
 from tosajax.validation.structure import error
 
@@ -44,8 +45,12 @@ def node_findings(
     operator = spec.OPERATORS[node.op]
     paired = _tensor_arguments(operator, node, graph.tensors)
     row = yield from _type_findings(operator, node, paired, target, needs)
-    if any(_is_unusable(tensor) for _, tensor in paired):
-        return  # reported with the tensor
+    if any(_is_unusable(tensor) for _, tensor in paired):  # reported with the tensor
+        if not any(_is_illegal(tensor) for _, tensor in paired) and not _is_nested(operator):
+            yield from certain(
+                lambda outcomes: _open_findings(node, graph.tensors, row, around, target, outcomes)
+            )
+        return
     shapes = list(_shape_findings(operator, node, paired, row, target))
     yield from shapes
     yield from _constant_findings(node, paired, target, needs)
@@ -53,7 +58,7 @@ def node_findings(
         yield from _rule_findings(Call(node, graph.tensors, around), target)
 
 
-def open_findings(
+def input_findings(
     node: Node, tensors: Mapping[str, Tensor], around: Surroundings
 ) -> Iterator[Finding]:
     """The errors of a node that passed `form_findings`, whatever shapes its outputs have."""
@@ -72,11 +77,44 @@ def open_findings(
             yield error(label, message, node)
 
 
+def _open_findings(
+    node: Node,
+    tensors: Mapping[str, Tensor],
+    row: TypeRow | None,
+    around: Surroundings,
+    target: Target,
+    outcomes: Outcomes,
+) -> Iterator[Finding]:
+    """The findings for one choice of what comparisons of open dimensions give."""
+    names = (*node.inputs, *node.outputs)
+    tensors = {name: opened(tensors[name], outcomes) for name in names}
+    operator = spec.OPERATORS[node.op]
+    paired = _tensor_arguments(operator, node, tensors)
+    shapes = list(_shape_findings(operator, node, paired, row, target))
+    yield from shapes
+    yield from _constant_findings(node, paired, target, [])
+    if row is not None and not any(f.verdict is Verdict.ERROR for f in shapes):
+        yield from _rule_findings(OpenCall(node, tensors, around, outcomes), target)
+
+
 def _is_unusable(tensor: Tensor) -> bool:
     """Whether a tensor lacks a shape to check others against; a shape_t may be empty."""
     if tensor.shape is None:
         return True
     return tensor.dtype is not DType.SHAPE and min(tensor.shape, default=1) < 1
+
+
+def _is_illegal(tensor: Tensor) -> bool:
+    """Whether a tensor has no rank, or other dimensions than open and positive ones."""
+    if tensor.shape is None:
+        return True
+    return tensor.dtype is not DType.SHAPE and any(d < 1 and d != DYNAMIC for d in tensor.shape)
+
+
+def _is_nested(operator: Operator) -> bool:
+    """Whether an operator's rules look at other tensors than its own, which may be open as well."""
+    has_graphs = any(argument.form is Form.GRAPH for argument in operator.attributes)
+    return has_graphs or operator.chapter == "variable"
 
 
 def _rule_findings(call: Call, target: Target) -> Iterator[Finding]:
@@ -303,6 +341,8 @@ def _dimension_problems(
     assert tensor.shape is not None
     for dim, size in zip(argument.dims, tensor.shape, strict=True):
         found = f"{argument.name} {tensor.name!r} is {tensor}: {dim} is {size}"
+        if isinstance(size, Size):
+            continue
         if dim.isdigit():
             if size != int(dim):
                 yield f"{argument.name} {tensor.name!r} is {tensor}, expected {argument.shape}"
@@ -319,10 +359,24 @@ def _same_shapes(node: Node, paired: list[tuple[Argument, Tensor]]) -> Iterator[
         if argument.dims is not None or not argument.shape or argument.form is not Form.TENSOR:
             continue
         first, other = seen.setdefault(argument.shape, (argument, tensor))
-        if other.shape != tensor.shape:
+        if _differ(other.shape, tensor.shape):
             message = f"{argument.name} {tensor.name!r} is {tensor}, expected the shape of "
             message += f"{first.name}, {other.shape}"
             yield error(f"{node.op.lower()}.shape", message, node)
+
+
+def _differ(one: tuple[int, ...] | None, other: tuple[int, ...] | None) -> bool:
+    """Whether shapes differ in their ranks, or in dimensions that are not open."""
+    assert one is not None
+    assert other is not None
+    if len(one) != len(other):
+        return True
+    pairs = [pair for pair in zip(one, other, strict=True) if not _is_open(pair)]
+    return any(a != b for a, b in pairs)
+
+
+def _is_open(dims: Iterable[Any]) -> bool:
+    return any(isinstance(dim, Size) for dim in dims)
 
 
 # Compile-time constants.

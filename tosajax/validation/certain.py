@@ -1,0 +1,145 @@
+"""Findings about a node with open dimensions that hold whatever their sizes are.
+
+An open dimension is a number that may compare either way. Rules are run with each outcome of each
+such comparison; a finding of all runs is certain. Outcomes that no size has are tried as well, so
+some certain findings are missed, and none is made up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tosajax.checks import Call, Surroundings
+from tosajax.dtypes import DType
+from tosajax.graph import DYNAMIC, Tensor
+from tosajax.report import Finding
+
+_MOST_RUNS = 256
+_STRICT = (operator.lt, operator.ge)
+# Constant shapes in which -1 is an open dimension.
+_OPEN_LISTS = (("RESHAPE", "shape"), ("SLICE", "size"))
+
+
+class Outcomes:
+    """The outcomes of comparisons in one run: those given, then the likely ones."""
+
+    def __init__(self, given: tuple[bool, ...] = ()) -> None:
+        self.given = given
+        self.taken: list[bool] = []
+
+    def next(self, likely: bool) -> bool:
+        at = len(self.taken)
+        self.taken.append(self.given[at] if at < len(self.given) else likely)
+        return self.taken[-1]
+
+
+class Size:
+    """An open dimension, of at least 1, or a number made of one, of which nothing is known.
+
+    Dimensions come out as different where that is open, so that messages have the open ones.
+    """
+
+    def __init__(self, outcomes: Outcomes, least: int | None = None) -> None:
+        self._outcomes = outcomes
+        self._least = least
+
+    def _made(self, *_: Any) -> Size:
+        return Size(self._outcomes)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _made
+    bit_count = _made
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __abs__ = _made
+
+    def _compared(self, compare: Callable[[Any, Any], bool], other: Any, likely: bool) -> bool:
+        if self._least is not None and isinstance(other, int):
+            beyond = other - (compare in _STRICT)  # these two say the same of 1 and of all above
+            if beyond < self._least:
+                return compare(self._least, other)
+        return self._outcomes.next(likely)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._compared(operator.lt, other, False)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._compared(operator.ge, other, True)
+
+    def __le__(self, other: Any) -> bool:
+        return self._compared(operator.le, other, True)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._compared(operator.gt, other, False)
+
+    def __eq__(self, other: object) -> bool:
+        return self._compared(operator.eq, other, False)
+
+    def __ne__(self, other: object) -> bool:
+        return self._compared(operator.ne, other, False)
+
+    def __bool__(self) -> bool:
+        return self._least is not None or self._outcomes.next(False)
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return "?"
+
+
+class OpenCall(Call):
+    """A call, with sizes for the open dimensions of its constant shapes."""
+
+    def __init__(self, node: Any, tensors: Any, around: Surroundings, outcomes: Outcomes) -> None:
+        super().__init__(node, tensors, around)
+        for op, name in _OPEN_LISTS:
+            if node.op == op and isinstance(self._values[name], tuple):
+                dims = self._values[name]
+                self._values[name] = tuple(Size(outcomes) if d == DYNAMIC else d for d in dims)
+
+
+def opened(tensor: Tensor, outcomes: Outcomes) -> Tensor:
+    """The tensor with a size for each open dimension."""
+    if tensor.shape is None or tensor.dtype is DType.SHAPE or DYNAMIC not in tensor.shape:
+        return tensor
+    shape = tuple(Size(outcomes, 1) if dim == DYNAMIC else dim for dim in tensor.shape)
+    return dataclasses.replace(tensor, shape=shape)  # pyright: ignore[reportArgumentType]
+
+
+def certain(check: Callable[[Outcomes], Iterable[Finding]]) -> list[Finding]:
+    """The findings of a check whose labels all outcomes lead to; none if there are too many.
+
+    A label has the message that all outcomes lead to, or else that of the first.
+    """
+    first: list[Finding] = []
+    labels: set[str] = set()
+    same: list[Finding] = []
+    waiting = [Outcomes()]
+    for number in range(_MOST_RUNS):
+        run = waiting.pop()
+        found = _until_stuck(check, run)
+        if number == 0:
+            first = same = found
+            labels = {finding.label for finding in found}
+        labels &= {finding.label for finding in found}
+        same = [finding for finding in same if finding in found]
+        if not labels:
+            return []
+        for at in range(len(run.given), len(run.taken)):
+            waiting.append(Outcomes((*run.taken[:at], not run.taken[at])))
+        if not waiting:
+            exact = {finding.label for finding in same}
+            others = {f.label: f for f in reversed(first) if f.label in labels - exact}
+            return [f for f in first if f in same or others.get(f.label) is f]
+    return []
+
+
+def _until_stuck(check: Callable[[Outcomes], Iterable[Finding]], run: Outcomes) -> list[Finding]:
+    """The findings of a run, up to where it needs a size as such."""
+    findings: list[Finding] = []
+    try:
+        for finding in check(run):
+            findings.append(finding)
+    except (TypeError, ValueError, ArithmeticError, AttributeError):
+        pass
+    return findings
