@@ -32,7 +32,9 @@ _MEMORY = 2 << 30  # bytes, and as many times the size of the input:
 _MEMORY_TIMES = 64
 _OUTPUT = 64 << 20
 _OUTPUT_TIMES = 16
-_UNKNOWN = ("unregistered dialect", "is unknown")  # in messages about dialects
+# In messages about dialects that tosa-opt does not have, with types in bytecode of their own.
+_UNKNOWN = ("unregistered dialect", "is unknown", "does not implement the bytecode interface")
+_TEXT = "mlir-opt --mlir-print-op-generic of an LLVM that has the dialect makes text of it, which is read"
 
 
 class Header(NamedTuple):
@@ -83,8 +85,10 @@ def as_text(data: bytes) -> bytes:
     done = _run(data, *_PRINT, "--allow-unregistered-dialect")
     if done.code == 0:
         return done.output
-    kind = UnsupportedError if any(word in done.message for word in _UNKNOWN) else FormatError
-    raise kind(f"{_version()} does not read {what}: {done.message}")
+    message = f"{_version()} does not read {what}: {done.message}"
+    if any(word in done.message for word in _UNKNOWN):
+        raise UnsupportedError(f"{message}; {_TEXT}")
+    raise FormatError(message)
 
 
 def _is_old(found: Header) -> bool:
