@@ -34,7 +34,7 @@ _OUTPUT = 64 << 20
 _OUTPUT_TIMES = 16
 # In messages about dialects that tosa-opt does not have, with types in bytecode of their own.
 _UNKNOWN = ("unregistered dialect", "is unknown", "does not implement the bytecode interface")
-_TEXT = "mlir-opt --mlir-print-op-generic of an LLVM that has the dialect makes text of it, which is read"
+_TEXT = "mlir-opt --mlir-print-op-generic of an LLVM with the dialect makes text, which is read"
 
 
 class Header(NamedTuple):
