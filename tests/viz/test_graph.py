@@ -84,8 +84,8 @@ def test_details_are_windows_strides_bounds_and_names():
 def test_bounds_are_short(dtype, ends, detail):
     b = Builder()
     low, high = (dtype.storage.type(end) for end in ends)
-    nan = {"nan_mode": NanMode.PROPAGATE}
-    y = b.op("CLAMP", b.input("x", dtype, (2,)), min_val=low, max_val=high, **nan)
+    x = b.input("x", dtype, (2,))
+    y = b.op("CLAMP", x, min_val=low, max_val=high, nan_mode=NanMode.PROPAGATE)
     assert boxes_of(b.graph([y]))[1].detail == detail
 
 
