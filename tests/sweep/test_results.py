@@ -273,7 +273,7 @@ class _Fails:
 def test_a_table() -> None:
     lines = str(TABLE).splitlines()
     assert len(lines) == 6
-    assert lines[0].split() == ["bits", "parts", "sqnr", "ok", "error"]
+    assert lines[0].split() == ["bits", "parts", "parts[a]", "parts[b]", "sqnr", "ok", "error"]
     assert re.split(r"\s\s+", lines[2].strip()) == ["[1, null]", "inf", "false"]
     assert re.split(r"\s\s+", lines[4].strip()) == ["-1", "nan"]
     assert '"x" <b>&' in lines[3]
@@ -283,6 +283,42 @@ def test_a_table() -> None:
     end = lines[0].index("bits") + 4
     assert [line[:end].strip() for line in lines[1:]] == ["4", "", str(2**40), "-1", "0"]
     assert all(line == line.rstrip() for line in lines)
+
+
+def _flat(*settings: Any, metrics: tuple[str, ...] = ("accuracy",)) -> tuple[dict[str, Any], ...]:
+    rows = tuple({"bits": s, "accuracy": 0.5} for s in settings)
+    return Results(rows, metrics).by_layer().rows
+
+
+def test_columns_by_layer_are_those_that_differ() -> None:
+    first, second = _flat({"a": 4, "b": 8}, {"a": 2, "b": 8})
+    assert first == {"bits[a]": 4, "accuracy": 0.5}
+    assert second["bits[a]"] == 2
+    # Beside numbers for all layers, and none.
+    mixed = _flat({"a": 4, "b": 8}, 3, None, {"a": 4})
+    assert [tuple(r.values())[:-1] for r in mixed] == [
+        (None, 4, 8), (3, None, None), (None, None, None), (None, 4, None),
+    ]  # fmt: skip
+    assert [*mixed[0]] == ["bits", "bits[a]", "bits[b]", "accuracy"]
+
+
+def test_settings_of_one_layer_each_have_its_name_in_a_column() -> None:
+    rows = _flat(None, {"a": 4}, {"a": 2}, {"b": 4})
+    assert [(r["bits of"], r["bits"]) for r in rows] == [
+        (None, None), ("a", 4), ("a", 2), ("b", 4),
+    ]  # fmt: skip
+    assert [*rows[0]] == ["bits of", "bits", "accuracy"]
+    # Of one layer alone, the value is a column of it.
+    assert [r["bits[a]"] for r in _flat({"a": 4}, {"a": 2})] == [4, 2]
+
+
+def test_columns_without_layers_stay() -> None:
+    results = _results([0.1, 0.2])
+    assert results.by_layer() is results
+    (alone,) = _flat({"a": 4})
+    assert alone == {"bits[a]": 4, "accuracy": 0.5}
+    given = ({"bits": {"a": 4}, "accuracy": 0.5},)
+    assert Results(given, ("bits",)).by_layer().rows == given  # a metric is no setting
 
 
 def test_errors_are_shown_where_there_are_some() -> None:

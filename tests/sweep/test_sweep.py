@@ -8,6 +8,7 @@ import gc
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from paths import ROOT
 import tosajax
 from tosajax import Builder, DType, quant, reference_model, rewrite, spec, sweep
 from tosajax.sweep import Sweep, grid
+from tosajax.sweep import layers as sweep_layers
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -505,6 +507,39 @@ def test_results_know_how_many_examples_there_are(tmp_path):
     store.write_text("".join(json.dumps(line) + "\n" for line in lines))
     old = Sweep(linear, sweep.Data(batches, name="points"), configs=grid(step=STEPS), store=store)
     assert old.run().examples is None
+
+
+def test_costs_are_columns(quantized, integer_graph):
+    model, params, _, examples = quantized
+    names = ["accuracy", "weight_bytes", "macs"]
+    rows = Sweep((model, params), examples, names, grid(weight_bits=[4, 8])).run()
+    assert rows.costs == ("weight_bytes", "macs")
+    assert rows.metrics == ("accuracy",)
+    sizes = sum(params["values"][name].size for name in model.weights)
+    assert [row["weight_bytes"] for row in rows] == [sizes / 2, sizes]
+    by_hand = tosajax.compile(integer_graph, batch=1).cost().macs
+    (swept,) = Sweep(integer_graph, (np.zeros((1, 8, 8, 1), np.int8), [0]), names).run()
+    assert swept["macs"] == by_hand
+    with pytest.raises(ValueError, match="weight_bytes and macs are of graphs and models"):
+        of_linear(metrics=names)
+    broken = Sweep(
+        sweep.of_graph(integer_graph, rewrites={"broken": lambda *_: integer_graph.nodes[10**9]}),
+        (np.zeros((1, 8, 8, 1), np.int8), [0]), names, [{}, {"broken": 1}],
+    ).run()  # fmt: skip
+    assert broken[0]["macs"] == by_hand
+    assert broken[1]["macs"] is None
+
+
+def test_bits_of_layers_are_those_of_rewrites(integer_graph, digits):
+    conv, *rest = sweep_layers.layers(integer_graph, "weights")
+    configs = [{"weight_bits": {".": 3, conv: 5}}, {"act_bits": {".": 4}}, {"act_bits": 4}]
+    graph = rewrite.bits(integer_graph, 5, rf"^{re.escape(conv)}$", "weights")
+    for name in rest:
+        graph = rewrite.bits(graph, 3, rf"^{re.escape(name)}$", "weights")
+    (want,) = Sweep(graph, digits, ["accuracy", "top_3"]).run()
+    layer, every, all_of = Sweep(integer_graph, digits, ["accuracy", "top_3"], configs).run()
+    assert (layer["accuracy"], layer["top_3"]) == (want["accuracy"], want["top_3"])
+    assert (every["accuracy"], every["top_3"]) == (all_of["accuracy"], all_of["top_3"])
 
 
 INTERRUPTED = """

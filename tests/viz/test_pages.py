@@ -336,6 +336,49 @@ def test_results():
     assert not any(t.startswith("3: ") for t in read.texts["text"])
 
 
+@pytest.mark.parametrize(
+    ("accuracies", "is_log"),
+    [
+        ((0.1, 0.97, 0.985), True),
+        ((0.1, 0.9, 0.97, 1.0), True),
+        ((0.1, 0.5, 0.9), False),  # as told apart as on an even scale
+        ((0.9, 0.95, 1.0), False),
+    ],
+)
+def test_shares_near_1_are_told_apart_beside_low_ones(accuracies, is_log):
+    rows = tuple({"bits": n, "accuracy": a} for n, a in enumerate(accuracies))
+    read = Page(results_page(Results(rows, ("accuracy",), 200)))
+    log = "accuracy (share of examples), log scale of the rest"
+    assert (log in read.texts["text"]) == is_log
+    assert ("0.95" in read.texts["text"] and "0.5" in read.texts["text"]) == is_log
+    sqnr = tuple({"bits": n, "sqnr": a} for n, a in enumerate(accuracies))
+    assert "log scale" not in results_page(Results(sqnr, ("sqnr",), 200))
+
+
+def test_layers_that_differ_are_axes_and_labels():
+    first, second = "tosa_conv2d_default_of_a_long_name", "tosa_conv2d_default_of_a_long_name_1"
+    rows = tuple(
+        {"weight_bits": {first: a, second: b, "same": 8}, "accuracy": a / 10 + b / 100}
+        for a in (2, 4) for b in (2, 8)
+    )  # fmt: skip
+    read = Page(results_page(Results(rows, ("accuracy",))))
+    assert read.labels[0].startswith(f"accuracy by weight_bits[{first}].")
+    assert read.tables[0][0] == [f"weight_bits[{first}]", f"weight_bits[{second}]", "accuracy"]
+    one = tuple({"bits": {name: n}, "accuracy": n / 10} for name in ("conv", "fc") for n in (2, 4))
+    read = Page(results_page(Results(one, ("accuracy",))))
+    read.has("bits of", "conv", "bits of fc", "bits 4")
+
+
+def test_a_cost_is_no_axis_of_settings():
+    rows = tuple(
+        {"bits": n, "weight_bytes": 10.0 * n, "macs": 7 + n, "accuracy": n / 10} for n in range(3)
+    )
+    read = Page(results_page(Results(rows, ("accuracy",), None, ("weight_bytes", "macs"))))
+    assert [label.split(". ")[0] for label in read.labels] == [
+        "accuracy against weight_bytes", "accuracy by bits",
+    ]  # fmt: skip
+
+
 def test_rounding_is_charted():
     found = {("single", 4): 0.5, ("double", 4): 0.25, ("single", 8): 1.0, ("double", 8): 0.75}
     rows = tuple({"rounding": r, "weight_bits": b, "accuracy": x} for (r, b), x in found.items())

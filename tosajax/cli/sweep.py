@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tosajax.cli._common import (
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from tosajax.graph import Graph
-    from tosajax.sweep import Data
+    from tosajax.sweep import Data, Space
 
 HELP = "measure every combination of settings over a data set, in as few programs as possible"
 EXAMPLES = (
@@ -33,11 +33,29 @@ EXAMPLES = (
     "sweep model.tosa --data x.npy --labels y.npy --html page.html",
 )
 STRATEGIES = ("auto", "loop", "map", "vmap", "sharded")  # of `Sweep`, which help does not import
+COSTS = ("weight_bytes", "macs")  # of `sweep.layers`
+
+
+def bits(text: str) -> int | dict[str, int]:
+    """Bits of all layers; or LAYER=N[,LAYER=N...], the bits of some."""
+    if "=" not in text:
+        return positive(text)
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    if any(not layer for layer, _, _ in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r} is not LAYER=N[,LAYER=N...]")
+    return {layer: positive(count) for layer, _, count in pairs}
+
+
 # Axes of settings: argument, type and help.
 _AXES: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ("rounding", str, "single, double"),
-    ("weight_bits", positive, "bits of weights"),
-    ("act_bits", positive, "bits of activations"),
+    (
+        "weight_bits",
+        bits,
+        "bits of weights; of some layers: LAYER=N[,LAYER=N...], by names of "
+        "outputs, or regular expressions of outputs and locations",
+    ),
+    ("act_bits", bits, "bits of activations, as of weights"),
     ("table_bits", positive, "2**N steps in each TABLE"),
     ("scale_bits", positive, "16 or 32, of RESCALE's multipliers"),
 )
@@ -51,9 +69,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", metavar="Y.npy", help="an integer for each example")
     parser.add_argument("--reference", metavar="R.npy", help="outputs to compare with")
     for name, kind, what in _AXES:
-        metavar = "N" if kind is positive else "MODE"
+        metavar = "MODE" if kind is str else "N"
         parser.add_argument(option(name), type=kind, nargs="+", metavar=metavar, help=what)
-    parser.add_argument("--metrics", nargs="+", metavar="NAME", help="accuracy, top_5, sqnr, ...")
+    parser.add_argument(
+        "--one-layer", action="store_true",
+        help="give the bits to one layer after the other, and the others theirs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metrics", nargs="+", metavar="NAME",
+        help=f"accuracy, top_5, mcnemar, sqnr, ...; costs: {', '.join(COSTS)}",
+    )  # fmt: skip
     for name in ("input", "output"):
         parser.add_argument(
             f"--{name}-quant", type=quantization, metavar="SCALE,ZERO_POINT",
@@ -73,28 +98,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_forms(parser, FORMS)
     add_wide(parser)
     parser.add_argument(
-        "--cost", choices=[name for name, kind, _ in _AXES if kind is positive],
-        help="axis to draw the metric against on the page of --html, with the best trade-offs",
+        "--cost", choices=[*(name for name, kind, _ in _AXES if kind is not str), *COSTS],
+        help="cost, or axis, to draw the metric against on the page of --html, with the best "
+        "trade-offs",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tosajax.sweep import Sweep, grid
+    from tosajax.sweep import Sweep
 
     files = files_of(arguments, FORMS)
-    if arguments.cost and (not arguments.html or getattr(arguments, arguments.cost) is None):
-        raise ValueError(
-            f"--cost {arguments.cost} is for a page of that axis: "
-            f"give --html and {option(arguments.cost)}"
-        )
+    _check_cost(arguments)
     data = _data(arguments)
     graph, input_quant = _model(arguments, data)
-    axes = {name: values for name, _, _ in _AXES if (values := getattr(arguments, name))}
+    metrics = arguments.metrics or _usual_metrics(arguments, data)
+    if arguments.cost in COSTS and arguments.cost not in metrics:
+        metrics.append(arguments.cost)
     sweep = Sweep(
         graph,
         data,
-        arguments.metrics or _usual_metrics(arguments, data),
-        grid(**axes),
+        metrics,
+        _settings(arguments, graph),
         arguments.strategy,
         store=arguments.store,
         reference=None if arguments.reference is None else _array(arguments.reference),
@@ -112,6 +136,49 @@ def run(arguments: argparse.Namespace) -> int:
     write(found, files, html={"cost": arguments.cost, "about": about, "command": arguments.line})
     print(found.table(screen_width(arguments)))
     return 1 if len(found.errors) == len(found) else 0
+
+
+def _check_cost(arguments: argparse.Namespace) -> None:
+    cost = arguments.cost
+    if not cost or (cost in COSTS and arguments.html):
+        return
+    if cost in COSTS:
+        raise ValueError(f"--cost {cost} is for a page: give --html")
+    values = getattr(arguments, cost)
+    if values is None or not arguments.html:
+        axis = option(cost)
+        raise ValueError(f"--cost {cost} is for a page of that axis: give --html and {axis}")
+    if arguments.one_layer or any(isinstance(value, Mapping) for value in values):
+        raise ValueError(
+            f"--cost {cost}, whose values differ between layers: take --cost weight_bytes"
+        )
+
+
+def _settings(arguments: argparse.Namespace, graph: Graph) -> Space:
+    from tosajax.sweep import grid
+
+    axes = {name: values for name, _, _ in _AXES if (values := getattr(arguments, name))}
+    if not arguments.one_layer:
+        return grid(**axes)
+    of_bits = {name: axes.pop(name) for name in ("weight_bits", "act_bits") if name in axes}
+    return grid(**axes) * _one_layer(graph, of_bits)
+
+
+def _one_layer(graph: Graph, axes: Mapping[str, Sequence[Any]]) -> Space:
+    """The graph as it is, and with other bits in one layer."""
+    from tosajax.sweep import Space, one_at_a_time
+    from tosajax.sweep.layers import Tensors, layers
+
+    if not axes or any(isinstance(v, Mapping) for values in axes.values() for v in values):
+        raise ValueError("--one-layer: give --weight-bits or --act-bits as numbers")
+    found = Space(({},))
+    tensors: dict[str, Tensors] = {"weight_bits": "weights", "act_bits": "activations"}
+    for name, values in axes.items():
+        names = layers(graph, tensors[name])
+        if not names:
+            raise ValueError(f"--one-layer: no layer of the graph has {tensors[name]} of integers")
+        found += one_at_a_time(name, names, values)
+    return found
 
 
 def _model(arguments: argparse.Namespace, data: Data) -> tuple[Graph, Any]:

@@ -63,17 +63,19 @@ def bits(
     raise ValueError(f"tensors {tensors!r}, expected 'activations' or 'weights'")
 
 
-def widest(graph: Graph, tensors: Literal["activations", "weights"] = "activations") -> int:
-    """The most bits of the tensors that `bits` rounds; 0 where there are none."""
-    found = [0]
+def rounded_by_bits(
+    graph: Graph, tensors: Literal["activations", "weights"] = "activations"
+) -> Iterator[tuple[Node, list[Tensor]]]:
+    """The nodes that `bits` changes, and the tensors of each that it rounds."""
     for part in graph.walk():
         draft = Draft(part)
         for node in part.nodes:
             if tensors == "weights":
-                found += (part.tensors[name].dtype.bits for name, _ in _weights_of(draft, node))
-            elif _is_rounded(draft, node):
-                found.append(part.tensors[node.outputs[0]].dtype.bits)
-    return max(found)
+                names = [name for name, _ in _weights_of(draft, node)]
+            else:
+                names = [node.outputs[0]] if _is_rounded(draft, node) else []
+            if names:
+                yield node, [part.tensors[name] for name in names]
 
 
 def _activations(graph: Graph, n: int, where: str | None) -> Graph:

@@ -20,11 +20,11 @@ from tosajax.graph.locations import matches
 from tosajax.graph.quantization import Clipping, quantize
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.quant import QParams
-from tosajax.rewrite.output_bits import widest
+from tosajax.rewrite.output_bits import rounded_by_bits
 from tosajax.runtime.batching import with_batch
 from tosajax.runtime.cost import peak_bytes
 from tosajax.spec.target import Target
-from tosajax.sweep import digest
+from tosajax.sweep import digest, layers
 from tosajax.sweep.program import accepted, graph_program, is_constant
 from tosajax.sweep.space import Setting
 from tosajax.sweep.subject import (
@@ -55,8 +55,8 @@ Scales = tuple[float, int] | Sequence[tuple[float, int] | None]
 
 # The rewrites of a setting by key, in order of application.
 _REWRITES: dict[str, Rewrite] = {
-    "weight_bits": lambda graph, n: rewrite.bits(graph, n, tensors="weights"),
-    "act_bits": rewrite.bits,
+    "weight_bits": lambda graph, bits: layers.with_bits(graph, "weights", bits),
+    "act_bits": lambda graph, bits: layers.with_bits(graph, "activations", bits),
     "table_bits": rewrite.table_resolution,
     "scale_bits": rewrite.scale,
     "float": rewrite.to_float,
@@ -66,6 +66,10 @@ _WIDTHS = {
     "act_bits": "integer activations",
     "table_bits": "tables",
 }
+
+
+# The tensors of each axis of bits that may be given layer by layer.
+_TENSORS: dict[str, layers.Tensors] = {"weight_bits": "weights", "act_bits": "activations"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -129,7 +133,17 @@ class GraphSubject:
                 most, what = self._most[name], _WIDTHS[name]
                 if not most:
                     raise ValueError(f"{name}: the graph has no {what}")
-                check_whole(name, value, 1, most, f"{what} have {most} bits")
+                is_by_layer = name in _TENSORS and isinstance(value, Mapping)
+                for bits in value.values() if is_by_layer else (value,):
+                    check_whole(name, bits, 1, most, f"{what} have {most} bits")
+                if is_by_layer:
+                    self._check_layers(name, value)
+
+    def _check_layers(self, name: str, bits: Mapping[str, int]) -> None:
+        try:
+            layers.bits_by_layer(self.graph, _TENSORS[name], bits)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
 
     @functools.cached_property
     def _most(self) -> dict[str, int]:
@@ -139,8 +153,7 @@ class GraphSubject:
         # 256 entries for INT8, 2**9 steps for INT16.
         steps = [8 if tensors[name].dtype is DType.INT8 else 9 for name in tables]
         return {
-            "weight_bits": widest(self.graph, "weights"),
-            "act_bits": widest(self.graph, "activations"),
+            **{name: _most_bits(self.graph, tensors) for name, tensors in _TENSORS.items()},
             "table_bits": max(steps, default=0),
         }
 
@@ -233,6 +246,9 @@ class GraphSubject:
     def bytes_per_example(self) -> int:
         return peak_bytes(with_batch(self.graph, Target.everything(), 1)[0])
 
+    def costs(self, setting: Setting) -> dict[str, float]:
+        return layers.costs(self._rewritten(setting), setting)
+
 
 def of_graph(
     graph: Graph,
@@ -246,7 +262,9 @@ def of_graph(
 
     - "rounding": "single" or "double", of every RESCALE that can have both;
     - "weight_bits", "act_bits", "table_bits", "scale_bits", "float": the value for the rewrite of
-      `tosajax.rewrite`; they apply in this order;
+      `tosajax.rewrite`; they apply in this order. The first two are a number for all layers, or
+      {layer: number}, where a layer is the name of a node's output, else a regular expression that
+      is found in outputs and locations; a later one overrides an earlier one;
     - the name of a CONST tensor: an array in its place (weights, multipliers, shifts, zero
       points, tables).
 
@@ -276,6 +294,12 @@ def of_graph(
         inputs,
     )
     return GraphSubject(graph, known, {**_REWRITES, **(rewrites or {})}, clip)
+
+
+def _most_bits(graph: Graph, tensors: layers.Tensors) -> int:
+    """The most bits of the tensors that `rewrite.bits` rounds; 0 where there are none."""
+    found = (t.dtype.bits for _, each in rounded_by_bits(graph, tensors) for t in each)
+    return max(found, default=0)
 
 
 def _constants(graph: Graph) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ from tosajax.report import UnsupportedError
 from tosajax.runtime.batching import with_batch
 from tosajax.runtime.cost import peak_bytes
 from tosajax.spec.target import Target
-from tosajax.sweep import digest
+from tosajax.sweep import digest, layers
 from tosajax.sweep.graphs import digest_of
 from tosajax.sweep.program import accepted, graph_program, is_constant
 from tosajax.sweep.space import Setting
@@ -155,6 +155,14 @@ class ModelSubject:
 
     def bytes_per_example(self) -> int:
         return peak_bytes(with_batch(self.model.graph, Target.everything(), 1)[0])
+
+    def costs(self, setting: Setting) -> dict[str, float]:
+        params = self.settle({key: value for key, value in setting.items() if value is not None})
+        bits = [
+            params["values"][name].size * float(params["qparams"][name].bits)
+            for name in self.model.weights
+        ]
+        return {"weight_bytes": sum(bits) / 8, "macs": layers.macs(self.model.graph)}
 
 
 def _matching(key: str, pattern: Any, names: Sequence[str]) -> list[str]:

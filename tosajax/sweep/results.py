@@ -28,11 +28,13 @@ class Results(Sequence[Row]):
         or NaN or infinite.
       metrics: the columns that are metrics.
       examples: how many were measured; None where that is not known.
+      costs: the columns of which less is better.
     """
 
     rows: tuple[Row, ...]
     metrics: tuple[str, ...]
     examples: int | None = None
+    costs: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -60,6 +62,18 @@ class Results(Sequence[Row]):
     def errors(self) -> tuple[Row, ...]:
         """The rows of settings that failed."""
         return tuple(row for row in self.rows if row.get("error"))
+
+    def by_layer(self) -> Results:
+        """The same rows, with a column for each layer in which they differ.
+
+        Settings such as {"weight_bits": {"conv1": 4, "fc": 8}} have the columns
+        "weight_bits[conv1]" and "weight_bits[fc]". Where each setting names one layer, its name is
+        in the column "weight_bits of".
+        """
+        given = [c for c in self.columns if c not in self.metrics]
+        if not any(isinstance(row.get(c), Mapping) for row in self.rows for c in given):
+            return self
+        return dataclasses.replace(self, rows=_by_layer(self.rows, self.columns, given))
 
     def best(self, metric: str | None = None, *, least: bool = False) -> Row:
         """The row of the highest metric, the first of equal ones; NaN is not a value.
@@ -222,9 +236,10 @@ class Results(Sequence[Row]):
         Args:
           width: the most characters of a line, in which long cells are shortened; None for any.
         """
-        names = self._shown()
+        shown = self.by_layer()
+        names = shown._shown()
         columns = [Column(name, least=_LEAST, right=True) for name in names]
-        rows = [[_text(row.get(name)) for name in names] for row in self.rows]
+        rows = [[_text(row.get(name)) for name in names] for row in shown.rows]
         return "\n".join([*text_table(columns, rows, width), *self.certainty()])
 
     def certainty(self) -> list[str]:
@@ -276,6 +291,33 @@ def _wilson(share: float, count: int, level: float) -> Interval:
     low = min(share, max(0.0, (middle - reach) / (1 + weight)))
     high = max(share, min(1.0, (middle + reach) / (1 + weight)))
     return Interval(low, high)
+
+
+def _by_layer(rows: Sequence[Row], columns: Sequence[str], given: Sequence[str]) -> tuple[Row, ...]:
+    found: list[Row] = [{} for _ in rows]
+    for column in columns:
+        values = [row.get(column) for row in rows]
+        parts = _parts_of(column, values) if column in given else {column: values}
+        for name, cells in parts.items():
+            for row, cell in zip(found, cells, strict=True):
+                row[name] = cell
+    return tuple(found)
+
+
+def _parts_of(column: str, values: Sequence[Any]) -> dict[str, list[Any]]:
+    """The columns that show where values differ; a column without dictionaries is its own."""
+    mappings = [v for v in values if isinstance(v, Mapping)]
+    layers = list(dict.fromkeys(layer for m in mappings for layer in m))
+    rest = [None if isinstance(v, Mapping) else v for v in values]
+    if len(layers) > 1 and all(len(m) == 1 for m in mappings):
+        pairs = [(*v.items(),)[0] if isinstance(v, Mapping) else (None, v) for v in values]
+        return {f"{column} of": [p[0] for p in pairs], column: [p[1] for p in pairs]}
+    found = {column: rest} if not mappings or any(v is not None for v in rest) else {}
+    for layer in layers:
+        cells = [v.get(layer) if isinstance(v, Mapping) else None for v in values]
+        if len(rest) == 1 or any(cell != cells[0] for cell in cells):
+            found[f"{column}[{layer}]"] = cells
+    return found
 
 
 def _is_number(value: Any) -> bool:

@@ -87,6 +87,14 @@ class Subject(Protocol):
         """About how many bytes of tensors are alive at a time, without arrays; 0 if unknown."""
         ...
 
+    def costs(self, setting: Setting) -> Mapping[str, float]:
+        """The costs of a setting, by their names in `tosajax.sweep.layers`.
+
+        Raises:
+          ValueError: a key or a value does not fit, or the costs of the subject are not known.
+        """
+        ...
+
 
 @dataclasses.dataclass(frozen=True)
 class FunctionSubject:
@@ -122,6 +130,9 @@ class FunctionSubject:
 
     def bytes_per_example(self) -> int:
         return 0
+
+    def costs(self, setting: Setting) -> Mapping[str, float]:
+        raise ValueError("weight_bytes and macs are of graphs and models, the sweep has a function")
 
 
 def of_function(function: Callable[..., Any], name: str | None = None) -> FunctionSubject:

@@ -23,6 +23,7 @@ from tosajax.sweep import metrics as measures
 from tosajax.sweep.data import Data, Source
 from tosajax.sweep.evaluate import Strategy, mesh_of
 from tosajax.sweep.graphs import Scales
+from tosajax.sweep.layers import COSTS
 from tosajax.sweep.metrics import Metric
 from tosajax.sweep.plan import Plan, Program
 from tosajax.sweep.results import Results, Row
@@ -46,9 +47,9 @@ class Sweep:
       model: a Graph; a pair of a QModel and its parameters; a function (setting, *inputs) ->
         outputs; or a result of `of_graph`, `of_model` or `of_function`, for their options.
       data: see `Data`.
-      metrics: names ("accuracy", "top_5", "agreement", "mcnemar", "sqnr", "cosine",
-        "mean_lsb", "max_lsb") or
-        `Metric`s.
+      metrics: names ("accuracy", "top_5", "agreement", "mcnemar", "sqnr", "cosine", "mean_lsb",
+        "max_lsb") or `Metric`s; and costs of graphs and models: "weight_bytes", at the bits of each
+        weight, and "macs" of an example. Costs are columns of which less is better.
       configs: settings: a Space, or dictionaries.
       strategy: "loop", "map", "vmap", "sharded"; by default "sharded" for several devices, else
         "loop" on CPU and "vmap" on accelerators.
@@ -91,7 +92,8 @@ class Sweep:
     ):
         self.subject = given.subject_of(model, input_quant, output_quant, clip=clip)
         self.data = given.data_of(data, allow_nan)
-        self.metrics = measures.named(metrics)
+        self.costs = tuple(name for name in COSTS if name in metrics)
+        self.metrics = measures.named([m for m in metrics if m not in COSTS])
         self.configs = configs if isinstance(configs, Space) else Space(tuple(map(dict, configs)))
         self._mesh = devices if isinstance(devices, Mesh) else None
         listed = devices.devices.flat if isinstance(devices, Mesh) else devices
@@ -101,6 +103,8 @@ class Sweep:
         self._allow_nan = allow_nan
         self._reference = given.reference_of(self.subject, reference, allow_nan=allow_nan)
         self._check_needs()
+        if self.costs and self.configs:
+            self.subject.costs(self.configs[0])  # a function has none
         self.store = Store(store, fault_of)
         self._batch, self._chunk = batch, chunk
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -437,13 +441,19 @@ class Sweep:
                 {
                     **{key: setting.get(key) for key in keys},
                     **{c: row["columns"].get(c) for c in columns},
+                    **self._costs(k),
                     **{name: row["metrics"].get(name) for name in names},
                     "error": row["error"],
                 }
             )
         counts = (rows[k.key].get("examples") for k in known)
         count = next((n for n in counts if n is not None), self.data.count)
-        return Results(tuple(table), names, count)
+        return Results(tuple(table), names, count, self.costs)
+
+    def _costs(self, known: Known) -> dict[str, float | None]:
+        """The costs that were asked for; None where the setting cannot run."""
+        found = self.subject.costs(known.setting) if self.costs and known.error is None else {}
+        return {name: found.get(name) for name in self.costs}
 
 
 def _groups(known: Iterable[Known]) -> list[list[Known]]:

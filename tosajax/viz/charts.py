@@ -35,6 +35,8 @@ COLOURS, GREY = LIGHT[:-1], LIGHT[-1]
 FIRST, SECOND = COLOURS[:2]
 MARKERS = "osD^vPX*"
 Paint = Callable[["Figure", bool], None]  # draws on a figure; True for a narrow one
+# Ticks of shares, on the scale of what is missing to 1.
+_SHARES = (0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999)
 _LABELS, _NARROW_LABELS = 40, 14  # on an axis of names
 _INK = "#010203"  # stands for the page's colour of text
 _RC = {
@@ -134,6 +136,40 @@ def spread_axis(axis: Axis, values: Sequence[float]) -> str:
     axis.set_major_formatter(_plain)
     axis.axes.set_ylim(min(values) / 2, 2 * max(values))
     return ", log scale"
+
+
+def share_axis(axis: Axis, values: Sequence[float]) -> str:
+    """Makes the y axis of shares logarithmic in what is missing to 1, where that spreads wide.
+
+    Networks of 0.97 and 0.98 are told apart beside one of 0.1.
+
+    Args:
+      axis: to set.
+      values: finite; beyond [0, 1], the axis stays as it is.
+
+    Returns:
+      The end of its label: ", log scale of the rest", or "".
+    """
+    rests = sorted({1 - v for v in values if 0 <= v < 1})
+    if len(rests) < 3 or not all(0 <= v <= 1 for v in values) or rests[-1] < 10 * rests[0]:
+        return ""
+    low = rests[0] / 3  # in the place of 0
+    axis.axes.set_yscale(
+        "function",
+        functions=(lambda y: -_log10(1 - y, low), lambda y: 1 - 10.0**-y),
+    )
+    shown = [y for y in _SHARES if low <= 1 - y <= 1.5 * rests[-1]]
+    if max(values) == 1:
+        shown.append(1.0)
+    axis.set_ticks(shown, [f"{y:g}" for y in shown])
+    axis.axes.set_ylim(max(0.0, 1 - 1.3 * rests[-1]), 1 if max(values) == 1 else 1 - 0.8 * rests[0])
+    return ", log scale of the rest"
+
+
+def _log10(values: Any, low: float) -> Any:
+    import numpy as np
+
+    return np.log10(np.maximum(values, low))
 
 
 def value_axis(axis: Axis, values: Sequence[float]) -> None:

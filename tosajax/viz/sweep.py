@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import statistics
@@ -45,7 +46,8 @@ def results_page(
 
     Args:
       results: to show.
-      cost: a column of numbers of which less is better; by default mean_bits, where rows have it.
+      cost: a column of numbers of which less is better; by default mean_bits or the first of
+        the results' costs, where rows have it.
       about: names of the model and the data, for the summary: "model": "m.tosa".
       command: that made the results, for the page's foot.
 
@@ -57,8 +59,9 @@ def results_page(
       KeyError: there is no such column.
     """
     charts.check_installed()
-    if cost is None and _COST in results.columns:
-        cost = _COST
+    results = results.by_layer()
+    if cost is None:
+        cost = next((c for c in (_COST, *results.costs) if c in results.columns), None)
     settings = _settings(results, cost)
     named = [(term, f"<code>{html.text(what)}</code>") for term, what in (about or {}).items()]
     sections = [("Summary", html.definitions([*named, *summary(results)]))]
@@ -88,6 +91,7 @@ def results_page(
 
 def results_box(results: Results) -> str:
     """Results in a notebook: the best of each metric, and the rows."""
+    results = results.by_layer()
     columns = _columns(results)
     rows = [[row.get(c) for c in columns] for row in results.rows[: html.ROWS]]
     rows += [[]] * (len(results) - len(rows))  # only their number counts
@@ -105,7 +109,7 @@ def _columns(results: Results) -> list[str]:
 
 def _settings(results: Results, cost: str | None) -> list[str]:
     """The columns of the setting of a row."""
-    others = {*results.metrics, "error", cost}
+    others = {*results.metrics, *results.costs, "error", cost}
     return [c for c in results.columns if c not in others]
 
 
@@ -183,6 +187,7 @@ def _front_chart(
     results: Results, settings: Sequence[str], front: Sequence[_FrontPoint], cost: str, gain: str
 ) -> str:
     known = _known(results, cost, gain)
+    scale = functools.partial(_scaled, results, gain)
 
     def paint(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
@@ -203,7 +208,7 @@ def _front_chart(
         charts.value_axis(axes.xaxis, xs)
         axes.margins(0.06)
         axes.set_xlabel(_labelled(results, cost))
-        axes.set_ylabel(_labelled(results, gain))
+        axes.set_ylabel(_labelled(results, gain) + scale(axes, [row[gain] for row in known]))
         axes.set_title(f"{gain} against {cost}, {len(known)} settings")
         handles, labels = axes.get_legend_handles_labels()
         for number, point in enumerate(front[:_LISTED], 1):
@@ -222,6 +227,11 @@ def _front_chart(
     title, lines = f"{gain} against {cost}", min(_LISTED, len(front)) + 2
     size = {"wide": (9.5, 4.3 + 0.1 * lines), "narrow": (5.0, 3.6 + 0.2 * lines)}
     return charts.chart(title, alt, paint, **size)
+
+
+def _scaled(results: Results, metric: str, axes: Axes, values: Sequence[float]) -> str:
+    """Scales the y axis of a metric, and returns the end of its label."""
+    return charts.share_axis(axes.yaxis, values) if results.is_share(metric) else ""
 
 
 def _labelled(results: Results, column: str) -> str:
@@ -268,6 +278,7 @@ def _axis_chart(results: Results, settings: Sequence[str], axis: str, metric: st
     for at, row in zip(place, known, strict=True):
         lines.setdefault(_named(row, others) if others else metric, []).append((at, row[metric]))
     points = [point for line in lines.values() for point in line]
+    scale = functools.partial(_scaled, results, metric)
 
     def paint(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
@@ -282,7 +293,7 @@ def _axis_chart(results: Results, settings: Sequence[str], axis: str, metric: st
         elif known:
             charts.value_axis(axes.xaxis, place)
         axes.set_xlabel(_labelled(results, axis))
-        axes.set_ylabel(_labelled(results, metric))
+        axes.set_ylabel(_labelled(results, metric) + scale(axes, [y for _, y in points]))
         axes.set_title(f"{metric} by {axis}")
         where = "outside lower left" if narrow else "outside right upper"
         figure.legend(*axes.get_legend_handles_labels(), loc=where)
