@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
@@ -17,6 +18,7 @@ from tosajax.from_jax.scope import HifiLayers, Options, Scope
 from tosajax.from_jax.step import Step
 from tosajax.from_jax.tidy import tidied
 from tosajax.from_jax.tracing import Traced, traced
+from tosajax.from_jax.train_mode import signs
 from tosajax.from_jax.values import of_tensor
 from tosajax.from_jax.walk import call, run
 from tosajax.from_jax.written import Written
@@ -65,6 +67,10 @@ def export(
       TypeError: an argument is of another type.
       ValueError: `names` has a name that the graph does not have, or gives one twice; or `check`
         is asked for without arrays.
+
+    Warns:
+      UserWarning: the function is in training mode: it draws random bits that depend on no
+        argument, or an example depends on the others of its batch. The layers are named.
     """
     check_type("names", names, Mapping | None, "a dict from default names to others")
     check_type("dynamic_batch", dynamic_batch, bool, "True or False")
@@ -76,6 +82,8 @@ def export(
     has_values = checking.has_values(found.examples)
     if check and not has_values:
         raise ValueError("check needs arrays as arguments, found a jax.ShapeDtypeStruct")
+    for sign in signs(found, is_batch=dynamic_batch):
+        warnings.warn(sign, stacklevel=2)
     graph = _with_names(written(found, options).graph, names or {})
     validate(graph, options.target).raise_errors()
     if has_values if check is None else check:

@@ -1,0 +1,302 @@
+"""Signs that a function is a network in training: baked-in randomness, statistics of the batch.
+
+A function has one value for each set of arguments, so a dropout mask that is drawn from a key
+among the constants is the same in every run of its graph; and a batch norm in training makes the
+outputs of an example depend on its neighbours. Both are read off the jaxpr: nothing is run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from jax.extend import core
+
+from tosajax.from_jax.callees import callee, closed
+from tosajax.from_jax.places import Place, place_of
+from tosajax.from_jax.tracing import Traced
+
+# What draws random bits from a key.
+_DRAWS = {"random_bits", "threefry2x32", "rng_bit_generator", "random_gamma"}
+# Divisors of a normalization come from these.
+_ROOTS = {"rsqrt", "sqrt", "pow"}
+_EVAL = "export it in evaluation mode: model.eval(), train=False, or deterministic=True"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Flow:
+    """What a value is computed of.
+
+    Args:
+      axis: along which the examples of a batch lie; None where they do not lie along one.
+      is_given: whether it depends on an argument.
+      drawn: where random bits were drawn that depend on no argument.
+      mixed: where examples were combined.
+      normalized: those of `mixed` whose result became a root, as a standard deviation is.
+    """
+
+    axis: int | None = None
+    is_given: bool = False
+    drawn: frozenset[Place] = frozenset()
+    mixed: frozenset[Place] = frozenset()
+    normalized: frozenset[Place] = frozenset()
+
+    def joined(self, other: _Flow) -> _Flow:
+        """The flow of what is computed of two values, but for its axis."""
+        return _Flow(
+            None,
+            self.is_given or other.is_given,
+            self.drawn | other.drawn,
+            self.mixed | other.mixed,
+            self.normalized | other.normalized,
+        )
+
+
+_NOTHING = _Flow()
+
+
+def signs(found: Traced, *, is_batch: bool) -> Iterator[str]:
+    """Sentences that name what a graph of the function has of training.
+
+    Examples lie along the first dimension of the first input, and of all that have the same one.
+    They count as combined by any sum, maximum, product or sort along it where that dimension is
+    surely a batch, and by a normalization along it in inputs of two dimensions, which may be one
+    sequence.
+
+    Args:
+      found: the traced function.
+      is_batch: the user says that the first dimension is a batch.
+    """
+    avals = found.jaxpr.in_avals
+    inputs = avals[len(found.params) :]
+    batch = inputs[0].shape[0] if inputs and inputs[0].ndim > 1 else None
+    flows = [_NOTHING for _ in found.params] + [
+        _Flow(0 if a.ndim and a.shape[0] == batch else None, is_given=True) for a in inputs
+    ]
+    results = _Walk().results(found.jaxpr, flows, Place())
+    drawn = frozenset[Place]().union(*(result.drawn for result in results))
+    if drawn:
+        yield (
+            f"random bits that depend on no argument are constants of the graph, the same in every "
+            f"run: {_listed(drawn)}; {_EVAL}, or make the key an argument"
+        )
+    is_sure = is_batch or (bool(inputs) and inputs[0].ndim > 2)
+    mixed = {
+        name: result.mixed if is_sure else result.normalized
+        for name, result in zip(found.outputs, results, strict=True)
+        if result.axis is not None
+    }
+    if places := frozenset[Place]().union(*mixed.values()):
+        names = ", ".join(repr(name) for name, of in mixed.items() if of)
+        yield (
+            f"each example of {names} depends on the others of its batch, which are combined in "
+            f"{_listed(places)}; if that is a batch norm, {_EVAL}"
+        )
+
+
+def _listed(places: frozenset[Place]) -> str:
+    """Places by name, the first few."""
+    texts = sorted({_text(place) for place in places})
+    more = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
+    return ", ".join(texts[:4]) + more
+
+
+def _text(place: Place) -> str:
+    line = str(place.line) if place.line else ""
+    return f"{place.layers} ({line})" if place.layers and line else place.layers or line or "fn"
+
+
+class _Walk:
+    """Follows values through a jaxpr."""
+
+    def results(self, jaxpr: core.ClosedJaxpr, flows: Sequence[_Flow], outer: Place) -> list[_Flow]:
+        """The flows of the results of a jaxpr, of which the arguments have some."""
+        env: dict[Any, _Flow] = dict(zip(jaxpr.jaxpr.invars, flows, strict=True))
+        env.update((var, _NOTHING) for var in jaxpr.jaxpr.constvars)
+
+        def read(atom: Any) -> _Flow:
+            return _NOTHING if isinstance(atom, core.Literal) else env[atom]
+
+        for eqn in jaxpr.jaxpr.eqns:
+            operands = [read(atom) for atom in eqn.invars]
+            env.update(zip(eqn.outvars, self._of(eqn, operands, outer), strict=True))
+        return [read(atom) for atom in jaxpr.jaxpr.outvars]
+
+    def _of(self, eqn: Any, operands: list[_Flow], outer: Place) -> list[_Flow]:
+        name, place = eqn.primitive.name, place_of(eqn).inside(outer)
+        inner = callee(name, eqn.params)
+        if inner is not None:
+            return self.results(inner, operands, place)
+        match name:
+            case "scan":
+                return self._scanned(eqn, operands, place)
+            case "while":
+                return self._repeated(eqn, operands, place)
+            case "cond":
+                return self._chosen(eqn, operands, place)
+        return _computed(eqn, operands, place)
+
+    def _scanned(self, eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
+        consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
+        body, xs = closed(eqn.params["jaxpr"]), operands[consts + carry :]
+        # A turn takes a slice of the first axis.
+        inside = [dataclasses.replace(x, axis=_less(x.axis)) for x in xs]
+
+        def turn(carried: list[_Flow]) -> list[_Flow]:
+            return self.results(body, [*operands[:consts], *carried, *inside], place)
+
+        carried = _settled(operands[consts : consts + carry], lambda c: turn(c)[:carry])
+        outs = turn(carried)[carry:]
+        stacked = [
+            dataclasses.replace(y, axis=None if y.axis is None else y.axis + 1) for y in outs
+        ]
+        return [*carried, *stacked]
+
+    def _repeated(self, eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
+        of_cond, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        consts, body = operands[of_cond : of_cond + of_body], closed(eqn.params["body_jaxpr"])
+        start = operands[of_cond + of_body :]
+        return _settled(start, lambda c: self.results(body, [*consts, *c], place))
+
+    def _chosen(self, eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
+        index, *given = operands
+        branches = [self.results(closed(b), given, place) for b in eqn.params["branches"]]
+        return [
+            dataclasses.replace(functools.reduce(_Flow.joined, of, index), axis=_same(of))
+            for of in zip(*branches, strict=True)
+        ]
+
+
+def _settled(flows: Sequence[_Flow], turn: Callable[[list[_Flow]], list[_Flow]]) -> list[_Flow]:
+    """The flows of a loop's state after any number of turns."""
+    state = list(flows)
+    while True:
+        after = [
+            dataclasses.replace(a.joined(b), axis=_same((a, b)))
+            for a, b in zip(state, turn(state), strict=True)
+        ]
+        if after == state:
+            return state
+        state = after
+
+
+def _computed(eqn: Any, operands: Sequence[_Flow], place: Place) -> list[_Flow]:
+    """The flows of what a primitive gives."""
+    name = eqn.primitive.name
+    found = functools.reduce(_Flow.joined, operands, _NOTHING)
+    if name in _DRAWS and not found.is_given:
+        found = dataclasses.replace(found, drawn=found.drawn | {place})
+    if name in _ROOTS:
+        statistics = (x.mixed for x in operands if x.axis is None)
+        found = dataclasses.replace(found, normalized=found.normalized.union(*statistics))
+    return [_along(eqn, operands, found, place, var.aval.shape) for var in eqn.outvars]
+
+
+def _along(
+    eqn: Any, operands: Sequence[_Flow], found: _Flow, place: Place, shape: Sequence[int]
+) -> _Flow:
+    """The flow of a result with the axis of its examples, if they lie along one."""
+    combined, axes = False, set[int]()
+    for number, (operand, atom) in enumerate(zip(operands, eqn.invars, strict=True)):
+        if operand.axis is None:
+            continue
+        is_combined, axis = _moved(eqn, number, operand.axis, atom.aval.shape, shape)
+        combined |= is_combined
+        if axis is not None:
+            axes.add(axis)
+    # Along two axes, each result is one of a pair of examples.
+    mixed = found.mixed | {place} if combined or len(axes) > 1 else found.mixed
+    return dataclasses.replace(found, axis=min(axes, default=None), mixed=mixed)
+
+
+def _moved(
+    eqn: Any, number: int, axis: int, before: Sequence[int], after: Sequence[int]
+) -> tuple[bool, int | None]:
+    """Whether an equation combines the examples of an operand, and the axis that they then have.
+
+    Args:
+      eqn: the equation.
+      number: of the operand.
+      axis: of its examples.
+      before: its shape.
+      after: the shape of the result.
+    """
+    name, params = eqn.primitive.name, eqn.params
+    if name.startswith(("reduce_", "arg")) and "axes" in params:
+        axes = [a % len(before) for a in params["axes"]]
+        # All of one example, as the loudest sample of a recording.
+        is_whole = before[axis] == 1 and len(axes) == len(before)
+        if axis in axes:
+            return not is_whole, None
+        return False, axis - sum(a < axis for a in axes)
+    match name:
+        case "dot_general":
+            return _multiplied(params, number, axis, eqn)
+        case "conv_general_dilated":
+            numbers = params["dimension_numbers"]
+            is_examples = number == 0 and numbers.lhs_spec[0] == axis
+            return False, numbers.out_spec[0] if is_examples else None
+        case "transpose":
+            return False, list(params["permutation"]).index(axis)
+        case "broadcast_in_dim":
+            return False, params["broadcast_dimensions"][axis]
+        case "squeeze":
+            axes = [a % len(before) for a in params["dimensions"]]
+            return False, None if axis in axes else axis - sum(a < axis for a in axes)
+        case "reshape":
+            return False, _reshaped(axis, before, after)
+        case "sort":
+            return params["dimension"] % len(before) == axis, axis
+        case "cumsum" | "cumprod" | "cummax" | "cummin" | "cumlogsumexp":
+            return params["axis"] % len(before) == axis, axis
+        case "reduce_window_sum" | "reduce_window_max" | "reduce_window_min" | "reduce_window":
+            return params["window_dimensions"][axis] > 1, axis
+    # Elementwise, or moved along other axes.
+    is_kept = len(after) == len(before) and after[axis] == before[axis]
+    return False, axis if is_kept else None
+
+
+def _multiplied(
+    params: Mapping[str, Any], number: int, axis: int, eqn: Any
+) -> tuple[bool, int | None]:
+    """`_moved` of a product."""
+    contracted, batches = params["dimension_numbers"]
+    if axis in contracted[number]:
+        return True, None
+    if axis in batches[number]:
+        return False, list(batches[number]).index(axis)
+    taken = {*contracted[number], *batches[number]}
+    place = len(batches[0]) + sum(a not in taken for a in range(axis))
+    if number == 1:
+        place += eqn.invars[0].aval.ndim - len(contracted[0]) - len(batches[0])
+    return False, place
+
+
+def _reshaped(axis: int, before: Sequence[int], after: Sequence[int]) -> int | None:
+    """The axis of a result that has the same elements as one of the operand."""
+    ahead = math.prod(before[:axis])
+    places = [
+        at
+        for at, size in enumerate(after)
+        if size == before[axis] and math.prod(after[:at]) == ahead
+    ]
+    return places[0] if places else None
+
+
+def _less(axis: int | None) -> int | None:
+    """An axis behind the first, without it."""
+    return None if axis is None or axis == 0 else axis - 1
+
+
+def _more(axis: int | None) -> int | None:
+    """An axis behind another one."""
+    return None if axis is None else axis + 1
+
+
+def _same(flows: Sequence[_Flow]) -> int | None:
+    """The axis that all have."""
+    axes = {flow.axis for flow in flows}
+    return axes.pop() if len(axes) == 1 else None
