@@ -221,8 +221,12 @@ def graph_of(write: Callable[[Builder, Tensor], Any]) -> Graph:
 
 def whys(graph: Graph) -> list[str]:
     """What is computed together, by the convolutions that are native."""
-    found = tosajax.compile(graph).explain().cost.nodes
-    return [node.reason for node in found if node.route.startswith("native")]
+    return native_reasons(tosajax.compile(graph))
+
+
+def native_reasons(run: tosajax.Executable) -> list[str]:
+    """What each native kernel of an executable computes."""
+    return [node.reason for node in run.cost().nodes if node.route.startswith("native")]
 
 
 def check(graph: Graph, batch: int = 3) -> None:
