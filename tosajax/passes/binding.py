@@ -97,6 +97,9 @@ def _with_bound_graphs(
         part = graph.subgraphs[attributes[argument.name]]
         if part.is_dynamic:
             names = arguments(operator, node.inputs, Kind.INPUT)["input_list"]
+            if len(names) != len(part.inputs):
+                wanted = f"expected {len(part.inputs)} as in {argument.name} {part.name!r}"
+                raise ValueError(f"input_list has {len(names)} tensors, {wanted}")
             inputs = [
                 dataclasses.replace(theirs, shape=tensors[name].shape)
                 for theirs, name in zip(part.input_tensors, names, strict=True)

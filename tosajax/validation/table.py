@@ -61,7 +61,10 @@ def node_findings(
 def input_findings(
     node: Node, tensors: Mapping[str, Tensor], around: Surroundings
 ) -> Iterator[Finding]:
-    """The errors of a node that passed `form_findings`, whatever shapes its outputs have."""
+    """The errors of a node that passed `form_findings`, whatever shapes its outputs have.
+
+    Those of control flow depend on the shapes inside other graphs, which may be open as well.
+    """
     operator, target = spec.OPERATORS[node.op], Target.everything("none")
     paired = _tensor_arguments(operator, node, tensors)
     row = yield from _type_findings(operator, node, paired, target, [])
@@ -70,7 +73,7 @@ def input_findings(
         return
     shapes = list(_shape_findings(operator, node, inputs, row, target))
     yield from shapes
-    rules = RULES[node.op].errors
+    rules = RULES[node.op].errors if operator.is_function else None
     if row is not None and not shapes and rules is not None:
         outputs = {n: dataclasses.replace(tensors[n], shape=None) for n in node.outputs}
         for label, message in rules(Call(node, {**tensors, **outputs}, around)):
