@@ -516,15 +516,16 @@ def test_another_bias_has_its_gradient(dtype):
     is_left = jnp.ones(3, jnp.bool_)
 
     def total(*floats: jax.Array) -> jax.Array:
-        found = shifted(*map(QTensor, (acc, bias, before), floats), is_left)
+        sums, now, then = map(QTensor, (acc, bias, before), floats)
+        found = shifted(sums, now, then, is_left)
         assert found.q.dtype == dtype
         return found.shadow.sum()
 
-    known = [QTensor(x, x.astype(jnp.float32)) for x in (acc, bias, before)]
-    found = shifted(*known, is_left)
+    sums, now, then = (QTensor(x, x.astype(jnp.float32)) for x in (acc, bias, before))
+    found = shifted(sums, now, then, is_left)
     np.testing.assert_array_equal(found.q, np.full((1, 2, 3), 2**30 - 4))
     # Where its products are left out, the bias is all.
-    found = shifted(*known, jnp.asarray([True, False, True]))
+    found = shifted(sums, now, then, jnp.asarray([True, False, True]))
     np.testing.assert_array_equal(found.q[0, 0], [2**30 - 4, 1, 2**30 - 4])
     np.testing.assert_array_equal(found.shadow[0, 0], [2.0**30, 1, 2.0**30])
     floats = [x.astype(jnp.float32) for x in (acc, bias, before)]

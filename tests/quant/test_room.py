@@ -241,6 +241,32 @@ def test_the_largest_bias_is_beside_the_largest_products():
     assert recipe.dtype is DType.INT48
 
 
+@pytest.mark.parametrize("op", ["CONV2D", "MATMUL"])
+def test_products_that_are_longer_than_any_accumulator_holds_are_named(op):
+    """All weights at the end of their range: 127 times 255 times 66,312 is beyond INT32."""
+    for count in (66_000, 67_000):
+        b = Builder()
+        shape = (1, 1, 1, count) if op == "CONV2D" else (1, 1, count)
+        x = b.input("x", DType.FP32, shape)
+        weights = np.ones((2, 1, 1, count) if op == "CONV2D" else (1, count, 2), np.float32)
+        zeros = [b.const([0.0], DType.FP32) for _ in range(2)]
+        w = b.const(weights, DType.FP32, name="w")
+        if op == "CONV2D":
+            bias = b.const([0.0, 0.0], DType.FP32)
+            y = b.op(op, x, w, bias, *zeros, acc_type=DType.FP32, name="y", **FLAT)
+        else:
+            y = b.op(op, x, w, *zeros, name="y")
+        model = tq.prepare(b.graph([y]))
+        # Of one sign, so that the zero point is at the other end of the range.
+        examples = np.linspace(0, 1, count, dtype=np.float32).reshape(shape)
+        params = tq.calibrate(model, [examples])
+        if count == 66_000:
+            model.freeze(params)
+            continue
+        with pytest.warns(UserWarning, match=rf"{op} 'y/acc': sums of its products may be as lar"):
+            model.freeze(params)
+
+
 def normed(gamma: float) -> Graph:
     """A convolution whose batch norm has a factor near 0 in one channel, then a ReLU."""
     b, rng = Builder(), np.random.default_rng(5)
@@ -307,7 +333,8 @@ def test_zero_points_and_constants_are_those_of_training():
     frozen = model.freeze(params)
     for name, made in model.constants(params).items():
         if name in frozen.tensors:
+            known = frozen.tensors[name].values
             np.testing.assert_array_equal(
-                np.ravel(payload(made)), np.ravel(frozen.tensors[name].values)
+                np.ravel(np.asarray(payload(made))), np.ravel(np.asarray(known))
             )
     assert jnp.isfinite(fitted_qparams(model.plan, params, "w").scale).all()

@@ -360,6 +360,20 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "quant/room.py",
+        "quant/test_room.py",
+        {
+            "fitted_qparams": [
+                change("<", "=="),
+                change(">", "<", 1),
+                unwrap("jnp.maximum", 0),
+                unwrap("jnp.maximum", 1),
+            ],
+            "_least": [unwrap("jnp.maximum", 0)],
+            "_of": [change("_LEAST_RATIO", "0.0"), left("*", 0)],
+        },
+    ),
+    *mutants(
         "quant/norms.py",
         "quant/test_norms.py",
         {

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+import warnings
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosajax.graph import Graph, Node, Quantization
+from tosajax import spec
+from tosajax.graph import Graph, Node, Quantization, Tensor
 from tosajax.passes.binding import bind
 from tosajax.quant.blocks import all_nodes, in_parts
 from tosajax.quant.plan import Plan
@@ -169,6 +172,42 @@ def check_biases(made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe]) 
                 f"{recipe.dtype.name} in units of {' times '.join(map(repr, recipe.scale.over))}, "
                 f"expected less than {recipe.limit:.4g} of them, or larger scales of these"
             )
+
+
+def warn_of_sums(graph: Graph) -> None:
+    """Warns where sums of products by constants may be beyond their accumulator.
+
+    Only products of tens of thousands of elements each have so large sums, of unlikely inputs.
+    """
+    for part in graph.walk():
+        for node in part.nodes:
+            tensors = [part.tensors[name] for name in node.inputs]
+            is_product = spec.OPERATORS[node.op].has_weights and tensors[0].dtype.is_integer
+            if not is_product or any(tensor.values is None for tensor in tensors[1:]):
+                continue
+            limit = part.tensors[node.outputs[0]].dtype.maximum
+            if (largest := _largest_sum(node, tensors, limit)) > limit:
+                warnings.warn(
+                    f"{node.title}: sums of its products may be as large as {largest}, expected "
+                    f"at most {limit}: weights of fewer bits have room",
+                    stacklevel=3,
+                )
+
+
+def _largest_sum(node: Node, tensors: Sequence[Tensor], limit: int) -> int:
+    """The largest magnitude of a product's sums with its bias, or 0 where it is in no danger."""
+    weights, dtype = np.asarray(tensors[1].values), tensors[0].dtype
+    axes = spec.OPERATORS[node.op].channel_axes.outputs
+    others = tuple(axis for axis in range(weights.ndim) if axis not in axes)
+    # MATMUL has its bias in an ADD, and zero points in the places of others.
+    *_, zero_point, weight_zero_point = (np.asarray(t.values).reshape(-1) for t in tensors)
+    reach = max(dtype.maximum - int(zero_point[0]), int(zero_point[0]) - dtype.minimum)
+    bias = 0 if node.op == "MATMUL" else np.abs(np.asarray(tensors[2].values, np.int64)).reshape(-1)
+    count = math.prod(weights.shape[axis] for axis in others)
+    if count * reach * 255 + int(np.max(bias)) <= limit:
+        return 0
+    sizes = np.abs(weights.astype(np.int64) - int(weight_zero_point[0]))
+    return int((sizes.sum(others).reshape(-1) * reach + bias).max())
 
 
 def check_rescales(

@@ -37,6 +37,7 @@ from tosajax.quant.frozen import (
     check_factors,
     check_rescales,
     quantizations,
+    warn_of_sums,
     with_constants,
 )
 from tosajax.quant.mask_ranges import saturated
@@ -535,12 +536,15 @@ class QModel:
         """The integer graph with these parameters: what `apply` computes, to save and to ship.
 
         It has the scales and zero points of its integers (`Graph.quantization`), and so has its
-        file. Inputs and outputs of a lifted graph keep those that it was lifted with. Its batch is
-        open where that of the float graph was.
+        file. Weights near 0 have a larger scale than the parameters hold, so that their bias has
+        room (`report` lists them); products so long that sums may overflow all the same are named
+        in a warning. Inputs and outputs of a lifted graph keep those that it was lifted with. Its
+        batch is open where that of the float graph was.
 
         Raises:
           ValueError: the parameters are of another model; one of them is NaN; a scale is not
-            positive, or out of the range of RESCALE, or of a product of FP32.
+            positive, or out of the range of RESCALE, or of a product of FP32; or a bias of two
+            computed tensors is beyond its accumulator.
           TosaError: the graph is illegal.
           UnsupportedError: the batch cannot be open.
         """
@@ -553,6 +557,7 @@ class QModel:
         check_rescales(self.graph, made, self.recipes, fitted(self.plan, params))
         graph = self.graph if self.source is None else of_any(self.graph, self.plan, self.source)
         frozen = with_constants(graph, made, self.plan)
+        warn_of_sums(frozen)
         return dataclasses.replace(frozen, quantization=at_ends(frozen) | self.quantization(params))
 
     def pytree(self, params: Params) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Collection
 
 import jax
 import jax.numpy as jnp
@@ -75,13 +76,18 @@ def fitted_qparams(plan: Plan, params: Params, name: str, *, has_norms: bool = T
     return dataclasses.replace(own, scale=follow(scale, jnp.broadcast_to(own.scale, scale.shape)))
 
 
-def with_room(plan: Plan, params: Params) -> Params:
+def with_room(plan: Plan, params: Params, names: Collection[str] | None = None) -> Params:
     """The parameters with scales to train: such with which biases fit, without batch norms.
 
     Far below them, steps of training would change nothing for long.
+
+    Args:
+      plan: of the model.
+      params: of it.
+      names: of constants; others keep their scale. By default all change.
     """
     qparams = dict(params["qparams"])
-    for name in plan.readers:
+    for name in plan.readers if names is None else plan.readers.keys() & set(names):
         own = qparams[name]
         least, _ = _least(plan, params, name, _magnitudes(plan, params, name).shape)
         if least.shape == own.scale.shape:

@@ -46,7 +46,7 @@ def with_bits(model: QModel, params: Params, bits: Mapping[str, float | jax.Arra
     model.check(params)
     check_bits(model, params, bits)
     qparams = {**params["qparams"], **qparams_of_bits(model, params, bits)}
-    params = with_room(model.plan, {**params, "qparams": qparams})
+    params = with_room(model.plan, {**params, "qparams": qparams}, bits)
     return sample_tables(model, params, bits)
 
 
