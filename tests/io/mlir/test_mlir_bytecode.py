@@ -110,7 +110,7 @@ def test_other_dialects(tmp_path):
 
 def test_types_of_dialects_with_bytecode_of_their_own(sample):
     """A function of torch-mlir with !quant.uniform, a dialect that tosa-opt does not have."""
-    wanted = "dialect 'quant' does not .*; mlir-opt --mlir-print-op-generic .* text .* is read"
+    wanted = "dialect 'quant' does not .*; mlir-opt --mlir-print-op-generic .* text, which is read"
     with pytest.raises(UnsupportedError, match=wanted):
         mlir.read_bytecode(sample("quantized.mlirbc"))
 
