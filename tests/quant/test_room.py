@@ -17,7 +17,7 @@ from tosajax.quant.recipes import Bias
 from tosajax.quant.room import fitted, fitted_qparams
 
 # Of the weights of each channel, beside ordinary ones of 1.
-SIZES = np.asarray([1, 1e-5, 1e-6, 1e-10, 1e-20, 1e-35, 1e-38, 0, 1, 0], np.float32)
+SIZES = np.asarray([1, 1e-5, 1e-6, 1e-10, 1e-20, 1e-35, 1e-38, 0, 1, 1e-35], np.float32)
 BIASES = np.asarray([0.5, 1, 1, -1, 1, -1, 1, 1, 0, 0], np.float32)
 COUNT = len(SIZES)
 ZEROS = (0, 0, 0, 0)
@@ -127,7 +127,7 @@ def test_ordinary_channels_stay_as_they_are():
     for channel in (0, 1, 8):
         assert own[channel] == used[channel] == values[channel] / np.float32(127) * margin
     # Weights of 0 alone have a scale that suits others, for training; their bias has a fine unit.
-    assert own[7] == own[9] == used[9] == own.max()
+    assert own[7] == own.max()
     assert used[7] < 1e-6
 
 
@@ -206,7 +206,7 @@ def test_the_report_lists_them():
     x = examples("CONV2D")
     params = tq.calibrate(model, [x])
     report = tq.report(model, params, x)
-    assert [(w.tensor, w.channel) for w in report.widened] == [("w", n) for n in (2, 3, 4, 5)]
+    assert [(w.tensor, w.channel) for w in report.widened] == [("w", n) for n in (2, 3, 4, 5, 9)]
     assert all(w.scale > w.of_weights > 0 for w in report.widened)
     assert "scales that grew, so that biases have room:\n  'w', channel 2: scale" in str(report)
     assert "channel 2: scale" in report._repr_html_()
@@ -303,8 +303,9 @@ def test_a_kept_batch_norm_whose_factor_trained_to_nearly_0(weight):
     model = tq.prepare(normed(0.5), rules, batch_norms=True)
     params = tq.calibrate(model, [IMAGES])
     norm = params["norms"]["normed"]
-    small = np.float32(1e-15 if weight == "a16" else 1e-9)
-    gamma = norm.gamma.at[1].multiply(small)
+    # Where the bias just has no room, and far beyond.
+    small = {"per channel": 1.3e-6, "per tensor": 1e-9, "a16": 6e-9}[weight]
+    gamma = norm.gamma.at[1].multiply(np.float32(small))
     params = {**params, "norms": {"normed": dataclasses.replace(norm, gamma=gamma)}}
     (before,), norms = jax.jit(model.apply_batch)(params, IMAGES)
     after = {**params, "norms": norms}
