@@ -25,7 +25,7 @@ def files(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     shutil.copy("model.tosa", "other.tosa")
-    np.save("real.npy", np.load("x.npy").astype(np.float32))
+    np.save("real.npy", np.load("x.npy").astype(np.float32) / 10)  # of scale 0.1
     np.save("y.npy", np.arange(6) % 4)
     (folder / "my_model.py").write_text(MODULE)
 

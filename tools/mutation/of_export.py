@@ -38,7 +38,7 @@ MUTANTS = [
         "from_jax/tidy/clamps.py",
         "from_jax/tidy/test_clamps.py",
         {
-            "joined": [change("min()", "max(max(bound, low), high)"), change("==", "!=")],
+            "joined": [change("==", "!="), change("min()", "max(max(bound, low), high)")],
         },
     ),
     *mutants(

@@ -7,6 +7,30 @@ from mutation.listing import mutants
 
 MUTANTS = [
     *mutants(
+        "quant/early_clamps.py",
+        "quant/test_early_clamps.py",
+        {
+            "_Writer.write": [left("and", 0), right("and", 0)],
+            "_Writer._is_read_once": [left("and"), right("and")],
+            "_Writer._source": [left("or"), right("or")],
+            "_passes_on": [left("and", 0), left("and", 1)],
+        },
+    ),
+    *mutants(
+        "quant/nan_constants.py",
+        "quant/test_nan_constants.py",
+        {
+            "_sought": [right("and", 0), left("and", 0)],
+            "_chosen": [change("then", "other", 1)],
+            "Nans.check": [left("or"), right("or")],
+        },
+    ),
+    *mutants(
+        "quant/convert/elementwise_ternary.py",
+        "quant/test_nan_constants.py",
+        {"_with_nan": [change("1", "0", 1)]},
+    ),
+    *mutants(
         "quant/qparams.py",
         "quant/test_qparams.py",
         {
