@@ -296,3 +296,19 @@ def test_wrong_inputs(case):
         check_bit_exact(*case, case.x, against=("frozen",))
     with pytest.raises(ValueError, match=r"inputs of shapes .*, expected x INT8\[1,2,2,2\]"):
         check_bit_exact(case.model, case.params, case.x[..., :1], against=("frozen",))
+
+
+def test_sums_beyond_their_accumulator_are_named(case, ship):
+    """Both programs wrap around in the same way; others need not."""
+    graph = case.model.freeze(case.params)
+    ship(with_values(graph, "first/bias", lambda v: np.full_like(v, 2**31 - 1)))
+    report = check_bit_exact(*case, against="frozen")
+    assert not report
+    (first,) = [u for u in report.unpredictable if u.node == "CONV2D 'first/acc'"]
+    assert (first.rule, 1 <= first.examples <= 5) == ("conv2d.r2", True)
+    assert f"unpredictable: {first}" in str(report)
+    assert str(first) == f"CONV2D 'first/acc' breaks conv2d.r2 for {first.examples} examples"
+
+
+def test_nothing_is_unpredictable_in_an_ordinary_graph(case):
+    assert check_bit_exact(*case, against="frozen").unpredictable == ()
