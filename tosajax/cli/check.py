@@ -22,7 +22,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         type=_target,
-        help='profiles, extensions and level, "PRO-INT+EXT-INT16@8K"; everything by default',
+        help='profiles, extensions and level, "PRO-INT+EXT-INT16@8K", or a NPU: ethos-u55-128, '
+        "ethos-u65-512, ethos-u85-256, ...; everything by default",
     )
     parser.add_argument(
         "--verbose",

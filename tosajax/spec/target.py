@@ -6,6 +6,7 @@ import dataclasses
 
 from tosajax.arguments.types import check_type, shown
 from tosajax.spec import EXTENSIONS, LEVELS, PROFILES, Level
+from tosajax.spec.npu import NPUS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Target:
       profiles: at least one of PRO-INT and PRO-FP.
       extensions: any that one of the profiles allows.
       level: "8K" or "none".
+      npu: "ethos-u55-128" and others of `spec.npu.NPUS`, whose own limits hold as well; the text of
+        a target may be this name alone.
 
     Raises:
       ValueError: a name is unknown, there is no profile, or an extension has none of its profiles.
@@ -28,6 +31,7 @@ class Target:
     profiles: frozenset[str]
     extensions: frozenset[str] = frozenset()
     level: str = "8K"
+    npu: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("profiles", "extensions"):
@@ -39,6 +43,7 @@ class Target:
         _reject_unknown("profile", self.profiles, PROFILES)
         _reject_unknown("extension", self.extensions, EXTENSIONS)
         _reject_unknown("level", [self.level], LEVELS)
+        _reject_unknown("NPU", [] if self.npu is None else [self.npu], NPUS)
         if not self.profiles:
             raise ValueError(
                 f"a target needs a profile: {' or '.join(PROFILES)}; every implementation has one"
@@ -53,8 +58,13 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Reads "PRO-INT+EXT-INT16@8K"; without "@" the level is 8K; case does not matter."""
+        """Reads "PRO-INT+EXT-INT16@8K"; without "@" the level is 8K; case does not matter.
+
+        The name of a NPU, "ethos-u55-128", stands for all that it runs.
+        """
         check_type("a target", text, str, 'a text such as "PRO-INT+EXT-INT16@8K"')
+        if text.strip().lower().startswith("ethos"):
+            return cls.of_npu(text.strip().lower())
         names, at, level = text.partition("@")
         parts = [part.strip().upper() for part in names.split("+") if part.strip()]
         levels = {name.lower(): name for name in LEVELS}
@@ -63,6 +73,12 @@ class Target:
             extensions=frozenset(p for p in parts if p.startswith("EXT-")),
             level=levels.get(level.strip().lower(), level.strip()) if at else "8K",
         )
+
+    @classmethod
+    def of_npu(cls, name: str) -> Target:
+        """What a NPU runs, by its name in `spec.npu.NPUS`."""
+        _reject_unknown("NPU", [name], NPUS)
+        return cls(frozenset({"PRO-INT"}), frozenset(NPUS[name].extensions), npu=name)
 
     @classmethod
     def everything(cls, level: str = "8K") -> Target:
@@ -80,6 +96,8 @@ class Target:
         return LEVELS[self.level]
 
     def __str__(self) -> str:
+        if self.npu is not None and self == Target.of_npu(self.npu):
+            return self.npu
         names = [n for n in (*PROFILES, *EXTENSIONS) if n in self.names]
         return f"{'+'.join(names)}@{self.level}"
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from tosajax.arguments.types import check_type
 from tosajax.checks import Surroundings
 from tosajax.graph import Graph, Node, declared_variables
-from tosajax.report import Finding, Report
+from tosajax.report import Finding, Report, Verdict
 from tosajax.spec.target import Target, target_of
 from tosajax.validation.needs import Need, smallest
+from tosajax.validation.npu import npu_findings
 from tosajax.validation.structure import OPEN, structure_findings, tensor_findings
 from tosajax.validation.table import form_findings, input_findings, node_findings
 
@@ -60,6 +61,8 @@ def _report(graph: Graph, target: Target, *, formed: bool) -> Report:
             findings += form or node_findings(node, part, around, target, needs)
         # Behind the rules that are broken whatever the sizes are.
         findings += (finding for finding in sizes if finding.label == OPEN)
+        if target.npu is not None and not any(f.verdict is Verdict.ERROR for f in findings):
+            findings += npu_findings(part, around, target.npu)
     return Report(tuple(findings), smallest(needs))
 
 

@@ -1,0 +1,27 @@
+"""Nodes of a legal graph against the limits of a NPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tosajax.checks import Call, Surroundings
+from tosajax.checks.npu import Neighbours, npu_problems
+from tosajax.graph import Graph
+from tosajax.report import Finding
+from tosajax.spec.npu import NPUS
+from tosajax.validation.structure import error
+
+
+def npu_findings(graph: Graph, around: Surroundings, name: str) -> Iterator[Finding]:
+    """What a NPU does not run.
+
+    Args:
+      graph: legal; its own nodes are checked, not those of its subgraphs.
+      around: the surroundings of its nodes.
+      name: of the NPU, in `spec.npu.NPUS`.
+    """
+    neighbours = Neighbours.of(graph)
+    for node in graph.nodes:
+        call = Call(node, graph.tensors, around)
+        for label, message in npu_problems(call, NPUS[name], neighbours):
+            yield error(label, message, node)
