@@ -80,6 +80,8 @@ def collecting() -> None:
 
 if __name__ == "__main__":
     moment, *arguments = sys.argv[1:]
+    # A shell has its background jobs ignore the signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     globals()[moment]()
     sys.argv = ["tosajax", *arguments]
     cli.process()

@@ -549,6 +549,7 @@ from jax._src import compiler
 from tosajax.sweep import Sweep
 
 compile_and_load = compiler.backend_compile_and_load
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
 
 def interrupted(backend, module, *rest, **options):
     if len(str(module)) > 20_000:
