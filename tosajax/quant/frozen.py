@@ -155,23 +155,37 @@ def check_factors(made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe])
                 )
 
 
-def check_biases(made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe]) -> None:
+def check_biases(
+    made: Mapping[str, np.ndarray], recipes: Mapping[str, Recipe], params: Params
+) -> None:
     """Raises ValueError where a bias is beyond what its accumulator has room for.
 
     The scale of a constant grows until its biases fit (`room`); that of two computed tensors does
-    not.
+    not. A mask, which takes its sums beyond the range of the output, may saturate.
     """
     for name, recipe in recipes.items():
         if not isinstance(recipe, Bias):
             continue
         found = np.abs(made[name].astype(np.float64)).reshape(-1, made[name].shape[-1]).max(0)
         beyond = np.flatnonzero(found >= np.float32(recipe.limit))
-        if beyond.size:
+        if beyond.size and not _is_end(recipe, recipes, params):
             raise ValueError(
                 f"bias {recipe.tensor!r} of {name!r}, channel {beyond[0]}: it is beyond "
                 f"{recipe.dtype.name} in units of {' times '.join(map(repr, recipe.scale.over))}, "
                 f"expected less than {recipe.limit:.4g} of them, or larger scales of these"
             )
+
+
+def _is_end(bias: Bias, recipes: Mapping[str, Recipe], params: Params) -> bool:
+    """Whether sums with the largest bias are all beyond the range of their output."""
+    products = 2.0 ** (bias.dtype.bits - 1) - bias.limit
+    for recipe in recipes.values():
+        if isinstance(recipe, Multiplier) and recipe.scale.over == bias.scale.over:
+            assert isinstance(recipe.scale.under, str)
+            steps = 2.0 ** params["qparams"][recipe.scale.under].storage.dtype.bits
+            if ((bias.limit - products) * np.asarray(recipe.scale(params)) < steps).any():
+                return False
+    return True
 
 
 def warn_of_sums(graph: Graph) -> None:

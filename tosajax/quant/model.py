@@ -553,8 +553,9 @@ class QModel:
         made = jax.tree.map(payload, self.jitted(QModel.constants)(params), is_leaf=_is_qtensor)
         check_factors(made, self.recipes)
         made = {name: np.asarray(value) for name, value in made.items()}
-        check_biases(made, self.recipes)
-        check_rescales(self.graph, made, self.recipes, fitted(self.plan, params))
+        used = fitted(self.plan, params)
+        check_biases(made, self.recipes, used)
+        check_rescales(self.graph, made, self.recipes, used)
         graph = self.graph if self.source is None else of_any(self.graph, self.plan, self.source)
         frozen = with_constants(graph, made, self.plan)
         warn_of_sums(frozen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from quant.convert.helpers import (
@@ -168,7 +169,10 @@ def test_what_a_table_reads_is_not_added_to():
 
 
 def test_a_large_bias_leaves_room_for_the_products():
-    """Without room, int32 would overflow; -1e9 would be a mask."""
+    """Without room, int32 would overflow; -1e9 would be a mask.
+
+    As saturated, it is right only where the output saturates as well.
+    """
     b = Builder()
     mask = constant(b, [[[0.0, -9e8, -9.9e8]]], "mask")
     product = b.op("MATMUL", floats(b, "x", 1, 2, 5), floats(b, "y", 1, 5, 3), *zeros(b))
@@ -176,6 +180,11 @@ def test_a_large_bias_leaves_room_for_the_products():
     model = prepare(legal(b.graph([masked])), [rule("masked", act=QSpec(observer=percentile(60)))])
     examples = uniform(0, 1, 2, 5), uniform(1, 1, 5, 3)
     params = calibrate(model, [examples])
+    with pytest.raises(ValueError, match="bias 'mask' of 'masked/bias', channel 1: it is beyond"):
+        model.freeze(params)
+    known = params["qparams"]["masked"]
+    narrow = dataclasses.replace(known, scale=jnp.float32(0.05), zero_point=jnp.float32(0))
+    params = {**params, "qparams": {**params["qparams"], "masked": narrow}}
     assert check_bit_exact(model, params, *examples)
     (bias,) = (r for r in model.recipes.values() if isinstance(r, Bias))
     worst = np.abs(np.asarray(bias(params).q, np.int64)).max() + 5 * 255 * 255
