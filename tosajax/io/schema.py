@@ -104,44 +104,39 @@ def _numbered(names: Iterable[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-# Additions of 1.1 draft, by name only, for errors about files that use them.
+# Additions of 1.1 draft, by name and number only, for errors about files that use them.
 DRAFT_DTYPES = ("FP6E2M3", "FP6E3M2", "FP4E2M1", "FP8UE8M0", "INT64", "MXINT8")
-DRAFT_OPERATORS = (
-    "MATMUL_T_BLOCK_SCALED",
-    "CAST_FROM_BLOCK_SCALED",
-    "CAST_TO_BLOCK_SCALED",
-    "DIM",
-    "CONCAT_SHAPE",
-    "ADD_SHAPE",
-    "SUB_SHAPE",
-    "MUL_SHAPE",
-    "SLICE_SHAPE",
-    "EXP2_SHAPE",
-    "LOG2_CEIL_SHAPE",
-    "LOG2_FLOOR_SHAPE",
-    "MAX_SHAPE",
-    "MIN_SHAPE",
-    "MOD_SHAPE",
-    "DIV_CEIL_SHAPE",
-    "DIV_FLOOR_SHAPE",
-    "ASSERT_EQUAL_SHAPE",
-    "CONV2D_BLOCK_SCALED",
-    "MAX_POOL2D_ADAPTIVE",
-    "AVG_POOL2D_ADAPTIVE",
-    "RESHAPE_BLOCK_SCALED",
-    "ROW_GATHER_BLOCK_SCALED",
-    "ROW_GATHER",
-    "MATMUL_T",
-)
+DRAFT_OPERATORS = {
+    "MATMUL_T_BLOCK_SCALED": 76,
+    "CAST_FROM_BLOCK_SCALED": 77,
+    "CAST_TO_BLOCK_SCALED": 78,
+    "DIM": 79,
+    "CONCAT_SHAPE": 80,
+    "ADD_SHAPE": 81,
+    "SUB_SHAPE": 82,
+    "MUL_SHAPE": 83,
+    "SLICE_SHAPE": 84,
+    "EXP2_SHAPE": 85,
+    "LOG2_CEIL_SHAPE": 86,
+    "LOG2_FLOOR_SHAPE": 87,
+    "MAX_SHAPE": 88,
+    "MIN_SHAPE": 89,
+    "MOD_SHAPE": 90,
+    "DIV_CEIL_SHAPE": 91,
+    "DIV_FLOOR_SHAPE": 92,
+    "ASSERT_EQUAL_SHAPE": 93,
+    "CONV2D_BLOCK_SCALED": 94,
+    "MAX_POOL2D_ADAPTIVE": 95,
+    "AVG_POOL2D_ADAPTIVE": 96,
+    "RESHAPE_BLOCK_SCALED": 97,
+    "ROW_GATHER_BLOCK_SCALED": 98,
+    "ROW_GATHER": 99,
+    "MATMUL_T": 100,
+}
 # Compatibility features by the number of their bit.
 FEATURES = {1: "MXFP"}
 
 
-# Files number the operators by section of the specification, from 1.
-_OPERATORS = sorted(
-    spec.OPERATORS.values(), key=lambda operator: [int(n) for n in operator.section.split(".")]
-)
-_OPERATOR_NAMES = (*(operator.name for operator in _OPERATORS), *DRAFT_OPERATORS)
 _RENAMED = {"NEAREST_NEIGHBOR": "NEAREST"}
 
 
@@ -150,7 +145,8 @@ def _enumeration(name: str, members: type[enum.IntEnum]) -> Enumeration:
     return Enumeration(name, {"UNKNOWN": 0, **numbers})
 
 
-OP = Enumeration("Op", _numbered(("UNKNOWN", *_OPERATOR_NAMES)))
+_OPERATORS = {operator.name: operator.number for operator in spec.OPERATORS.values()}
+OP = Enumeration("Op", {"UNKNOWN": 0, **_OPERATORS, **DRAFT_OPERATORS})
 DTYPE = Enumeration("DType", _numbered(("UNKNOWN", *(d.name for d in DType), *DRAFT_DTYPES)))
 RESIZE_MODE = _enumeration("ResizeMode", spec.ResizeMode)
 NAN_MODE = _enumeration("NanPropagationMode", spec.NanMode)
@@ -208,14 +204,13 @@ def _attribute_table(operator: Operator) -> Table:
     return Table(_attribute_table_name(operator.name), tuple(fields))
 
 
-ATTRIBUTE_TYPE = Enumeration(
-    "Attribute",
-    _numbered(("NONE", *(_attribute_table_name(name) for name in _OPERATOR_NAMES))),
-    Scalar.UINT8,
-)
+_TABLES = {
+    _attribute_table_name(name): OP.numbers[name] for name in (*_OPERATORS, *DRAFT_OPERATORS)
+}
+ATTRIBUTE_TYPE = Enumeration("Attribute", {"NONE": 0, **_TABLES}, Scalar.UINT8)
 ATTRIBUTE = Union(
     "attribute_type",
-    {OP.numbers[operator.name]: _attribute_table(operator) for operator in _OPERATORS},
+    {operator.number: _attribute_table(operator) for operator in spec.OPERATORS.values()},
 )
 
 

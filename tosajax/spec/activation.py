@@ -20,6 +20,8 @@ CLAMP = Operator(
     "CLAMP",
     chapter="activation",
     section="2.4.1",
+    number=11,
+    instruction=10,
     arguments=(
         tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
         scalar("min_val", "in_out_t"),
@@ -38,13 +40,35 @@ CLAMP = Operator(
     keeps_scale=True,
 )
 
-ERF = Operator("ERF", chapter="activation", section="2.4.2", arguments=_OF_ONE, types=_FLOATS)
-
-SIGMOID = Operator(
-    "SIGMOID", chapter="activation", section="2.4.3", arguments=_OF_ONE, types=_FLOATS
+ERF = Operator(
+    "ERF",
+    chapter="activation",
+    section="2.4.2",
+    number=12,
+    instruction=11,
+    arguments=_OF_ONE,
+    types=_FLOATS,
 )
 
-TANH = Operator("TANH", chapter="activation", section="2.4.4", arguments=_OF_ONE, types=_FLOATS)
+SIGMOID = Operator(
+    "SIGMOID",
+    chapter="activation",
+    section="2.4.3",
+    number=13,
+    instruction=12,
+    arguments=_OF_ONE,
+    types=_FLOATS,
+)
+
+TANH = Operator(
+    "TANH",
+    chapter="activation",
+    section="2.4.4",
+    number=14,
+    instruction=13,
+    arguments=_OF_ONE,
+    types=_FLOATS,
+)
 
 OPERATORS = (
     CLAMP,

@@ -18,17 +18,31 @@ _NUMBERS_TO_BOOL = rows(
 )
 
 EQUAL = Operator(
-    "EQUAL", chapter="comparison", section="2.8.1", arguments=_OF_TWO, types=_NUMBERS_TO_BOOL
+    "EQUAL",
+    chapter="comparison",
+    section="2.8.1",
+    number=46,
+    instruction=45,
+    arguments=_OF_TWO,
+    types=_NUMBERS_TO_BOOL,
 )
 
 GREATER = Operator(
-    "GREATER", chapter="comparison", section="2.8.2", arguments=_OF_TWO, types=_NUMBERS_TO_BOOL
+    "GREATER",
+    chapter="comparison",
+    section="2.8.2",
+    number=47,
+    instruction=46,
+    arguments=_OF_TWO,
+    types=_NUMBERS_TO_BOOL,
 )
 
 GREATER_EQUAL = Operator(
     "GREATER_EQUAL",
     chapter="comparison",
     section="2.8.3",
+    number=48,
+    instruction=47,
     arguments=_OF_TWO,
     types=_NUMBERS_TO_BOOL,
 )

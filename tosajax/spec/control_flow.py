@@ -14,6 +14,7 @@ COND_IF = Operator(
     "COND_IF",
     chapter="control_flow",
     section="2.16.1",
+    number=70,
     arguments=(
         tensor("condition", DType.BOOL, "shape", Rank(0, MAX_RANK)),
         tensors("input_list", ""),
@@ -28,6 +29,7 @@ WHILE_LOOP = Operator(
     "WHILE_LOOP",
     chapter="control_flow",
     section="2.16.2",
+    number=71,
     arguments=(
         tensors("input_list", ""),
         graph("cond_graph"),

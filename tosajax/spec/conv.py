@@ -22,6 +22,8 @@ CONV2D = Operator(
     "CONV2D",
     chapter="conv",
     section="2.3.3",
+    number=3,
+    instruction=2,
     arguments=(
         tensor("input", "in_t", "[N, IH, IW, IC]"),
         tensor("weight", "weight_t", "[OC, KH, KW, IC]", prepared=True),
@@ -42,6 +44,8 @@ CONV3D = Operator(
     "CONV3D",
     chapter="conv",
     section="2.3.4",
+    number=4,
+    instruction=3,
     arguments=(
         tensor("input", "in_t", "[N, ID, IH, IW, IC]"),
         tensor("weight", "weight_t", "[OC, KD, KH, KW, IC]", prepared=True),
@@ -62,6 +66,8 @@ DEPTHWISE_CONV2D = Operator(
     "DEPTHWISE_CONV2D",
     chapter="conv",
     section="2.3.5",
+    number=5,
+    instruction=4,
     arguments=(
         tensor("input", "in_t", "[N, IH, IW, C]"),
         tensor("weight", "weight_t", "[KH, KW, C, M]", prepared=True),
@@ -82,6 +88,8 @@ TRANSPOSE_CONV2D = Operator(
     "TRANSPOSE_CONV2D",
     chapter="conv",
     section="2.3.10",
+    number=10,
+    instruction=9,
     arguments=(
         tensor("input", "in_t", "[N, IH, IW, IC]"),
         tensor("weight", "weight_t", "[OC, KH, KW, IC]", prepared=True),

@@ -8,6 +8,7 @@ CUSTOM = Operator(
     "CUSTOM",
     chapter="custom",
     section="2.15.1",
+    number=69,
     arguments=(
         tensors("input_list", ""),
         scalar("operator_name", str),

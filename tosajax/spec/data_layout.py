@@ -33,6 +33,8 @@ CONCAT = Operator(
     "CONCAT",
     chapter="data_layout",
     section="2.10.1",
+    number=55,
+    instruction=54,
     keeps_scale=True,
     keeps_order=True,
     arguments=(
@@ -58,6 +60,8 @@ PAD = Operator(
     "PAD",
     chapter="data_layout",
     section="2.10.2",
+    number=56,
+    instruction=55,
     keeps_scale=True,
     keeps_order=True,
     arguments=(
@@ -73,6 +77,8 @@ RESHAPE = Operator(
     "RESHAPE",
     chapter="data_layout",
     section="2.10.3",
+    number=57,
+    instruction=56,
     keeps_scale=True,
     keeps_order=True,
     arguments=(
@@ -87,6 +93,8 @@ REVERSE = Operator(
     "REVERSE",
     chapter="data_layout",
     section="2.10.4",
+    number=58,
+    instruction=57,
     keeps_scale=True,
     arguments=(
         tensor("input1", "in_out_t", "shape", Rank(1, MAX_RANK)),
@@ -100,6 +108,8 @@ SLICE = Operator(
     "SLICE",
     chapter="data_layout",
     section="2.10.5",
+    number=59,
+    instruction=58,
     keeps_scale=True,
     keeps_order=True,
     arguments=(
@@ -115,6 +125,8 @@ TILE = Operator(
     "TILE",
     chapter="data_layout",
     section="2.10.6",
+    number=60,
+    instruction=59,
     keeps_scale=True,
     keeps_order=True,
     arguments=(
@@ -129,6 +141,8 @@ TRANSPOSE = Operator(
     "TRANSPOSE",
     chapter="data_layout",
     section="2.10.7",
+    number=61,
+    instruction=60,
     keeps_scale=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),

@@ -8,6 +8,7 @@ CONST = Operator(
     "CONST",
     chapter="data_nodes",
     section="2.14.1",
+    number=67,
     arguments=(
         values("values", "out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "out_t", "shape", Rank(0, MAX_RANK), constant_in=("PRO-INT", "PRO-FP")),
@@ -32,6 +33,7 @@ IDENTITY = Operator(
     "IDENTITY",
     chapter="data_nodes",
     section="2.14.2",
+    number=68,
     keeps_order=True,
     arguments=(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),

@@ -52,6 +52,8 @@ ADD = Operator(
     "ADD",
     chapter="elementwise_binary",
     section="2.5.1",
+    number=15,
+    instruction=14,
     arguments=_OF_TWO,
     types=_NUMBERS_OF_BOTH_PROFILES,
 )
@@ -60,6 +62,8 @@ ARITHMETIC_RIGHT_SHIFT = Operator(
     "ARITHMETIC_RIGHT_SHIFT",
     chapter="elementwise_binary",
     section="2.5.2",
+    number=16,
+    instruction=15,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
@@ -70,21 +74,41 @@ ARITHMETIC_RIGHT_SHIFT = Operator(
 )
 
 BITWISE_AND = Operator(
-    "BITWISE_AND", chapter="elementwise_binary", section="2.5.3", arguments=_OF_TWO, types=_INTEGERS
+    "BITWISE_AND",
+    chapter="elementwise_binary",
+    section="2.5.3",
+    number=17,
+    instruction=16,
+    arguments=_OF_TWO,
+    types=_INTEGERS,
 )
 
 BITWISE_OR = Operator(
-    "BITWISE_OR", chapter="elementwise_binary", section="2.5.4", arguments=_OF_TWO, types=_INTEGERS
+    "BITWISE_OR",
+    chapter="elementwise_binary",
+    section="2.5.4",
+    number=18,
+    instruction=17,
+    arguments=_OF_TWO,
+    types=_INTEGERS,
 )
 
 BITWISE_XOR = Operator(
-    "BITWISE_XOR", chapter="elementwise_binary", section="2.5.5", arguments=_OF_TWO, types=_INTEGERS
+    "BITWISE_XOR",
+    chapter="elementwise_binary",
+    section="2.5.5",
+    number=19,
+    instruction=18,
+    arguments=_OF_TWO,
+    types=_INTEGERS,
 )
 
 INTDIV = Operator(
     "INTDIV",
     chapter="elementwise_binary",
     section="2.5.6",
+    number=20,
+    instruction=19,
     arguments=_OF_TWO,
     types=rows(
         "in_out_t",
@@ -93,13 +117,21 @@ INTDIV = Operator(
 )
 
 LOGICAL_AND = Operator(
-    "LOGICAL_AND", chapter="elementwise_binary", section="2.5.7", arguments=_OF_TWO, types=_BOOLEANS
+    "LOGICAL_AND",
+    chapter="elementwise_binary",
+    section="2.5.7",
+    number=21,
+    instruction=20,
+    arguments=_OF_TWO,
+    types=_BOOLEANS,
 )
 
 LOGICAL_LEFT_SHIFT = Operator(
     "LOGICAL_LEFT_SHIFT",
     chapter="elementwise_binary",
     section="2.5.8",
+    number=22,
+    instruction=21,
     arguments=_OF_TWO,
     types=_INTEGERS_OF_BOTH_PROFILES,
 )
@@ -108,18 +140,28 @@ LOGICAL_RIGHT_SHIFT = Operator(
     "LOGICAL_RIGHT_SHIFT",
     chapter="elementwise_binary",
     section="2.5.9",
+    number=23,
+    instruction=22,
     arguments=_OF_TWO,
     types=_INTEGERS_OF_BOTH_PROFILES,
 )
 
 LOGICAL_OR = Operator(
-    "LOGICAL_OR", chapter="elementwise_binary", section="2.5.10", arguments=_OF_TWO, types=_BOOLEANS
+    "LOGICAL_OR",
+    chapter="elementwise_binary",
+    section="2.5.10",
+    number=24,
+    instruction=23,
+    arguments=_OF_TWO,
+    types=_BOOLEANS,
 )
 
 LOGICAL_XOR = Operator(
     "LOGICAL_XOR",
     chapter="elementwise_binary",
     section="2.5.11",
+    number=25,
+    instruction=24,
     arguments=_OF_TWO,
     types=_BOOLEANS,
 )
@@ -128,6 +170,8 @@ MAXIMUM = Operator(
     "MAXIMUM",
     chapter="elementwise_binary",
     section="2.5.12",
+    number=26,
+    instruction=25,
     arguments=_OF_TWO_WITH_NAN,
     types=_NUMBERS,
 )
@@ -136,6 +180,8 @@ MINIMUM = Operator(
     "MINIMUM",
     chapter="elementwise_binary",
     section="2.5.13",
+    number=27,
+    instruction=26,
     arguments=_OF_TWO_WITH_NAN,
     types=_NUMBERS,
 )
@@ -144,6 +190,8 @@ MUL = Operator(
     "MUL",
     chapter="elementwise_binary",
     section="2.5.14",
+    number=28,
+    instruction=27,
     arguments=(
         tensor("input1", "in_t", "shape1", Rank(0, MAX_RANK)),
         tensor("input2", "in_t", "shape2", Rank(0, MAX_RANK)),
@@ -165,6 +213,8 @@ POW = Operator(
     "POW",
     chapter="elementwise_binary",
     section="2.5.15",
+    number=29,
+    instruction=28,
     arguments=_OF_TWO,
     types=rows(
         "in_out_t",
@@ -179,6 +229,8 @@ SUB = Operator(
     "SUB",
     chapter="elementwise_binary",
     section="2.5.16",
+    number=30,
+    instruction=29,
     arguments=_OF_TWO,
     types=_NUMBERS_OF_BOTH_PROFILES,
 )
@@ -187,6 +239,8 @@ TABLE = Operator(
     "TABLE",
     chapter="elementwise_binary",
     section="2.5.17",
+    number=31,
+    instruction=30,
     arguments=(
         tensor("input1", "in_t", "shape", Rank(0, MAX_RANK)),
         constant("table", "table_t", "[TABLE_SIZE]", profiles="PRO-INT"),

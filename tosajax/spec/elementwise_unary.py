@@ -19,6 +19,8 @@ ABS = Operator(
     "ABS",
     chapter="elementwise_unary",
     section="2.6.1",
+    number=32,
+    instruction=31,
     arguments=_OF_ONE,
     types=rows(
         "in_out_t",
@@ -33,6 +35,8 @@ BITWISE_NOT = Operator(
     "BITWISE_NOT",
     chapter="elementwise_unary",
     section="2.6.2",
+    number=33,
+    instruction=32,
     arguments=_OF_ONE,
     types=rows(
         "in_out_t",
@@ -43,13 +47,21 @@ BITWISE_NOT = Operator(
 )
 
 CEIL = Operator(
-    "CEIL", chapter="elementwise_unary", section="2.6.3", arguments=_OF_ONE, types=_FLOATS
+    "CEIL",
+    chapter="elementwise_unary",
+    section="2.6.3",
+    number=34,
+    instruction=33,
+    arguments=_OF_ONE,
+    types=_FLOATS,
 )
 
 CLZ = Operator(
     "CLZ",
     chapter="elementwise_unary",
     section="2.6.4",
+    number=35,
+    instruction=34,
     arguments=_OF_ONE,
     types=rows(
         "in_out_t",
@@ -58,21 +70,41 @@ CLZ = Operator(
 )
 
 COS = Operator(
-    "COS", chapter="elementwise_unary", section="2.6.5", arguments=_OF_ONE, types=_FLOATS
+    "COS",
+    chapter="elementwise_unary",
+    section="2.6.5",
+    number=36,
+    instruction=35,
+    arguments=_OF_ONE,
+    types=_FLOATS,
 )
 
 EXP = Operator(
-    "EXP", chapter="elementwise_unary", section="2.6.6", arguments=_OF_ONE, types=_FLOATS
+    "EXP",
+    chapter="elementwise_unary",
+    section="2.6.6",
+    number=37,
+    instruction=36,
+    arguments=_OF_ONE,
+    types=_FLOATS,
 )
 
 FLOOR = Operator(
-    "FLOOR", chapter="elementwise_unary", section="2.6.7", arguments=_OF_ONE, types=_FLOATS
+    "FLOOR",
+    chapter="elementwise_unary",
+    section="2.6.7",
+    number=38,
+    instruction=37,
+    arguments=_OF_ONE,
+    types=_FLOATS,
 )
 
 LOG = Operator(
     "LOG",
     chapter="elementwise_unary",
     section="2.6.8",
+    number=39,
+    instruction=38,
     arguments=_OF_ONE,
     types=_FLOATS,
     is_singular=True,
@@ -82,6 +114,8 @@ LOGICAL_NOT = Operator(
     "LOGICAL_NOT",
     chapter="elementwise_unary",
     section="2.6.9",
+    number=40,
+    instruction=39,
     arguments=_OF_ONE,
     types=rows(
         "in_out_t",
@@ -93,6 +127,8 @@ NEGATE = Operator(
     "NEGATE",
     chapter="elementwise_unary",
     section="2.6.10",
+    number=41,
+    instruction=40,
     arguments=(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         constant("input1_zp", "in_out_t", "[1]"),
@@ -114,6 +150,8 @@ RECIPROCAL = Operator(
     "RECIPROCAL",
     chapter="elementwise_unary",
     section="2.6.11",
+    number=42,
+    instruction=41,
     arguments=_OF_ONE,
     types=_FLOATS,
     is_singular=True,
@@ -123,13 +161,21 @@ RSQRT = Operator(
     "RSQRT",
     chapter="elementwise_unary",
     section="2.6.12",
+    number=43,
+    instruction=42,
     arguments=_OF_ONE,
     types=_FLOATS,
     is_singular=True,
 )
 
 SIN = Operator(
-    "SIN", chapter="elementwise_unary", section="2.6.13", arguments=_OF_ONE, types=_FLOATS
+    "SIN",
+    chapter="elementwise_unary",
+    section="2.6.13",
+    number=44,
+    instruction=43,
+    arguments=_OF_ONE,
+    types=_FLOATS,
 )
 
 OPERATORS = (

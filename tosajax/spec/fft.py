@@ -13,6 +13,8 @@ FFT2D = Operator(
     "FFT2D",
     chapter="fft",
     section="2.3.6",
+    number=6,
+    instruction=5,
     arguments=(
         tensor("input_real", "in_out_t", "[N, H, W]"),
         tensor("input_imag", "in_out_t", "[N, H, W]"),
@@ -28,6 +30,8 @@ RFFT2D = Operator(
     "RFFT2D",
     chapter="fft",
     section="2.3.9",
+    number=9,
+    instruction=8,
     arguments=(
         tensor("input_real", "in_out_t", "[N, H, W]"),
         scalar("local_bound", bool, default=False),

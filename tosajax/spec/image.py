@@ -9,6 +9,8 @@ RESIZE = Operator(
     "RESIZE",
     chapter="image",
     section="2.12.1",
+    number=64,
+    instruction=63,
     arguments=(
         tensor("input", "in_t", "[N, IH, IW, C]"),
         shape("scale", "4"),

@@ -9,6 +9,8 @@ ARGMAX = Operator(
     "ARGMAX",
     chapter="indices",
     section="2.3.1",
+    number=1,
+    instruction=0,
     arguments=(
         tensor("input", "in_t", "shape1", Rank(1, MAX_RANK)),
         scalar("axis", int),

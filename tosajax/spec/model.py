@@ -124,8 +124,10 @@ class Operator:
     name: str
     chapter: str  # the module in spec/, ops/, checks/ and grad/ that holds it
     section: str  # number of its section in the specification
+    number: int  # in interchange files
     arguments: tuple[Argument, ...]
     types: tuple[TypeRow, ...]
+    instruction: int | None = None  # of SPIR-V, TOSA.001000.1; None where it has none
     keeps_scale: bool = False  # integers of the result stand for the numbers of the first input's
     keeps_order: bool = False  # a result of the shape of the first input is equal to it
     is_singular: bool = False  # the derivative is infinite or NaN at some operands

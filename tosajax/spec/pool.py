@@ -9,6 +9,8 @@ AVG_POOL2D = Operator(
     "AVG_POOL2D",
     chapter="pool",
     section="2.3.2",
+    number=2,
+    instruction=1,
     arguments=(
         tensor("input", "in_out_t", "[N, IH, IW, C]"),
         constant("input_zp", "in_out_t", "[1]", prepared=True),
@@ -36,6 +38,8 @@ MAX_POOL2D = Operator(
     "MAX_POOL2D",
     chapter="pool",
     section="2.3.8",
+    number=8,
+    instruction=7,
     arguments=(
         tensor("input", "in_out_t", "[N, IH, IW, C]"),
         integers("kernel", "2"),

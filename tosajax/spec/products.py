@@ -8,6 +8,8 @@ MATMUL = Operator(
     "MATMUL",
     chapter="products",
     section="2.3.7",
+    number=7,
+    instruction=6,
     arguments=(
         tensor("a", "in_t", "[N, H, C]"),
         tensor("b", "in_t", "[N, C, W]", prepared=True),

@@ -31,17 +31,31 @@ _NUMBERS = rows(
 )
 
 REDUCE_ALL = Operator(
-    "REDUCE_ALL", chapter="reduction", section="2.9.1", arguments=_ALONG_AXIS, types=_BOOLEANS
+    "REDUCE_ALL",
+    chapter="reduction",
+    section="2.9.1",
+    number=49,
+    instruction=48,
+    arguments=_ALONG_AXIS,
+    types=_BOOLEANS,
 )
 
 REDUCE_ANY = Operator(
-    "REDUCE_ANY", chapter="reduction", section="2.9.2", arguments=_ALONG_AXIS, types=_BOOLEANS
+    "REDUCE_ANY",
+    chapter="reduction",
+    section="2.9.2",
+    number=50,
+    instruction=49,
+    arguments=_ALONG_AXIS,
+    types=_BOOLEANS,
 )
 
 REDUCE_MAX = Operator(
     "REDUCE_MAX",
     chapter="reduction",
     section="2.9.3",
+    number=51,
+    instruction=50,
     arguments=_ALONG_AXIS_WITH_NAN,
     types=_NUMBERS,
     keeps_scale=True,
@@ -51,6 +65,8 @@ REDUCE_MIN = Operator(
     "REDUCE_MIN",
     chapter="reduction",
     section="2.9.4",
+    number=52,
+    instruction=51,
     arguments=_ALONG_AXIS_WITH_NAN,
     types=_NUMBERS,
     keeps_scale=True,
@@ -60,6 +76,8 @@ REDUCE_PRODUCT = Operator(
     "REDUCE_PRODUCT",
     chapter="reduction",
     section="2.9.5",
+    number=53,
+    instruction=52,
     arguments=_ALONG_AXIS,
     types=rows(
         "in_out_t",
@@ -73,6 +91,8 @@ REDUCE_SUM = Operator(
     "REDUCE_SUM",
     chapter="reduction",
     section="2.9.6",
+    number=54,
+    instruction=53,
     arguments=_ALONG_AXIS,
     types=rows(
         "in_out_t acc_t",

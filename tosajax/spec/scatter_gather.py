@@ -20,6 +20,8 @@ GATHER = Operator(
     "GATHER",
     chapter="scatter_gather",
     section="2.11.1",
+    number=62,
+    instruction=61,
     keeps_scale=True,
     arguments=(
         tensor("values", "in_out_t", "[N, K, C]"),
@@ -33,6 +35,8 @@ SCATTER = Operator(
     "SCATTER",
     chapter="scatter_gather",
     section="2.11.2",
+    number=63,
+    instruction=62,
     arguments=(
         tensor("values_in", "in_out_t", "[N, K, C]"),
         tensor("indices", "index_t", "[N, W]"),

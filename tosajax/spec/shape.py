@@ -9,6 +9,7 @@ CONST_SHAPE = Operator(
     "CONST_SHAPE",
     chapter="shape",
     section="2.18.1",
+    number=75,
     arguments=(
         values("values", DType.SHAPE, "", None),
         Argument("output", Kind.OUTPUT, Form.SHAPE, DType.SHAPE, constant_in=("PRO-INT", "PRO-FP")),

@@ -10,6 +10,8 @@ CAST = Operator(
     "CAST",
     chapter="type_conversion",
     section="2.13.1",
+    number=65,
+    instruction=64,
     arguments=(
         tensor("input", "in_t", "shape", Rank(0, MAX_RANK)),
         result("output", "out_t", "shape", Rank(0, MAX_RANK)),
@@ -69,6 +71,8 @@ RESCALE = Operator(
     "RESCALE",
     chapter="type_conversion",
     section="2.13.2",
+    number=66,
+    instruction=65,
     arguments=(
         tensor("input", "in_t", "shape", Rank(0, MAX_RANK)),
         constant("multiplier", "mul_t", "[NC]", profiles="PRO-INT"),

@@ -22,6 +22,7 @@ VARIABLE = Operator(
     "VARIABLE",
     chapter="variable",
     section="2.17.1",
+    number=72,
     arguments=(
         scalar("name", str),
         Argument("var_shape", Kind.ATTRIBUTE, Form.SHAPE, DType.SHAPE, "var_shape", Rank(1, 1)),
@@ -40,6 +41,7 @@ VARIABLE_WRITE = Operator(
     "VARIABLE_WRITE",
     chapter="variable",
     section="2.17.2",
+    number=73,
     arguments=(
         tensor("input1", "in_t", "shape", Rank(0, MAX_RANK)),
         scalar("name", str),
@@ -56,6 +58,7 @@ VARIABLE_READ = Operator(
     "VARIABLE_READ",
     chapter="variable",
     section="2.17.3",
+    number=74,
     arguments=(
         scalar("name", str),
         result("output1", "out_t", "shape", Rank(0, MAX_RANK)),

@@ -8,7 +8,6 @@ SPV_EXT_float8, SPV_EXT_replicated_composites, NonSemantic.Graph.DebugInfo.1 and
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from tosajax import spec
@@ -193,22 +192,14 @@ TOOLS = {
 
 
 # The TOSA instruction set. Operands are an operator's attributes, then its inputs, in the order of
-# the operator table; numbers follow the sections of the TOSA specification.
+# the operator table.
 
-_ABSENT_CHAPTERS = {"data_nodes", "custom", "control_flow", "variable", "shape"}
-
-
-def _section(operator: Operator) -> tuple[int, ...]:
-    return tuple(int(part) for part in operator.section.split("."))
-
-
-def _instructions(operators: Iterable[Operator]) -> tuple[str, ...]:
-    kept = (op for op in operators if op.chapter not in _ABSENT_CHAPTERS)
-    return tuple(op.name for op in sorted(kept, key=_section))
-
-
-INSTRUCTIONS = _instructions(spec.OPERATORS.values())
-NUMBERS = {name: number for number, name in enumerate(INSTRUCTIONS)}
+NUMBERS = {
+    operator.name: operator.instruction
+    for operator in spec.OPERATORS.values()
+    if operator.instruction is not None
+}
+INSTRUCTIONS = {number: name for name, number in NUMBERS.items()}
 
 
 def inputs(operator: Operator, count: int) -> tuple[Argument, ...]:

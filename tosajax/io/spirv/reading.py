@@ -121,7 +121,7 @@ class _Reader:
         if instruction.opcode == Op.OpExtInst and len(instruction.operands) > 3:
             _, id, set_, number = instruction.operands[:4]
             ours = self.module.sets.get(set_) == grammar.INSTRUCTION_SET
-            if ours and number < len(grammar.INSTRUCTIONS):
+            if ours and number in grammar.INSTRUCTIONS:
                 name = self.module.names.get(id)
                 return f"{grammar.INSTRUCTIONS[number]} {quoted(name) if name else f'%{id}'}"
         return str(instruction)
@@ -210,7 +210,7 @@ class _Reader:
         if name != grammar.INSTRUCTION_SET:
             wanted = f"expected one of {grammar.INSTRUCTION_SET!r}"
             raise UnsupportedError(f"instruction {number} of the set {quoted(name)}, {wanted}")
-        if number >= len(grammar.INSTRUCTIONS):
+        if number not in grammar.INSTRUCTIONS:
             raise FormatError(f"{name} has no instruction {number}")
         return spec.OPERATORS[grammar.INSTRUCTIONS[number]]
 
