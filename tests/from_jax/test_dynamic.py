@@ -73,6 +73,7 @@ def test_repeats_that_depend_on_the_batch():
         tosajax.export(fn, X, np.ones((1, 1, 6), np.float32), dynamic_batch=True)
 
 
+@pytest.mark.filterwarnings("ignore:each example of")
 def test_two_sizes_that_depend_on_the_batch():
     def fn(x: jax.Array) -> jax.Array:
         return (x[:, None] + x[None]).reshape(x.shape[0], x.shape[0], 24)

@@ -182,6 +182,19 @@ def test_functions_of_single_examples(fn: Callable[..., Any], x: np.ndarray):
     ],
 )
 def test_examples_that_are_combined(fn: Callable[..., Any]):
+    (text,) = said(fn, IMAGES, is_batch=True)
+    assert MIXED in text
+    assert said(fn, IMAGES) == []  # They may be something else.
+
+
+def test_a_convolution_shows_what_a_batch_is():
+    def fn(x: jax.Array) -> jax.Array:
+        dims = ("NHWC", "HWIO", "NHWC")
+        y = jax.lax.conv_general_dilated(
+            x, jnp.ones((3, 3, 2, 2)), (1, 1), "SAME", dimension_numbers=dims
+        )
+        return by_the_largest(y)
+
     (text,) = said(fn, IMAGES)
     assert MIXED in text
 

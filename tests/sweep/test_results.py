@@ -98,7 +98,7 @@ def test_no_interval() -> None:
         (dataclasses.replace(_results([0.5]), examples=9), row, {"level": 0.0}, "level is 0.0"),
     ):
         with pytest.raises(ValueError, match=words):
-            results.interval(at, **options)
+            results.interval(at, **options)  # pyright: ignore[reportArgumentType]
     assert counted.certainty() == []
 
 

@@ -36,6 +36,7 @@ class _Flow:
       drawn: where random bits were drawn that depend on no argument.
       mixed: where examples were combined.
       normalized: those of `mixed` whose result became a root, as a standard deviation is.
+      is_batch: whether a convolution took its examples for a batch.
     """
 
     axis: int | None = None
@@ -43,6 +44,7 @@ class _Flow:
     drawn: frozenset[Place] = frozenset()
     mixed: frozenset[Place] = frozenset()
     normalized: frozenset[Place] = frozenset()
+    is_batch: bool = False
 
     def joined(self, other: _Flow) -> _Flow:
         """The flow of what is computed of two values, but for its axis."""
@@ -52,6 +54,7 @@ class _Flow:
             self.drawn | other.drawn,
             self.mixed | other.mixed,
             self.normalized | other.normalized,
+            self.is_batch or other.is_batch,
         )
 
 
@@ -63,8 +66,8 @@ def signs(found: Traced, *, is_batch: bool) -> Iterator[str]:
 
     Examples lie along the first dimension of the first input, and of all that have the same one.
     They count as combined by any sum, maximum, product or sort along it where that dimension is
-    surely a batch, and by a normalization along it in inputs of two dimensions, which may be one
-    sequence.
+    surely a batch, as that of a convolution is, and else, as it may be that of a sequence, by a
+    normalization along it alone.
 
     Args:
       found: the traced function.
@@ -83,9 +86,8 @@ def signs(found: Traced, *, is_batch: bool) -> Iterator[str]:
             f"random bits that depend on no argument are constants of the graph, the same in every "
             f"run: {_listed(drawn)}; {_EVAL}, or make the key an argument"
         )
-    is_sure = is_batch or (bool(inputs) and inputs[0].ndim > 2)
     mixed = {
-        name: result.mixed if is_sure else result.normalized
+        name: result.mixed if is_batch or result.is_batch else result.normalized
         for name, result in zip(found.outputs, results, strict=True)
         if result.axis is not None
     }
@@ -200,6 +202,7 @@ def _along(
 ) -> _Flow:
     """The flow of a result with the axis of its examples, if they lie along one."""
     combined, axes = False, set[int]()
+    is_convolved = eqn.primitive.name == "conv_general_dilated" and operands[0].axis is not None
     for number, (operand, atom) in enumerate(zip(operands, eqn.invars, strict=True)):
         if operand.axis is None:
             continue
@@ -209,7 +212,8 @@ def _along(
             axes.add(axis)
     # Along two axes, each result is one of a pair of examples.
     mixed = found.mixed | {place} if combined or len(axes) > 1 else found.mixed
-    return dataclasses.replace(found, axis=min(axes, default=None), mixed=mixed)
+    is_batch = found.is_batch or (is_convolved and bool(axes))
+    return dataclasses.replace(found, axis=min(axes, default=None), mixed=mixed, is_batch=is_batch)
 
 
 def _moved(

@@ -20,6 +20,7 @@ X = jnp.float32([0.5, -1, 2, 0, 3])
 SQUARE = jnp.eye(4) + 1
 
 
+@pytest.mark.filterwarnings("ignore:random bits that depend on no argument")
 @pytest.mark.parametrize("key", [OLD, NEW, jax.random.key(1, impl="rbg")])
 def test_random_numbers_of_a_constant_key_are_constants(key):
     def noisy(x):
@@ -30,6 +31,7 @@ def test_random_numbers_of_a_constant_key_are_constants(key):
     assert sorted(operators(agrees(noisy, X, ulp=2, model=True))) == ["ADD", "ADD", "SELECT"]
 
 
+@pytest.mark.filterwarnings("ignore:random bits that depend on no argument")
 def test_choices_of_a_constant_key():
     logits = np.asarray([[0.1, 0.7, 0.2], [3, 0, 1]], np.float32)
     graph = agrees(lambda x: jax.random.categorical(NEW, x), logits)
