@@ -297,6 +297,7 @@ def test_loops_that_never_begin():
     assert operators(graph) == ["IDENTITY"]
 
 
+@pytest.mark.filterwarnings("ignore:random bits that depend on no argument")
 def test_keys_of_a_constant_seed_count_turns():
     def fn(x):
         def turn(carry):
