@@ -108,6 +108,25 @@ def test_executables_refuse_an_illegal_zero_point():
         assert str(caught.value) == MESSAGE
 
 
+def test_no_other_input_is_read_on_the_host(monkeypatch):
+    """It would be copied from its device, and waited for, in every call."""
+    run, x, zero_point = tosajax.compile(product()), jnp.asarray(X), jnp.asarray(ZERO)
+    run(x, zero_point)
+    read: list[object] = []
+
+    class Watched:
+        ndarray = np.ndarray
+
+        @staticmethod
+        def asarray(value):
+            read.append(value)
+            return np.array(value)
+
+    monkeypatch.setattr("tosajax.lowering.zero_points.np", Watched)
+    run(x, zero_point)
+    assert [value is zero_point for value in read] == [True]
+
+
 def test_each_example_has_its_zero_point():
     run = tosajax.compile(product(), batch=2)
     images = np.concatenate([X, X])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ def judge_zero_points(zero_points: Sequence[OpenZeroPoint], run: Run, context: C
       TosaError: a value that is known, because nothing traces the graph, breaks a rule.
     """
     values = {z.tensor: run.values[z.tensor] for z in zero_points}
-    check_zero_points(zero_points, known_values(list(values), list(values.values())))
+    check_at_hand(zero_points, values)
     for zero_point in zero_points if context.report_unpredictable else ():
         value, name = values[zero_point.tensor], (zero_point.node, zero_point.label)
         with _x64.scope_of(value.dtype):
@@ -30,10 +30,15 @@ def judge_zero_points(zero_points: Sequence[OpenZeroPoint], run: Run, context: C
         run.flags[name] = run.flags.get(name, False) | broken
 
 
-def known_values(names: Sequence[str], values: Sequence[Any]) -> dict[str, np.ndarray]:
-    """The values that are arrays at hand, by name."""
-    pairs = zip(names, values, strict=True)
-    return {name: np.asarray(value) for name, value in pairs if _is_known(value)}
+def check_at_hand(zero_points: Sequence[OpenZeroPoint], values: Mapping[str, Any]) -> None:
+    """Raises TosaError where a zero point that is an array at hand breaks a rule.
+
+    Args:
+      zero_points: no other value is read, as that may wait for a device.
+      values: by tensor name; some may be traced.
+    """
+    names = {z.tensor for z in zero_points if _is_known(values[z.tensor])}
+    check_zero_points(zero_points, {name: np.asarray(values[name]) for name in names})
 
 
 def _is_known(value: Any) -> bool:

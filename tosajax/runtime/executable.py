@@ -14,13 +14,13 @@ import numpy as np
 
 from tosajax import html
 from tosajax.arguments.types import check_type, count, shown
-from tosajax.checks.zero_points import check_zero_points, input_zero_points
+from tosajax.checks.zero_points import input_zero_points
 from tosajax.graph import Graph
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.lowering.fused import native_set
 from tosajax.lowering.run import CustomOps, Params
 from tosajax.lowering.variables import State, Variable, initial_state
-from tosajax.lowering.zero_points import known_values
+from tosajax.lowering.zero_points import check_at_hand
 from tosajax.passes.binding import bind_formed
 from tosajax.report import Report
 from tosajax.runtime import saved, saved_graph
@@ -132,7 +132,8 @@ class Executable:
             unsigned=lambda: self._unsigned,
             scaled=self.graph.quantization,
         )
-        check_zero_points(self._zero_points, known_values(self.graph.inputs, arrays))
+        if self._zero_points:
+            check_at_hand(self._zero_points, dict(zip(self.graph.inputs, arrays, strict=True)))
         compiled, constants = self._compile(arrays)
         run = functools.partial(compiled, constants)
         try:
