@@ -79,7 +79,7 @@ def signs(found: Traced, *, is_batch: bool) -> Iterator[str]:
     flows = [_NOTHING for _ in found.params] + [
         _Flow(0 if a.ndim and a.shape[0] == batch else None, is_given=True) for a in inputs
     ]
-    results = _Walk().results(found.jaxpr, flows, Place())
+    results = _results(found.jaxpr, flows, Place())
     drawn = frozenset[Place]().union(*(result.drawn for result in results))
     if drawn:
         yield (
@@ -111,65 +111,64 @@ def _text(place: Place) -> str:
     return f"{place.layers} ({line})" if place.layers and line else place.layers or line or "fn"
 
 
-class _Walk:
-    """Follows values through a jaxpr."""
+def _results(jaxpr: core.ClosedJaxpr, flows: Sequence[_Flow], outer: Place) -> list[_Flow]:
+    """The flows of the results of a jaxpr, of which the arguments have some."""
+    env: dict[Any, _Flow] = dict(zip(jaxpr.jaxpr.invars, flows, strict=True))
+    env.update((var, _NOTHING) for var in jaxpr.jaxpr.constvars)
 
-    def results(self, jaxpr: core.ClosedJaxpr, flows: Sequence[_Flow], outer: Place) -> list[_Flow]:
-        """The flows of the results of a jaxpr, of which the arguments have some."""
-        env: dict[Any, _Flow] = dict(zip(jaxpr.jaxpr.invars, flows, strict=True))
-        env.update((var, _NOTHING) for var in jaxpr.jaxpr.constvars)
+    def read(atom: Any) -> _Flow:
+        return _NOTHING if isinstance(atom, core.Literal) else env[atom]
 
-        def read(atom: Any) -> _Flow:
-            return _NOTHING if isinstance(atom, core.Literal) else env[atom]
+    for eqn in jaxpr.jaxpr.eqns:
+        operands = [read(atom) for atom in eqn.invars]
+        env.update(zip(eqn.outvars, _of(eqn, operands, outer), strict=True))
+    return [read(atom) for atom in jaxpr.jaxpr.outvars]
 
-        for eqn in jaxpr.jaxpr.eqns:
-            operands = [read(atom) for atom in eqn.invars]
-            env.update(zip(eqn.outvars, self._of(eqn, operands, outer), strict=True))
-        return [read(atom) for atom in jaxpr.jaxpr.outvars]
 
-    def _of(self, eqn: Any, operands: list[_Flow], outer: Place) -> list[_Flow]:
-        name, place = eqn.primitive.name, place_of(eqn).inside(outer)
-        inner = callee(name, eqn.params)
-        if inner is not None:
-            return self.results(inner, operands, place)
-        match name:
-            case "scan":
-                return self._scanned(eqn, operands, place)
-            case "while":
-                return self._repeated(eqn, operands, place)
-            case "cond":
-                return self._chosen(eqn, operands, place)
-        return _computed(eqn, operands, place)
+def _of(eqn: Any, operands: list[_Flow], outer: Place) -> list[_Flow]:
+    name, place = eqn.primitive.name, place_of(eqn).inside(outer)
+    inner = callee(name, eqn.params)
+    if inner is not None:
+        return _results(inner, operands, place)
+    match name:
+        case "scan":
+            return _scanned(eqn, operands, place)
+        case "while":
+            return _repeated(eqn, operands, place)
+        case "cond":
+            return _chosen(eqn, operands, place)
+    return _computed(eqn, operands, place)
 
-    def _scanned(self, eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
-        consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
-        body, xs = closed(eqn.params["jaxpr"]), operands[consts + carry :]
-        # A turn takes a slice of the first axis.
-        inside = [dataclasses.replace(x, axis=_less(x.axis)) for x in xs]
 
-        def turn(carried: list[_Flow]) -> list[_Flow]:
-            return self.results(body, [*operands[:consts], *carried, *inside], place)
+def _scanned(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
+    consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    body, xs = closed(eqn.params["jaxpr"]), operands[consts + carry :]
+    # A turn takes a slice of the first axis.
+    inside = [dataclasses.replace(x, axis=_less(x.axis)) for x in xs]
 
-        carried = _settled(operands[consts : consts + carry], lambda c: turn(c)[:carry])
-        outs = turn(carried)[carry:]
-        stacked = [
-            dataclasses.replace(y, axis=None if y.axis is None else y.axis + 1) for y in outs
-        ]
-        return [*carried, *stacked]
+    def turn(carried: list[_Flow]) -> list[_Flow]:
+        return _results(body, [*operands[:consts], *carried, *inside], place)
 
-    def _repeated(self, eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
-        of_cond, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        consts, body = operands[of_cond : of_cond + of_body], closed(eqn.params["body_jaxpr"])
-        start = operands[of_cond + of_body :]
-        return _settled(start, lambda c: self.results(body, [*consts, *c], place))
+    carried = _settled(operands[consts : consts + carry], lambda c: turn(c)[:carry])
+    outs = turn(carried)[carry:]
+    stacked = [dataclasses.replace(y, axis=None if y.axis is None else y.axis + 1) for y in outs]
+    return [*carried, *stacked]
 
-    def _chosen(self, eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
-        index, *given = operands
-        branches = [self.results(closed(b), given, place) for b in eqn.params["branches"]]
-        return [
-            dataclasses.replace(functools.reduce(_Flow.joined, of, index), axis=_same(of))
-            for of in zip(*branches, strict=True)
-        ]
+
+def _repeated(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
+    of_cond, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    consts, body = operands[of_cond : of_cond + of_body], closed(eqn.params["body_jaxpr"])
+    start = operands[of_cond + of_body :]
+    return _settled(start, lambda c: _results(body, [*consts, *c], place))
+
+
+def _chosen(eqn: Any, operands: list[_Flow], place: Place) -> list[_Flow]:
+    index, *given = operands
+    branches = [_results(closed(b), given, place) for b in eqn.params["branches"]]
+    return [
+        dataclasses.replace(functools.reduce(_Flow.joined, of, index), axis=_same(of))
+        for of in zip(*branches, strict=True)
+    ]
 
 
 def _settled(flows: Sequence[_Flow], turn: Callable[[list[_Flow]], list[_Flow]]) -> list[_Flow]:
