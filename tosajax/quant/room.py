@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -68,9 +68,7 @@ def fitted_qparams(plan: Plan, params: Params, name: str, *, has_norms: bool = T
     own_scale = lax.stop_gradient(own.scale)
     scale = jnp.where((sizes < NOTHING) & (bias > 0), least, jnp.maximum(own_scale, least))
     if has_norms and (readers := [r for r in plan.readers[name] if _norm(r) is not None]):
-        with_norm = functools.reduce(
-            jnp.maximum, (_of(r, params, name, sizes.shape) for r in readers)
-        )
+        with_norm = _of(readers, params, name, sizes.shape)
         vanishing = jnp.maximum(with_norm, _VANISHING * sizes)
         scale = jnp.where(with_norm > scale, vanishing, scale)
     return dataclasses.replace(own, scale=follow(scale, jnp.broadcast_to(own.scale, scale.shape)))
@@ -114,28 +112,36 @@ def _least(
     plan: Plan, params: Params, name: str, shape: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """The least scale, without batch norms; and that of biases alone, 0 where there are none."""
-    least = bias = jnp.zeros(shape, jnp.float32)
-    for reader in map(_without_norm, plan.readers[name]):
-        found = _of(reader, params, name, shape)
-        least = jnp.maximum(least, found)
-        bias = jnp.maximum(bias, found) if isinstance(reader, Bias) else bias
-    return least, bias
+    readers = [_without_norm(reader) for reader in plan.readers[name]]
+    biases = [reader for reader in readers if isinstance(reader, Bias)]
+    return _of(readers, params, name, shape), _of(biases, params, name, shape)
 
 
-def _of(reader: Reader, params: Params, name: str, shape: tuple[int, ...]) -> jax.Array:
-    """The least scale with which a bias is within its limit, or that a RESCALE expresses."""
-    terms = jax.tree.map(lax.stop_gradient, _without(reader.scale, name).terms(params))
-    rest = Terms(terms.factors, None).quotient()
-    # One product and one division, as of a Scale.
+def _of(readers: Sequence[Reader], params: Params, name: str, shape: tuple[int, ...]) -> jax.Array:
+    """The least scale with which biases are within their limits, and that RESCALEs express."""
+    units: dict[Scale, list[jax.Array]] = {}
+    for reader in readers:
+        rest = dataclasses.replace(_without(reader.scale, name), under=None)
+        units.setdefault(rest, []).append(_unit(reader, params))
+    least = jnp.zeros(shape, jnp.float32)
+    for rest, of_readers in units.items():
+        factors = Terms(lax.stop_gradient(rest.terms(params).factors), None).quotient()
+        unit = functools.reduce(jnp.maximum, of_readers)
+        scale = jnp.minimum(divide(unit, jnp.maximum(factors, _SMALLEST)), _LARGEST)
+        least = jnp.maximum(least, _by_channel(scale, shape))
+    return least
+
+
+def _unit(reader: Reader, params: Params) -> jax.Array:
+    """The least unit of an accumulator, by channel or one: the product of the scales over it."""
     if isinstance(reader, Bias):
         values = jnp.abs(lax.stop_gradient(reader.real_values(params)))
-        wanted = values.reshape(-1, values.shape[-1]).max(0)
-        rest = rest * jnp.float32(reader.limit * _SHARE)
-    else:
-        wanted = jnp.full((1,), _LEAST_RATIO, jnp.float32)
-        wanted = wanted if terms.divisor is None else wanted * terms.divisor
-    found = jnp.minimum(divide(wanted, jnp.maximum(rest, _SMALLEST)), _LARGEST)
-    return _by_channel(found, shape)
+        return values.reshape(-1, values.shape[-1]).max(0) * jnp.float32(
+            1 / (reader.limit * _SHARE)
+        )
+    divisor = reader.scale.terms(params).divisor
+    ratio = jnp.full((1,), _LEAST_RATIO, jnp.float32)
+    return ratio if divisor is None else ratio * lax.stop_gradient(divisor)
 
 
 def _without(scale: Scale, name: str) -> Scale:
