@@ -16,8 +16,9 @@ from tosajax.graph import Graph
 from tosajax.progress import Progress
 from tosajax.quant.convert.open_batches import of_one
 from tosajax.quant.model.arguments import Input, check_finite
-from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.model.recipes import Params
+from tosajax.quant.model.run import given
+from tosajax.quant.qmodel import QModel
 from tosajax.runtime.executable import compile
 
 AGAINST = ("frozen", "reference_model")
@@ -140,7 +141,7 @@ def check_bit_exact(
     frozen = of_one(model.freeze(params))
     names = _computed(frozen)
     watched = model.with_outputs(*names)
-    inputs = model.given(inputs)
+    inputs = given(model, inputs)
     with Progress(1 + len(against), progress, unit="program") as bar:
         bar.step("compiling the model")
         integers = jax.jit(watched.input_integers)(params, *inputs)

@@ -69,6 +69,10 @@ class Reader:
     folded: tuple[Folded, ...]
     trained: Mapping[str, Tensor]
 
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Pickled, it is None: the user's function stays where it is, as many cannot be pickled."""
+        return type(None), ()
+
     def pytree(self, values: Mapping[str, Any]) -> Any:
         """The parameters of the function with which it has these constants.
 

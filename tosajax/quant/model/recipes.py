@@ -24,8 +24,8 @@ from tosajax.grad.shared import shared
 from tosajax.quant.model.norms import Norm
 from tosajax.quant.qparams import QParams, dequantize, multiplier_and_shift, quantize, spread
 from tosajax.quant.ranges.channels import on_last_axis
-from tosajax.quant.ranges.division import divide, reciprocal
 from tosajax.quant.storages import zero_point_integer
+from tosajax.quant.storages.division import divide, reciprocal
 
 # {"values": {tensor: float32}, "qparams": {tensor: QParams}, "tables": {tensor: float32}}; "norms"
 # of convolutions, {tensor: Norm}, where a model keeps some;

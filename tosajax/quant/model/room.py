@@ -24,8 +24,8 @@ from tosajax.quant.model.plan import Plan, Reader
 from tosajax.quant.model.recipes import Bias, Params, Scale, Terms, corrected
 from tosajax.quant.qparams import MAX_SHIFT, QParams
 from tosajax.quant.ranges.channels import along
-from tosajax.quant.ranges.division import divide
 from tosajax.quant.ranges.observers import NOTHING
+from tosajax.quant.storages.division import divide
 
 # A bias takes less than its limit, by more than its unit is rounded.
 _SHARE = 1 - 2.0**-10

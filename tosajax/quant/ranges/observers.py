@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tosajax.quant.ranges.division import divide
 from tosajax.quant.storages import Grid
+from tosajax.quant.storages.division import divide
 
 # Widens a range. Without it, a value at the end of the range lies where `clipped_ste` ends, and a
 # unit in its last place decides whether it has a gradient.

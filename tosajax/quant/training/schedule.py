@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from tosajax.grad.qtensor import follow
-from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.room import fitted_qparams
+from tosajax.quant.qmodel import PreparedModel, QModel
 from tosajax.quant.qparams import QParams
 
 # A number for each step, whose number is traced: a schedule of optax, for instance.
@@ -67,7 +67,7 @@ class Schedule:
         """Raises ValueError where the model does not have what changes."""
         changes = {name: getattr(self, name) for name in ("observe", "extra_bits", "stochastic")}
         asked = [name for name, value in changes.items() if value]
-        if asked and model.float_graph is None:
+        if asked and not isinstance(model, PreparedModel):
             raise ValueError(f"{asked[0]} of a model from `lift`, which has no scales of its own")
         if self.batch_statistics and not model.plan.norms:
             raise ValueError(
@@ -106,7 +106,7 @@ def _widened(model: QModel, params: Params, extra: jax.Array) -> Params:
     """The parameters with more bits, and the same ranges."""
     found = dict(params["qparams"])
     for name, qparams in found.items():
-        if qparams.storage.is_integer and name not in model.sampled:
+        if qparams.storage.is_integer and name not in model.plan.sampled:
             found[name] = _with_more_bits(qparams, extra)
     return {**params, "qparams": found}
 
