@@ -44,7 +44,7 @@ class Comparison:
 class Unpredictable:
     """A REQUIRE rule that a node of the frozen graph breaks for some examples.
 
-    What it computes then is open: other implementations may give something else.
+    Its results are then open: other implementations may give something else.
     """
 
     node: str  # "CONV2D 'y/acc'"
@@ -107,7 +107,7 @@ def check_bit_exact(
 ) -> BitExactReport:
     """Compares every tensor of a model, as it is trained, with its frozen graph.
 
-    Of loops and branches, these are their states and results. The frozen graph runs with
+    Loops and branches are compared by their states and results. The frozen graph runs with
     `report_unpredictable`: where it breaks a REQUIRE rule of the specification, as by a sum beyond
     its accumulator, implementations may differ though the two are equal here.
 

@@ -326,7 +326,7 @@ def observer_of(model: QModel, name: str) -> Observer:
 
 
 class Sight(NamedTuple):
-    """What a batch shows of each tensor of `_sources`: bool, an element each.
+    """Observations of a batch: bool arrays with an element for each tensor of `_sources`.
 
     Args:
       is_computed: not in a branch that no example takes, nor in a loop without turns.

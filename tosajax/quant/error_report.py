@@ -169,8 +169,8 @@ def report(
 ) -> QuantReport:
     """Compares every quantized tensor with the float graph.
 
-    Those inside loops and branches have no row. The states and results that they lead to have one,
-    and the local error of a WHILE_LOOP or a COND_IF is that of all nodes of its graphs.
+    Tensors inside loops and branches have no row. The states and results that they lead to have
+    one, and the local error of a WHILE_LOOP or a COND_IF is the error of all nodes of its graphs.
 
     Args:
       model: from `prepare`, with its parameters.
@@ -235,8 +235,11 @@ def widened_scales(model: QModel, params: Params) -> tuple[WidenedScale, ...]:
 
 
 def _scales(model: QModel, params: Params) -> dict[str, np.ndarray]:
-    """Of each constant that products read, by channel: the scale of its integers, the least one,
-    that of its weights alone, infinite where all are 0, and that of the parameters.
+    """Four scales of each constant that products read, by channel.
+
+    Returns:
+      Rows by name: the scale of its integers; the least one; the scale of its weights alone,
+      infinite where all are 0; and the scale in the parameters.
     """
     found = {}
     for name in model.plan.readers:

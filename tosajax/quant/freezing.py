@@ -81,7 +81,7 @@ def with_constants(graph: Graph, made: Mapping[str, np.ndarray], plan: Plan) -> 
 
 
 def _with_constants(graph: Graph, made: Mapping[str, np.ndarray], plan: Plan) -> Graph:
-    """The same without the graphs inside it."""
+    """The graph with its constants and CLAMP bounds, without the graphs inside it."""
     graph = _without_idle_spreads(graph, made, plan.recipes)
     tensors = {
         name: dataclasses.replace(t, values=made[name].reshape(t.shape or ()))
@@ -199,8 +199,8 @@ def check_biases(
 ) -> None:
     """Raises ValueError where a bias is beyond what its accumulator has room for.
 
-    The scale of a constant grows until its biases fit (`room`); that of two computed tensors does
-    not. A mask, which takes its sums beyond the range of the output, may saturate.
+    The scale of a constant grows until its biases fit (`room`); the scale of two computed tensors
+    does not. A mask, which takes its sums beyond the range of the output, may saturate.
     """
     for name, recipe in recipes.items():
         if not isinstance(recipe, Bias):

@@ -46,7 +46,7 @@ def lift(
 ) -> tuple[LiftedModel, Params]:
     """Makes the constants of an integer graph parameters, in units of their own last bit.
 
-    Before training, the model's results are those of the graph, to the last bit.
+    Before training, the model and the graph have the same results, to the last bit.
 
     Args:
       graph: legal, every dimension known; of integers.

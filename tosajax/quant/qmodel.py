@@ -325,8 +325,8 @@ class PreparedModel(QModel):
         """The parameters of the user's function, as they were trained.
 
         With them the function is the float graph with these parameters (`apply` in mode "float"),
-        but for rounding. What has not changed in training has the same bits. Scales of channels
-        stay as they are, as those of a batch norm after a convolution: the convolution's weights
+        but for rounding. Parameters that training has not changed have the same bits. Scales of
+        channels stay as they are, as in a batch norm after a convolution: the convolution's weights
         change in their place, and offsets go into one parameter (beta). This holds as well for
         norms that `prepare` has kept. Corrections of integers (`bias_correct`,
         `learned_rounding`) are not part of it.
@@ -335,7 +335,7 @@ class PreparedModel(QModel):
           params: from `calibrate`, trained or not.
 
         Returns:
-          What `prepare` was given as `params`, or the module, with other arrays of the same types;
+          The `params` or the module that `prepare` was given, with other arrays of the same types;
           a pair of both, if both hold arrays.
 
         Raises:

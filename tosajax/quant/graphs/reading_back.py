@@ -31,7 +31,7 @@ _ROUNDING = 32
 
 
 class Source(NamedTuple):
-    """What a trained constant is made of.
+    """The elements of a parameter that a trained constant is made of.
 
     Args:
       constant: of the exported graph, which it is, or which is part of it.
@@ -143,7 +143,7 @@ class Reader:
     # Where constants come from.
 
     def source(self, name: str) -> Source | None:
-        """What a trained constant is made of; None if that is not known."""
+        """The source of a trained constant; None if it is unknown."""
         folded = self._uses.get(name)
         if folded is None:
             return self._of_constant(name, self.trained[name].shape or ())

@@ -42,7 +42,7 @@ class Scaled:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the user asked `prepare` for; see there."""
+    """The user's options of `prepare`, described there."""
 
     rules: tuple[Rule, ...] = ()
     rounding_mode: RoundingMode = RoundingMode.SINGLE_ROUND
@@ -67,7 +67,7 @@ class Plan:
     """The decisions of `prepare` and `lift` for a graph, by tensor name; all else follows.
 
     Tensors inside loops and branches have names of their own. A state of a loop has the scale of
-    the loop's output, in all turns; a result of a branch that of the output of the COND_IF.
+    the loop's output, in all turns; a result of a branch has the scale of the COND_IF's output.
 
     Args:
       scaled: the tensors with a scale of their own, in the order of the graph.

@@ -30,7 +30,7 @@ _Model = TypeVar("_Model", bound="QModel")
 
 
 class Programs:
-    """What has been made of one model, by key. Pickled, it is empty: compiled code stays behind."""
+    """Values made from one model, by key. Pickled, it is empty: compiled code stays behind."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Any] = {}

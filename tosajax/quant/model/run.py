@@ -69,7 +69,7 @@ def floats(
 def exact_batch(
     model: QModel, params: Params, *inputs: jax.Array | QTensor
 ) -> tuple[tuple[jax.Array, ...], Norms]:
-    """The same as `exact`, and the batch norms with the statistics of this batch."""
+    """The outputs of `exact`, and the batch norms with the statistics of this batch."""
     params = held_biases(model.plan, held(model.plan, params))
     run = functools.partial(run_integers_of_batch, model, params)
     given = input_integers(model, params, *inputs)
@@ -80,7 +80,7 @@ def exact_batch(
 def floats_batch(
     model: PreparedModel, params: Params, *inputs: jax.Array | QTensor, mode: Mode
 ) -> tuple[tuple[jax.Array, ...], Norms]:
-    """The same as `floats`, and the batch norms with the statistics of this batch."""
+    """The outputs of `floats`, and the batch norms with the statistics of this batch."""
     params = held_biases(model.plan, held(model.plan, params))
     run = functools.partial(run_floats, model, params, rounded=_rounding(model, params, mode))
     outputs, norms = _with_norms(run, params, model.float_graph, inputs)
@@ -242,7 +242,7 @@ def run_floats(
       inputs: float32, in the graph's shapes.
       rounded: gives the value that is read in the place of a quantized constant, an input or the
         output of a node, as `fake_quantized` does; by default the value itself.
-      norms: to find the statistics of; by default they are those of the parameters.
+      norms: to find the statistics of; by default the parameters have them.
       records: to add values to. They follow the outputs in the result.
     """
     folded = params.get("norms", {}) if norms is None else {}
@@ -305,7 +305,7 @@ def _inner_owners(model: PreparedModel) -> dict[str, str]:
 def float_values(
     model: PreparedModel, params: Params, names: Sequence[str], *inputs: Input
 ) -> tuple[dict[str, jax.Array], dict[str, Record]]:
-    """Tensors of the float graph: those of the main graph, and those inside loops and branches.
+    """Tensors of the float graph, in the main graph and inside loops and branches.
 
     Args:
       model: the model.

@@ -184,7 +184,7 @@ def mse(candidates: int = 64) -> Observer:
 def entropy(candidates: int = 64) -> Observer:
     """The range of the least Kullback-Leibler divergence between the values and their integers.
 
-    As in "8-bit Inference with TensorRT" (Migacz, 2017): saturated values are added to the
+    It follows "8-bit Inference with TensorRT" (Migacz, 2017): saturated values are added to the
     outermost bins in range that are not empty; integers are spread evenly over their bins that are
     not empty; zeros are left out. Unlike there, both are divided by one sum: normalized apart, the
     least divergence would be of a range that leaves out nearly all values.

@@ -12,7 +12,7 @@ from tosajax.quant.model.arguments import Input, as_inputs, check_finite
 
 
 def step_count(batches: Iterable[Any], steps: int | None) -> int | None:
-    """The number of steps; None where it is that of an iterator's batches.
+    """The number of steps; None for one each batch of an iterator.
 
     Args:
       batches: from the user.

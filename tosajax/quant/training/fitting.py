@@ -83,7 +83,7 @@ def fit(
         `squared_difference`); "float": the float graph with the values in `params`.
       penalty: of the parameters, added to the loss (`mean_bits`).
       derive: makes the parameters of the model from those that are trained (`with_bits`).
-      evaluate: gives parameters a score; the result is those of the highest.
+      evaluate: gives parameters a score; the result has the highest.
       every: steps between scores, and rows of the history.
       patience: ends the training after so many scores in a row below the highest.
       on_state: called with a copy of the state every so many steps, and at the end, to save it.
@@ -164,7 +164,7 @@ def _trained(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Run:
-    """What stays the same in all steps."""
+    """A training run: all that stays the same in its steps."""
 
     objective: Objective
     optimizer: optax.GradientTransformation
@@ -235,7 +235,7 @@ class _Run:
 
     @functools.cached_property
     def _batch_program(self) -> Callable[..., Any]:
-        """The same, with batch norms of the statistics of the batch."""
+        """One step whose batch norms have the statistics of the batch."""
         return jax.jit(functools.partial(self._step, of_batch=True), donate_argnums=0)
 
     def _step(
@@ -264,7 +264,7 @@ class _Run:
 
 @dataclasses.dataclass(eq=False)
 class _Looks:
-    """What is done every so many steps: the history, scores, the user's own function."""
+    """The work of every so many steps: the history, scores, the user's own function."""
 
     every: int
     patience: int | None

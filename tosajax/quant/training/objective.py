@@ -61,7 +61,7 @@ class Objective:
 
 
 class Example(NamedTuple):
-    """What a step learns from.
+    """The data of one step.
 
     Args:
       inputs: of the model, as JAX arrays.

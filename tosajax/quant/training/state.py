@@ -57,8 +57,8 @@ class Fit:
     """The result of `fit`.
 
     Args:
-      params: to freeze: those of the best score, where there are scores; else the last, averaged
-        where the schedule asks for it.
+      params: to freeze: with the best score, where there are scores; else the last, averaged where
+        the schedule asks for it.
       state: to go on from.
       history: a row for every so many steps.
       ended: by the number of "steps", the end of "batches", or by "patience".

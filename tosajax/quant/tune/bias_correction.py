@@ -25,7 +25,7 @@ def bias_correct(
 ) -> Params:
     """Moves each bias by the mean error of its channel, layer after layer.
 
-    Biases are those of convolutions and MATMULs, and constants that an ADD adds to a tensor, as in
+    Convolutions and MATMULs have biases, as have ADDs of a constant to a tensor, for instance in
     a layer norm, whose own steps limit how well they correct. Each layer is measured with the
     layers before it corrected, so that the examples run once for each layer.
 

@@ -46,7 +46,7 @@ class Learning(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a block learns from, of one batch: arrays with an axis of examples in front.
+    """The data that a block learns from, of one batch: arrays with an axis of examples in front.
 
     Args:
       integers: the inputs that the quantized blocks before it give.
@@ -82,7 +82,7 @@ class Block:
         floats: Mapping[str, jax.Array],
         weights: tuple[jax.Array, ...],
     ) -> Rows:
-        """What it learns from, of the values of a batch by name."""
+        """The data that it learns from, from the values of a batch by name."""
         names = self.part.graph.inputs
         stored, real = (tuple(values[name] for name in names) for values in (integers, floats))
         return Rows(stored, real, self.floats(params, *real), weights)
@@ -171,7 +171,7 @@ class Block:
         learning: Learning,
         error: float,
     ) -> jax.Array:
-        """The error, as a share of that of nearest rounding, and the regularizer."""
+        """The error, as a share of the error of nearest rounding, and the regularizer."""
         held = {name: _without_bits(qparams) for name, qparams in trained["qparams"].items()}
         qparams = {**params["qparams"], **held}
         params, rounding = {**params, "qparams": qparams}, trained["rounding"]

@@ -97,7 +97,7 @@ def smooth(
 
 
 def _scalings(model: PreparedModel, values: _Values) -> list[Scaling]:
-    """Those of constants that parameters hold."""
+    """The scalings of constants that parameters hold."""
     found = [s for graph in model.float_graph.walk() for s in find_scalings(graph)]
     return [s for s in found if all(c.name in values for c in (*s.divided, *s.multiplied))]
 

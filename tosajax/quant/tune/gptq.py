@@ -40,7 +40,7 @@ def gptq(
 ) -> Params:
     """Rounds the weights of MATMUL and CONV2D for the outputs of their layer, without gradients.
 
-    The weights of an input are rounded together, those of the largest inputs first, and the others
+    The weights of an input are rounded together, the largest inputs first, and the other weights
     move to make up for their error as well as the examples allow ("GPTQ: Accurate Post-Training
     Quantization for Generative Pre-trained Transformers", Frantar et al., 2023). Layers see the
     integers of the blocks before theirs, which are done; for blocks see `reconstruct`.
@@ -96,7 +96,7 @@ class _Layer(NamedTuple):
     weight: str
 
     def rows(self, x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """What each column of `matrix` is multiplied by: (matrices, rows, inputs)."""
+        """The factors of each column of `matrix`: (matrices, rows, inputs)."""
         if self.node.op == "MATMUL":
             return x
         _, height, width, _ = shape
@@ -204,7 +204,7 @@ def round_in_order(
     moments: np.ndarray,
     damping: float,
 ) -> np.ndarray:
-    """Rounds rows of weights, those of the largest inputs first; the rest makes up for errors.
+    """Rounds rows of weights, the largest inputs first; the rest makes up for errors.
 
     Args:
       weights: float64 (inputs, outputs).

@@ -31,7 +31,7 @@ def with_rules(
     Args:
       model: from `prepare`, of integers.
       params: of the model, trained or not.
-      rules: these win over those of the model.
+      rules: these win over the rules of the model.
 
     Raises:
       TypeError: an argument is of another type.

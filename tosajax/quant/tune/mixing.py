@@ -51,7 +51,7 @@ class BitChoice:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MixedPrecision:
-    """What `mixed_precision` found.
+    """The result of `mixed_precision`.
 
     Args:
       model: with the types of the choice.

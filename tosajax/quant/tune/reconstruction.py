@@ -44,7 +44,7 @@ def reconstruct(
     """Chooses for each weight the integer below or above, and scales, block by block.
 
     Each block reads the integers of the blocks before it, which are done, and learns the outputs
-    that it has in floats, so that the error of one does not add to that of the next. A block that
+    that it has in floats, so that errors of blocks do not add up. A block that
     would be worse on integers than before stays as it was. It follows "Up or Down? Adaptive
     Rounding for Post-Training Quantization" (Nagel et al., 2020), "BRECQ: Pushing the Limit of
     Post-Training Quantization by Block Reconstruction" (Li et al., 2021), and "QDrop: Randomly

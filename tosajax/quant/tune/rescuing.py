@@ -30,7 +30,7 @@ _WIDE = 16  # bits of a lifted tensor
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Rescue:
-    """What `rescue` found.
+    """The result of `rescue`.
 
     Args:
       model: with the lifted tensors in INT16.

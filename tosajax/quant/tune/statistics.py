@@ -25,7 +25,7 @@ def estimate_norms(
     mode: Mode = "exact",
     allow_nan: bool = False,
 ) -> Params:
-    """Finds the statistics of batch norms anew: those of the integers, which quantization moved.
+    """Finds the statistics of batch norms again, from the integers: quantization moved them.
 
     Each batch is normalized by its own statistics, as in training; the result is their mean over
     all batches. Needs `batch_norms` in `prepare`.

@@ -54,7 +54,7 @@ class Walk:
     def data(
         self, block: Block, params: Params, importance: Importance | None = None
     ) -> list[Rows]:
-        """What the next block learns from, by batch."""
+        """The data that the next block learns from, by batch."""
         names, found = block.part.graph.outputs, []
         for number, (stored, real) in enumerate(zip(self._integers, self._floats, strict=True)):
             alike = (jnp.ones(()),) * len(names)
@@ -77,7 +77,7 @@ class Walk:
     def _after(
         self, known: Sequence[_Values], names: Sequence[str], outputs: Sequence[Sequence[jax.Array]]
     ) -> list[_Values]:
-        """What later blocks may read: the inputs of the graph, and the outputs of the last one."""
+        """The values that later blocks may read: inputs of the graph, and outputs of the last."""
         kept = [{name: values[name] for name in self._inputs} for values in known]
         found = [dict(zip(names, each, strict=True)) for each in outputs]
         return [{**a, **b} for a, b in zip(kept, found, strict=True)]
