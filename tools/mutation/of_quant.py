@@ -391,10 +391,10 @@ MUTANTS = [
                 change("<", "=="),
                 change(">", "<", 1),
                 unwrap("jnp.maximum", 0),
-                unwrap("jnp.maximum", 1),
             ],
-            "_least": [unwrap("jnp.maximum", 0)],
-            "_of": [change("_LEAST_RATIO", "0.0"), left("*", 0)],
+            "_least": [change("biases", "readers")],
+            "_of": [unwrap("jnp.maximum", 0), unwrap("jnp.minimum")],
+            "_unit": [change("_LEAST_RATIO", "0.0"), left("*", 0), left("*", 1)],
         },
     ),
     *mutants(
