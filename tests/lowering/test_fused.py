@@ -44,7 +44,8 @@ from tosajax.dtypes import DType
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, isa
+from tosajax.native import call
+from tosajax.native.codegen import isa
 
 pytestmark = pytest.mark.usefixtures("quick", "native_kernels")
 

@@ -7,51 +7,51 @@ from mutation.listing import mutants
 
 MUTANTS = [
     *mutants(
-        "native/requantize.py",
+        "native/codegen/requantize.py",
         "native/test_kernels.py",
         {
             "_write_upper": [change("4", "8", 1), change("1", "2", 0), change("1", "0", 1)],
             "_write_whole": [change("31", "32"), change("8", "4"), right("+", 0)],
             "_scaled_upper": [change("<", ">"), change("1", "0", 2), change("30", "31", 0)],
             "_scaled_whole": [change("32", "31"), condition("False")],
-            "Wide.of": [change(">>", "<<", 1)],
-            "Wide.of_words": [left("|", 0), change("32", "31", 1), left("&", 1)],
+            "EvenOdd.of": [change(">>", "<<", 1)],
+            "EvenOdd.of_words": [left("|", 0), change("32", "31", 1), left("&", 1)],
         },
     ),
     *mutants(
-        "native/requantize.py",
+        "native/codegen/requantize.py",
         "native/test_addition.py",
         {
-            "Small.of": [condition("False", 1)],
-            "SmallScale.of": [change("46", "62"), change("31", "32"), left("-", 2), left("-", 3)],
-            "SmallScale.scaled": [condition("True", 1), left("^"), left("-", 0)],
+            "ByteScaleForm.of": [condition("False", 1)],
+            "ByteScale.of": [change("46", "62"), change("31", "32"), left("-", 2), left("-", 3)],
+            "ByteScale.scaled": [condition("True", 1), left("^"), left("-", 0)],
         },
     ),
     *mutants(
-        "native/results.py",
+        "native/kernels/epilogue.py",
         "native/test_kernels.py",
         {
-            "Results.store": [left("+", 0), right("+", 1), right("+", 2), left("+", 3)],
-            "Results._counts": [condition("False"), change("1", "0")],
-            "Results._write": [left("+", 0), right("+", 0), left("+", 1)],
+            "EpilogueWriter.store": [left("+", 0), right("+", 1), right("+", 2), left("+", 3)],
+            "EpilogueWriter._counts": [condition("False"), change("1", "0")],
+            "EpilogueWriter._write": [left("+", 0), right("+", 0), left("+", 1)],
             "_whole": [change(".even", ".odd")],
-            "End.scales": [condition("False")],
-            "End.sum_size": [left("*")],
+            "EpilogueKey.scales": [condition("False")],
+            "EpilogueKey.sum_size": [left("*")],
         },
     ),
     *mutants(
-        "native/packing.py",
+        "native/codegen/narrowing.py",
         "native/test_kernels.py",
         {
             "plain": [left("-", 1), change("1", "2", 1)],
             "Narrowing.of_each": [left("+")],
             "Narrowing.of_all": [left("and"), change("2", "1", 1)],
-            "_clamped": [unwrap("values.most(least).least")],
+            "_clamped": [unwrap("values.smax(least).least")],
             "_in_order": [left("+", 0), left("+", 1)],
         },
     ),
     *mutants(
-        "native/handler.py",
+        "native/calls/handler.py",
         "native/test_kernels.py",
         {
             "_wanted": [left("-")],
@@ -60,7 +60,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/handler.py",
+        "native/calls/handler.py",
         "native/test_chain.py",
         {
             "_pointers": [left("+", 1), left("+", 2), left("*", 0)],
@@ -70,7 +70,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/chain.py",
+        "native/calls/schedule.py",
         "native/test_chain.py",
         {
             "_Planning.__init__": [left("+", 2), left("+", 5), left("//")],
@@ -106,7 +106,7 @@ MUTANTS = [
         {"_chained": [change("not in", "in"), skip("read.update")]},
     ),
     *mutants(
-        "native/convolution.py",
+        "native/kernels/convolution.py",
         "native/test_kernels.py",
         {
             "_Item.write": [left("or", 0), right("or", 0)],
@@ -114,18 +114,29 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/rows.py",
+        "native/kernels/row_block.py",
         "native/test_kernels.py",
         {
-            "Rows.__init__": [change("%", "//"), left("-")],
-            "Rows.input_row": [unsigned("-"), change("<", ">"), left("&"), left("-")],
-            "Rows.copy_row": [left("*", 0), left("*", 1), left("*", 2), left("+", 0), left("+", 2)],
-            "Rows._fill": [left("*")],
-            "Rows._copy": [left("*", 0), left("*", 1), left("-", 1), change("below", "count", 1)],
+            "RowBlock.__init__": [change("%", "//"), left("-")],
+            "RowBlock.input_row": [unsigned("-"), change("<", ">"), left("&"), left("-")],
+            "RowBlock.copy_row": [
+                left("*", 0),
+                left("*", 1),
+                left("*", 2),
+                left("+", 0),
+                left("+", 2),
+            ],
+            "RowBlock._fill": [left("*")],
+            "RowBlock._copy": [
+                left("*", 0),
+                left("*", 1),
+                left("-", 1),
+                change("below", "count", 1),
+            ],
         },
     ),
     *mutants(
-        "native/depthwise.py",
+        "native/kernels/depthwise.py",
         "native/test_kernels.py",
         {
             "_Item._copy_rows": [condition("False", 1), change("*", "+", 1)],
@@ -134,11 +145,11 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/product.py",
+        "native/kernels/gemm_tile.py",
         "native/test_kernels.py",
         {
             "sums": [change("*", "+", 1), condition("True", 1)],
-            "wide_sums": [left("-", 1), change("8", "0"), left("*", 1)],
+            "int16_sums": [left("-", 1), change("8", "0"), left("*", 1)],
             "forms": [left("^", 0), left("^", 1), left("^", 2), change("8", "7"), left("-")],
             "joined": [change("256", "128"), change("total", "lower[0]", 1)],
         },
@@ -154,7 +165,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/plan.py",
+        "native/tiling.py",
         "native/test_kernels.py",
         {
             "together": [condition("True", 0), condition("True", 1)],
@@ -165,7 +176,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/matmul.py",
+        "native/kernels/matmul.py",
         "native/test_matmul.py",
         {
             "_Item.__init__": [change("-", "+"), change("//", "%", 1)],
@@ -191,30 +202,30 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/held.py",
+        "native/codegen/accumulators.py",
         "native/test_kernels.py",
         {
-            "Vectors.step": [left("^"), change("*", "+", 1)],
-            "Pairs.__init__": [change("2", "1", 0)],
-            "Pairs.step": [change("16", "0", 1), change("32", "16")],
-            "Pairs.values": [left("+", 1)],
+            "VectorAccumulators.step": [left("^"), change("*", "+", 1)],
+            "PairAccumulators.__init__": [change("2", "1", 0)],
+            "PairAccumulators.step": [change("16", "0", 1), change("32", "16")],
+            "PairAccumulators.values": [left("+", 1)],
             "_crossed": [change("5", "6"), change("2", "3", 0)],
-            "Tiles.begin": [left("+")],
-            "Tiles.step": [left("+", 0), left("+", 1), left("*", 2)],
-            "Tiles.values": [left("+", 1), left("*", 2)],
+            "TileAccumulators.begin": [left("+")],
+            "TileAccumulators.step": [left("+", 0), left("+", 1), left("*", 2)],
+            "TileAccumulators.values": [left("+", 1), left("*", 2)],
         },
     ),
     *mutants(
-        "native/held.py",
+        "native/codegen/accumulators.py",
         "native/test_isa.py",
         {
-            "Tiles.enter": [skip("code.call")],
-            "Tiles.leave": [skip("code.call")],
-            "Tiles.rows_of": [left("-"), change("16", "8", 0)],
+            "TileAccumulators.enter": [skip("code.call")],
+            "TileAccumulators.leave": [skip("code.call")],
+            "TileAccumulators.rows_of": [left("-"), change("16", "8", 0)],
         },
     ),
     *mutants(
-        "native/isa.py",
+        "native/codegen/isa.py",
         "native/test_compiler.py",
         {
             "_may_use_tiles": [change("0", "-1")],
@@ -222,7 +233,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/plan.py",
+        "native/tiling.py",
         "native/test_matmul.py",
         {
             "_MOST_TERMS_OF_INT16": [change("256", "258")],
@@ -231,7 +242,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/product.py",
+        "native/kernels/gemm_tile.py",
         "native/test_matmul.py",
         {"words": [condition("False", 2), left("-", 1)]},
     ),
@@ -243,7 +254,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/plan.py",
+        "native/tiling.py",
         "lowering/test_fused_int16.py",
         {"_MOST_TERMS": [change("510", "512")]},
     ),
@@ -255,7 +266,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/compiler.py",
+        "native/calls/compiler.py",
         "native/test_compiler.py",
         {
             "_object": [condition("True")],
@@ -264,7 +275,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/isa.py",
+        "native/codegen/isa.py",
         "lowering/test_fused.py",
         {"chosen": [condition("False", 0), condition("False", 1), change("s.is_default", "True")]},
     ),
@@ -334,7 +345,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/addition.py",
+        "native/kernels/addition.py",
         "native/test_addition.py",
         {
             "_Item.write": [left("+", 0), change("4", "2")],
@@ -342,22 +353,22 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/summed.py",
+        "native/kernels/fused_add.py",
         "native/test_addition.py",
         {
-            "Sum.tables": [change("scale.size", "0")],
+            "AddKey.tables": [change("scale.size", "0")],
             "_label": [left("+")],
-            "Summing.totals": [change("'SUB'", "'ADD'")],
-            "Summing._scaled": [condition("False")],
+            "AddWriter.totals": [change("'SUB'", "'ADD'")],
+            "AddWriter._scaled": [condition("False")],
         },
     ),
     *mutants(
-        "native/summed.py",
+        "native/kernels/fused_add.py",
         "native/test_kernels.py",
-        {"Summing.totals": [unsigned("not"), condition("False", 0), condition("True", 0)]},
+        {"AddWriter.totals": [unsigned("not"), condition("False", 0), condition("True", 0)]},
     ),
     *mutants(
-        "native/pool.py",
+        "native/kernels/pool.py",
         "native/test_pool.py",
         {
             "_covered": [change("0", "1"), right("-", 0), right("-", 1)],
@@ -371,7 +382,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/helpers.py",
+        "native/calls/threads.py",
         "native/test_helpers.py",
         {
             "_write_came": [unsigned("-")],

@@ -97,7 +97,7 @@ def chain_step(
         for part in parts:
             if isinstance(part, Kernel):
                 kernel = part.prepare(Reader(inside, tensors, traced))
-                inside.values[part.output] = kernel.made(len(kernels))
+                inside.values[part.output] = kernel.placeholder(len(kernels))
                 kernels.append(kernel)
             else:
                 made, shape = inside.values[part.inputs[0]], tensors[part.outputs[0]].shape

@@ -203,7 +203,7 @@ def are_few(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> bool:
 
 def native_set(native: bool | None) -> Any:
     """The instruction set of native kernels on this processor; None for XLA's route."""
-    from tosajax.native.isa import chosen
+    from tosajax.native.codegen.isa import chosen
 
     return chosen(native)
 
@@ -248,7 +248,7 @@ def kernel_of(fusion: Fusions, tensors: Mapping[str, Tensor], isa: Any) -> Kerne
         from tosajax.native import call
 
         found = prepare(reader)
-        return call.run(found) if isinstance(found, call.Prepared) else found
+        return call.run(found) if isinstance(found, call.KernelCall) else found
 
     done = ", ".join(n.op for n in nodes_of(fusion))
     return Kernel(fusion, prepare, Route(f"native {isa.name}".replace("-", " "), done, result))

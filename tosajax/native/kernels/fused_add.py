@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tosajax.native import requantize
-from tosajax.native.code import Code, Value
-from tosajax.native.isa import InstructionSet
-from tosajax.native.packing import Narrowing
-from tosajax.native.requantize import Scale, Small, SmallScale
+from tosajax.native.codegen import requantize
+from tosajax.native.codegen.builder import IRBuilder, Value
+from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.codegen.narrowing import Narrowing
+from tosajax.native.codegen.requantize import ByteScale, ByteScaleForm, ScaleTable
 
 TERMS = "left", "right"
 # The rows of the operand of scales, int32, each of all lanes.
@@ -24,7 +24,7 @@ ROWS = (
 )
 
 
-class Sum(NamedTuple):
+class AddKey(NamedTuple):
     """What distinguishes the machine code of two sums.
 
     Args:
@@ -34,8 +34,8 @@ class Sum(NamedTuple):
     """
 
     op: str
-    firsts: tuple[Small, Small]
-    scales: tuple[Scale | None, Scale | None, Scale]
+    firsts: tuple[ByteScaleForm, ByteScaleForm]
+    scales: tuple[ScaleTable | None, ScaleTable | None, ScaleTable]
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ class Sum(NamedTuple):
         return f"{self.op.lower()}_{firsts}_{others}"
 
     @property
-    def tables(self) -> list[tuple[str, Scale, int]]:
+    def tables(self) -> list[tuple[str, ScaleTable, int]]:
         """The scales of int32 that there are: of what, and where its table begins, in bytes."""
         found, at = [], 0
         for name, scale in zip(("left next", "right next", "result"), self.scales, strict=True):
@@ -60,11 +60,11 @@ class Sum(NamedTuple):
         return sum(scale.size for _, scale, _ in self.tables)
 
 
-def _label(scale: Scale | None) -> str:
+def _label(scale: ScaleTable | None) -> str:
     return "0" if scale is None else f"{1 + scale.double}{'upper' if scale.upper else ''}"
 
 
-class Summing:
+class AddWriter:
     """Writes sums.
 
     Args:
@@ -76,7 +76,7 @@ class Summing:
     """
 
     def __init__(
-        self, code: Code, isa: InstructionSet, how: Sum, given: Value, table: Value
+        self, code: IRBuilder, isa: InstructionSet, how: AddKey, given: Value, table: Value
     ) -> None:
         self.code, self.isa, self.how, self.given, self.table = code, isa, how, given, table
         self.firsts = [self._first(number) for number in range(2)]
@@ -87,7 +87,7 @@ class Summing:
         """Of scales of int32."""
         for name, scale, at in self.how.tables:
             multiplier, shift = self._row(f"{name} multiplier"), self._row(f"{name} shift")
-            table = self.code.at(self.table, at)
+            table = self.code.gep(self.table, at)
             lanes = self.code.value(self.isa.lanes)
             requantize.write_table(self.code, scale, table, multiplier, shift, lanes)
 
@@ -116,17 +116,17 @@ class Summing:
 
     def _row(self, name: str) -> Value:
         """The address of a row of scales."""
-        return self.code.at(self.given, 4 * self.isa.lanes * ROWS.index(name))
+        return self.code.gep(self.given, 4 * self.isa.lanes * ROWS.index(name))
 
-    def _first(self, number: int) -> SmallScale:
+    def _first(self, number: int) -> ByteScale:
         """The first scale of a term."""
         names = (f"{TERMS[number]} {name}" for name in ("zero point", "multiplier", "shift"))
         numbers = (self.code.load("i32", self._row(name)).to("i64") for name in names)
-        return SmallScale.of(self.code, self.how.firsts[number], *numbers).spread(self.isa.lanes)
+        return ByteScale.of(self.code, self.how.firsts[number], *numbers).splat(self.isa.lanes)
 
     def _scaled(self, name: str, values: Value) -> Value:
         """By a scale of int32; as they are if there is none."""
         for of, scale, at in self.how.tables:
             if of == name:
-                return requantize.scaled(self.code, scale, self.code.at(self.table, at), values)
+                return requantize.scaled(self.code, scale, self.code.gep(self.table, at), values)
         return values

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tosajax.native import helpers
-from tosajax.native.code import Code, Module, Value
-from tosajax.native.helpers import OWNERS, SHARE
-from tosajax.native.stage import TABLES
+from tosajax.native.calls import threads
+from tosajax.native.calls.threads import OWNERS, SHARE
+from tosajax.native.codegen.abi import TABLES
+from tosajax.native.codegen.builder import IRBuilder, Module, Value
 
 # Offsets into XLA_FFI_CallFrame, XLA_FFI_Buffer and XLA_FFI_Api.
 _EXTENSION, _API, _CONTEXT, _ARGUMENTS, _RESULTS = 8, 16, 24, 40, 80
@@ -81,9 +81,9 @@ def of_stages(name: str, kernels: Sequence[tuple[str, bool]]) -> Module:
         entries += [f"ptr @{kernel}", f"ptr @{kernel}{TABLES}" if has_table else "ptr null"]
     of = f"[{len(entries)} x ptr]"
     module.add(f"@{_TABLE_OF_STAGES} = internal constant {of} [{', '.join(entries)}]")
-    code = Code(module, name, "ptr", ["ptr"])
+    code = IRBuilder(module, name, "ptr", ["ptr"])
     (frame,) = code.arguments
-    code.give(code.call("ptr", HANDLE, frame, code.address(_TABLE_OF_STAGES)))
+    code.ret(code.call("ptr", HANDLE, frame, code.address(_TABLE_OF_STAGES)))
     code.finish()
     return module
 
@@ -106,14 +106,14 @@ def module() -> Module:
 class _Plan:
     """Reads the plan of a call."""
 
-    def __init__(self, code: Code, at: Value) -> None:
+    def __init__(self, code: IRBuilder, at: Value) -> None:
         self.code, self.at = code, at
         rounds = self.head("rounds")
-        self._stages = code.at(at, 8 * len(HEAD), rounds * (8 * len(ROUND)))
-        self._pointers = code.at(self._stages, self.head("stages") * (8 * len(STAGE)))
+        self._stages = code.gep(at, 8 * len(HEAD), rounds * (8 * len(ROUND)))
+        self._pointers = code.gep(self._stages, self.head("stages") * (8 * len(STAGE)))
 
     @classmethod
-    def of(cls, code: Code, state: Value) -> _Plan:
+    def of(cls, code: IRBuilder, state: Value) -> _Plan:
         return cls(code, code.load("ptr", state, _PLAN))
 
     def head(self, name: str) -> Value:
@@ -133,158 +133,163 @@ class _Plan:
 
 
 def _pointers(
-    code: Code, state: Value, plan: _Plan, stage: Value, group: Value | int, thread: Value | int
+    code: IRBuilder,
+    state: Value,
+    plan: _Plan,
+    stage: Value,
+    group: Value | int,
+    thread: Value | int,
 ) -> Value:
     """The pointers of a stage, for a group of images and a thread."""
-    found = code.room(f"[{MOST_POINTERS} x ptr]")
+    found = code.alloca(f"[{MOST_POINTERS} x ptr]")
     first, buffers = plan.stage(stage, "pointer"), code.load("ptr", state, _BUFFERS)
     with code.loop(plan.stage(stage, "pointers")) as number:
         of = first + number
         offset = plan.pointer(of, "offset") + plan.pointer(of, "of_group") * group
         offset = offset + plan.pointer(of, "of_thread") * thread
         start = code.load("ptr", buffers, plan.pointer(of, "buffer") * 8)
-        code.store(code.at(start, offset), found, number * 8)
+        code.store(code.gep(start, offset), found, number * 8)
     return found
 
 
 def _write_stage(module: Module) -> None:
     """`stage(state, stage, group, thread, begin, end)`: some items of a stage."""
-    code = Code(module, "stage", "void", ["ptr", *["i64"] * 5])
+    code = IRBuilder(module, "stage", "void", ["ptr", *["i64"] * 5])
     state, stage, group, thread, begin, end = code.arguments
     pointers = _pointers(code, state, _Plan.of(code, state), stage, group, thread)
     function = code.load("ptr", code.load("ptr", state, _STAGES), stage * 16)
     with code.loop(end - begin) as number:
         code.call("void", function, pointers, begin + number)
-    code.give()
+    code.ret()
     code.finish()
 
 
 def _write_tables(module: Module) -> None:
     """`tables(state)`: fills those of all stages."""
-    code = Code(module, "tables", "void", ["ptr"])
+    code = IRBuilder(module, "tables", "void", ["ptr"])
     (state,) = code.arguments
     plan = _Plan.of(code, state)
     with code.loop(plan.head("stages")) as stage:
         function = code.load("ptr", code.load("ptr", state, _STAGES), stage * 16, 8)
-        with code.when(function.differs(code.null)):
+        with code.when(function.not_equals(code.null)):
             code.call("void", function, _pointers(code, state, plan, stage, 0, 0))
-    code.give()
+    code.ret()
     code.finish()
 
 
-def _round(code: Code, state: Value, number: Value) -> Value:
+def _round(code: IRBuilder, state: Value, number: Value) -> Value:
     """The counters of a round."""
-    return code.at(state, _AT, number * _SIZE)
+    return code.gep(state, _AT, number * _SIZE)
 
 
 def _write_end_round(module: Module) -> None:
     """`end_round(state, round)`: waits for items of a round that others have begun."""
-    code = Code(module, "end_round", "void", ["ptr", "i64"])
+    code = IRBuilder(module, "end_round", "void", ["ptr", "i64"])
     state, number = code.arguments
     counters = _round(code, state, number)
-    looks = code.room("i64")
+    looks = code.alloca("i64")
     code.store(code.value(0), looks)
     look, again, over = (code.label(name) for name in ("look", "again", "over"))
-    code.jump(look)
-    code.begin(look)
-    done = code.load_atomic(counters, _DONE, order="acquire")
-    code.branch(done < code.load("i64", counters, _TOTAL), again, over)
-    code.begin(again)
+    code.br(look)
+    code.position_at(look)
+    done = code.atomic_load(counters, _DONE, order="acquire")
+    code.cond_br(done < code.load("i64", counters, _TOTAL), again, over)
+    code.position_at(again)
     count = code.load("i64", looks) + 1
     code.store(count, looks)
     with code.when(count > _SPINS):
         code.call("i32", "sched_yield")
-    code.jump(look)
-    code.begin(over)
-    code.give()
+    code.br(look)
+    code.position_at(over)
+    code.ret()
     code.finish()
 
 
 def _write_item(module: Module) -> None:
     """`item(state, round, thread, index)`: an item of a round."""
-    code = Code(module, "item", "void", ["ptr", "i64", "i64", "i64"])
+    code = IRBuilder(module, "item", "void", ["ptr", "i64", "i64", "i64"])
     state, number, thread, index = code.arguments
     plan = _Plan.of(code, state)
     grouped, first = plan.round(number, "grouped"), plan.round(number, "stage")
     own = index * (code.value(1) - grouped)
     with code.loop(plan.round(number, "stages")) as at:
         stage = first + at
-        end = grouped.differs(0).choose(plan.stage(stage, "items"), own + 1)
+        end = grouped.not_equals(0).select(plan.stage(stage, "items"), own + 1)
         code.call("void", code.address("stage"), state, stage, index, thread, own, end)
-    code.give()
+    code.ret()
     code.finish()
 
 
 def _write_work(module: Module) -> None:
     """`work(state)`: takes items until none is left."""
-    code = Code(module, "work", "void", ["ptr"])
+    code = IRBuilder(module, "work", "void", ["ptr"])
     (state,) = code.arguments
-    thread = code.room("i64")
+    thread = code.alloca("i64")
     code.store(code.value(-1), thread)
     with code.loop(code.load("i64", state, _ROUNDS)) as number:
         with code.when(number > 0):
             code.call("void", code.address("end_round"), state, number - 1)
         counters = _round(code, state, number)
         take, begin, leave = (code.label(name) for name in ("take", "begin", "leave"))
-        code.jump(take)
-        code.begin(take)
-        index = code.add_atomic(1, counters, _NEXT, order="monotonic")
+        code.br(take)
+        code.position_at(take)
+        index = code.atomic_add(1, counters, _NEXT, order="monotonic")
         # Of the call of a late task nothing but the state is left.
-        code.branch(index < code.load("i64", counters, _TOTAL), begin, leave)
-        code.begin(begin)
+        code.cond_br(index < code.load("i64", counters, _TOTAL), begin, leave)
+        code.position_at(begin)
         with code.when(code.load("i64", thread) < 0):
-            code.store(code.add_atomic(1, state, _WORKERS, order="monotonic"), thread)
+            code.store(code.atomic_add(1, state, _WORKERS, order="monotonic"), thread)
         code.call("void", code.address("item"), state, number, code.load("i64", thread), index)
-        code.add_atomic(1, counters, _DONE, order="release")
-        code.jump(take)
-        code.begin(leave)
-    code.give()
+        code.atomic_add(1, counters, _DONE, order="release")
+        code.br(take)
+        code.position_at(leave)
+    code.ret()
     code.finish()
 
 
 def _write_release(module: Module) -> None:
     """`release(state)`: the last owner frees it."""
-    code = Code(module, "release", "void", ["ptr"])
+    code = IRBuilder(module, "release", "void", ["ptr"])
     (state,) = code.arguments
-    owners = code.add_atomic(-1, state, OWNERS, order="acq_rel")
+    owners = code.atomic_add(-1, state, OWNERS, order="acq_rel")
     with code.when(owners.equals(1)):
         code.call("void", "free", state)
-    code.give()
+    code.ret()
     code.finish()
 
 
 def _write_share(module: Module) -> None:
     """`share(state)`: the work of another thread."""
-    code = Code(module, "share", "void", ["ptr"])
+    code = IRBuilder(module, "share", "void", ["ptr"])
     for name in ("work", "release"):
         code.call("void", code.address(name), *code.arguments)
-    code.give()
+    code.ret()
     code.finish()
 
 
 def _write_task(module: Module) -> None:
     """`task(state)`: that of a thread of XLA's, which may wait for more then."""
-    code = Code(module, "task", "void", ["ptr"])
+    code = IRBuilder(module, "task", "void", ["ptr"])
     (state,) = code.arguments
-    code.call("void", helpers.CAME)
+    code.call("void", threads.CAME)
     waits = code.load("i64", state, _WAITS)
     code.call("void", code.address("share"), state)
-    with code.when(waits.differs(0)):
-        code.call("void", helpers.WAIT)
-    code.give()
+    with code.when(waits.not_equals(0)):
+        code.call("void", threads.WAIT)
+    code.ret()
     code.finish()
 
 
 def _write_handle(module: Module) -> None:
     """`handle(frame, stages)`: a call; null, or an error of XLA's."""
-    code = Code(module, HANDLE, "ptr", ["ptr", "ptr"])
+    code = IRBuilder(module, HANDLE, "ptr", ["ptr", "ptr"])
     frame, stages = code.arguments
     extension = code.load("ptr", frame, _EXTENSION)
-    with code.when(extension.differs(code.null), returns=True):
+    with code.when(extension.not_equals(code.null), returns=True):
         metadata = code.load("ptr", extension, 24)
         for value, at in zip((*_VERSION, 0), (_MAJOR, _MINOR, _TRAITS), strict=True):
             code.store(code.value(value, "i32"), metadata, at)
-        code.give(code.null)
+        code.ret(code.null)
     api, context = code.load("ptr", frame, _API), code.load("ptr", frame, _CONTEXT)
     operands, results = (code.load("i64", frame, at + _COUNT) for at in (_ARGUMENTS, _RESULTS))
     plan = _Plan(code, _buffer(code, frame, _ARGUMENTS, operands - 1))
@@ -292,7 +297,7 @@ def _write_handle(module: Module) -> None:
     size = rounds * _SIZE + (operands + results) * 8 + _AT
     state = code.call("ptr", "malloc", size)
     with code.when(state.equals(code.null), returns=True):
-        code.give(_error(code, api))
+        code.ret(_error(code, api))
     _fill(code, state, plan, stages)
     buffers = code.load("ptr", state, _BUFFERS)
     for count, place, first in (operands, _ARGUMENTS, code.value(0)), (results, _RESULTS, operands):
@@ -300,15 +305,15 @@ def _write_handle(module: Module) -> None:
             code.store(_buffer(code, frame, place, number), buffers, (first + number) * 8)
     code.call("void", code.address("tables"), state)
     wanted = _wanted(code, api, context, plan.head("threads"))
-    _schedule(code, api, context, state, code.call("i64", helpers.FIND, state, wanted))
+    _schedule(code, api, context, state, code.call("i64", threads.FIND, state, wanted))
     code.call("void", code.address("work"), state)
     code.call("void", code.address("end_round"), state, rounds - 1)
     code.call("void", code.address("release"), state)
-    code.give(code.null)
+    code.ret(code.null)
     code.finish()
 
 
-def _fill(code: Code, state: Value, plan: _Plan, stages: Value) -> None:
+def _fill(code: IRBuilder, state: Value, plan: _Plan, stages: Value) -> None:
     """The state of a call that begins, but for its buffers."""
     rounds = plan.head("rounds")
     for at, value in (
@@ -328,50 +333,50 @@ def _fill(code: Code, state: Value, plan: _Plan, stages: Value) -> None:
             code.store(code.value(value), counters, at)
 
 
-def _buffer(code: Code, frame: Value, place: int, number: Value) -> Value:
+def _buffer(code: IRBuilder, frame: Value, place: int, number: Value) -> Value:
     """The address of an operand's or a result's values."""
     buffers = code.load("ptr", frame, place + _POINTERS)
     return code.load("ptr", code.load("ptr", buffers, number * 8), _DATA)
 
 
-def _wanted(code: Code, api: Value, context: Value, threads: Value) -> Value:
+def _wanted(code: IRBuilder, api: Value, context: Value, threads: Value) -> Value:
     """How many threads are to help."""
-    count = code.room("i64")
+    count = code.alloca("i64")
     code.store(code.value(1), count)
     with code.when(threads > 1):
         error = code.call("ptr", code.load("ptr", api, _THREADS), _structure(code, context, count))
         _destroy(code, api, error)
-    return threads.least(code.load("i64", count)) - 1
+    return threads.smin(code.load("i64", count)) - 1
 
 
-def _schedule(code: Code, api: Value, context: Value, state: Value, count: Value) -> None:
+def _schedule(code: IRBuilder, api: Value, context: Value, state: Value, count: Value) -> None:
     arguments = _structure(code, context, code.address("task"), state)
     with code.loop(count):
-        code.add_atomic(1, state, OWNERS, order="monotonic")
+        code.atomic_add(1, state, OWNERS, order="monotonic")
         error = code.call("ptr", code.load("ptr", api, _SCHEDULE), arguments)
-        with code.when(error.differs(code.null)):
-            code.add_atomic(-1, state, OWNERS, order="monotonic")
-            code.call("void", helpers.CAME)
+        with code.when(error.not_equals(code.null)):
+            code.atomic_add(-1, state, OWNERS, order="monotonic")
+            code.call("void", threads.CAME)
         _destroy(code, api, error)
 
 
-def _structure(code: Code, *fields: Value) -> Value:
+def _structure(code: IRBuilder, *fields: Value) -> Value:
     """A structure of arguments for XLA: its size, no extension, and fields of 8 bytes."""
     size = 16 + 8 * len(fields)
-    room = code.room(f"[{size // 8} x i64]")
+    slot = code.alloca(f"[{size // 8} x i64]")
     for i, value in enumerate((code.value(size), code.null, *fields)):
-        code.store(value, room, 8 * i)
-    return room
+        code.store(value, slot, 8 * i)
+    return slot
 
 
-def _destroy(code: Code, api: Value, error: Value) -> None:
+def _destroy(code: IRBuilder, api: Value, error: Value) -> None:
     """Frees an error, if there is one."""
-    with code.when(error.differs(code.null)):
+    with code.when(error.not_equals(code.null)):
         destroy = code.load("ptr", api, _ERROR_DESTROY)
         code.call("void", destroy, _structure(code, error))
 
 
-def _error(code: Code, api: Value) -> Value:
+def _error(code: IRBuilder, api: Value) -> Value:
     """The error of a call without memory."""
     code.module.text_of("message", "native kernels of tosajax: no memory")
     fields = code.address("message"), code.value(_OUT_OF_MEMORY)

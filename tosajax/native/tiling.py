@@ -8,10 +8,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tosajax.native import addition, convolution, depthwise, matmul, pool
-from tosajax.native.held import Tile
-from tosajax.native.isa import InstructionSet
-from tosajax.native.results import End
+from tosajax.native.codegen.accumulators import Tile
+from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.kernels import addition, convolution, depthwise, matmul, pool
+from tosajax.native.kernels.epilogue import EpilogueKey
 from tosajax.ops._window import Window
 
 # The work of an item, enough to pay for its copy and for taking it; and of a thread that shares the
@@ -32,7 +32,13 @@ _SLACK = 64  # bytes behind a copy, which its last steps read
 _LINE = 64  # bytes
 _CROWDED = 1024  # bytes between rows, few lines of which a cache holds then
 
-Kind = convolution.Kind | depthwise.Kind | matmul.Kind | addition.Kind | pool.Kind
+KernelKey = (
+    convolution.KernelKey
+    | depthwise.KernelKey
+    | matmul.KernelKey
+    | addition.KernelKey
+    | pool.KernelKey
+)
 
 
 class Plan(NamedTuple):
@@ -44,15 +50,15 @@ class Plan(NamedTuple):
       items: that its work is cut into.
       threads: that share them at most.
       table: bytes that it fills before, for all items.
-      room: bytes of a thread.
+      scratch: bytes that each thread needs.
     """
 
-    kind: Kind
+    kind: KernelKey
     fields: Sequence[int]
     items: int
     threads: int
     table: int = 0
-    room: int = 0
+    scratch: int = 0
 
 
 def is_split(window: Window) -> bool:
@@ -94,7 +100,7 @@ def cut_of(isa: InstructionSet, window: Window, weight: Sequence[int], *, wide: 
     """
     _, _, kw, ic = weight
     terms = ic if is_split(window) else ic * kw
-    parts = -(-terms // _MOST_TERMS) if wide and isa.bytes_of_term == 2 else 1
+    parts = -(-terms // _MOST_TERMS) if wide and isa.element_bytes == 2 else 1
     return Cut(terms, parts, -(-terms // (parts * isa.depth)) * isa.depth)
 
 
@@ -115,7 +121,7 @@ def vectors_of_tile(isa: InstructionSet, vectors: int, window: Window, x: Sequen
     def cost(v: int) -> float:
         return sum(_cost(isa, vectors, Tile(_pixels(isa, v, r), v), r) / r for r in runs)
 
-    return min(range(1, min(isa.held.MOST_VECTORS, vectors) + 1), key=cost)
+    return min(range(1, min(isa.accumulators.MOST_VECTORS, vectors) + 1), key=cost)
 
 
 def _run(window: Window, x: Sequence[int]) -> int:
@@ -135,13 +141,13 @@ def _is_padded(window: Window) -> bool:
 
 def _pixels(isa: InstructionSet, vectors: int, run: int) -> int:
     """Pixels of a tile that has some vectors of channels."""
-    most = min(run, isa.held.most_pixels(isa, vectors))
+    most = min(run, isa.accumulators.most_pixels(isa, vectors))
     return min(range(1, most + 1), key=lambda p: _cost(isa, vectors, Tile(p, vectors), run))
 
 
 def _cost(isa: InstructionSet, vectors: int, tile: Tile, run: int) -> float:
     """The time of a run's tiles, by a rough count of cycles for a step."""
-    return -(-run // tile.pixels) * -(-vectors // tile.vectors) * isa.held.cycles(isa, tile)
+    return -(-run // tile.pixels) * -(-vectors // tile.vectors) * isa.accumulators.cycles(isa, tile)
 
 
 def threads() -> int:
@@ -185,7 +191,7 @@ def _fields(names: Sequence[str], share: _Share, **others: int) -> list[int]:
 
 def of_convolution(
     isa: InstructionSet,
-    end: End,
+    end: EpilogueKey,
     window: Window,
     weight: Sequence[int],
     of_tile: int,
@@ -203,7 +209,7 @@ def of_convolution(
       x: shape of the input.
       workers: threads that there are.
     """
-    size = isa.bytes_of_term
+    size = isa.element_bytes
     planes = 2 if end.wide and size == 1 else 1
     cut = cut_of(isa, window, weight, wide=end.wide)
     oc, kh, kw, ic = weight
@@ -232,14 +238,14 @@ def of_convolution(
     of_input = width * ic * (2 if end.wide else 1)
     row = of_input if in_place else needed * pixel
     plane = _lines(staged * row + _SLACK + cut.beyond * size)
-    room = 0 if in_place else planes * plane
+    scratch = 0 if in_place else planes * plane
     steps = cut.length // isa.depth
     offsets = [
         ky * dilation[0] * row + (kx * dilation[1] * ic + part * cut.length) * size
         for ky, kx, part in itertools.product(range(kh), taps, range(cut.parts))
     ]
     vectors = -(-oc // isa.lanes)
-    kind = convolution.Kind(isa, pixels, of_tile, vectors % of_tile, in_place, end)
+    kind = convolution.KernelKey(isa, pixels, of_tile, vectors % of_tile, in_place, end)
     fields = _fields(
         convolution.FIELDS,
         share,
@@ -268,11 +274,11 @@ def of_convolution(
         plane=plane,
     )
     table = end.table_size(vectors)
-    return Plan(kind, [*fields, *offsets], share.items, share.threads, table, room)
+    return Plan(kind, [*fields, *offsets], share.items, share.threads, table, scratch)
 
 
 def of_depthwise(
-    kind: depthwise.Kind, window: Window, multiplier: int, x: Sequence[int], workers: int
+    kind: depthwise.KernelKey, window: Window, multiplier: int, x: Sequence[int], workers: int
 ) -> Plan:
     """The plan of a depthwise convolution.
 
@@ -295,7 +301,7 @@ def of_depthwise(
     pixel = padded // joined * _WORD
     # A step counts as much as two multiply-accumulates of a product, for its part of the copy.
     size = 2 if kind.end.wide else 1
-    copies = kind.groups * (size if isa.bytes_of_term == 1 else 1)
+    copies = kind.groups * (size if isa.element_bytes == 1 else 1)
     row_macs = out_width // joined * padded * kind.rows * copies * isa.terms * 2
     share = _share(images, out_height, row_macs, workers)
     staged = (share.rows - 1) * stride + (kind.rows - 1) * dilation + 1
@@ -304,7 +310,7 @@ def of_depthwise(
     left = min(left, needed)
     copied = max(min(width, needed - left), 0)
     line = _lines(needed * inputs * size + _SLACK)
-    room = line + _lines(staged * staged_row + _SLACK)
+    scratch = line + _lines(staged * staged_row + _SLACK)
     # All pixels are one piece where they are side by side in both copies.
     is_whole = stride_x == 1 and pixel == inputs * _WORD
     fields = _fields(
@@ -334,7 +340,7 @@ def of_depthwise(
         dilation=dilation,
         vectors=vectors,
     )
-    return Plan(kind, fields, share.items, share.threads, kind.end.table_size(vectors), room)
+    return Plan(kind, fields, share.items, share.threads, kind.end.table_size(vectors), scratch)
 
 
 def together(isa: InstructionSet, channels: int, width: int) -> int:
@@ -343,7 +349,9 @@ def together(isa: InstructionSet, channels: int, width: int) -> int:
     return count if width % count == 0 else 1
 
 
-def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int], workers: int) -> Plan:
+def of_matmul(
+    isa: InstructionSet, end: EpilogueKey, width: int, a: Sequence[int], workers: int
+) -> Plan:
     """The plan of a product.
 
     Args:
@@ -356,7 +364,7 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int], worke
     count, height, depth = a
     vectors = -(-width // isa.lanes)
     of_tile = min(
-        range(1, min(isa.held.MOST_VECTORS, vectors) + 1),
+        range(1, min(isa.accumulators.MOST_VECTORS, vectors) + 1),
         key=lambda v: _cost(isa, vectors, Tile(_pixels(isa, v, height), v), height),
     )
     rows = _pixels(isa, of_tile, height)
@@ -364,9 +372,9 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int], worke
     segments = -(-depth // _MOST_TERMS_OF_INT16) if end.wide else 1
     steps = -(-depth // (segments * isa.depth))
     of_segment = steps * isa.depth
-    is_whole = isa.bytes_of_term == size and depth == segments * of_segment
+    is_whole = isa.element_bytes == size and depth == segments * of_segment
     in_place = is_whole and not (end.wide and _is_crowded(depth * size))
-    kind = matmul.Kind(isa, rows, of_tile, vectors % of_tile, depth % isa.inner, in_place, end)
+    kind = matmul.KernelKey(isa, rows, of_tile, vectors % of_tile, depth % isa.inner, in_place, end)
     blocks = -(-vectors // of_tile)
     padded = of_tile * isa.lanes
     worth = max(1, height * width * depth // _THREAD_MACS)
@@ -379,7 +387,7 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int], worke
     bias, corrections = 4 * padded, _lines(4 * of_part)
     row_pitch = depth * size if kind.in_place else _pitch(segments * steps * isa.step_bytes)
     copy = 0 if kind.in_place else _lines(of_part * row_pitch)
-    room = _lines(panel + bias + corrections + copy)
+    scratch = _lines(panel + bias + corrections + copy)
     used = _sharing(items, count * height * width * depth // _THREAD_MACS, workers)
     sizes = {
         "blocks": blocks,
@@ -400,13 +408,19 @@ def of_matmul(isa: InstructionSet, end: End, width: int, a: Sequence[int], worke
         "corrections": corrections,
         "padded_width": vectors * isa.lanes,
     }
-    offsets = [at * of_segment * isa.bytes_of_term for at in range(segments)]
+    offsets = [at * of_segment * isa.element_bytes for at in range(segments)]
     fields = [*(sizes[name] for name in matmul.FIELDS), *offsets]
-    return Plan(kind, fields, items, used, end.table_size(vectors), room)
+    return Plan(kind, fields, items, used, end.table_size(vectors), scratch)
 
 
 def _parts_of_matmul(
-    kind: matmul.Kind, count: int, blocks: int, height: int, depth: int, worth: int, workers: int
+    kind: matmul.KernelKey,
+    count: int,
+    blocks: int,
+    height: int,
+    depth: int,
+    worth: int,
+    workers: int,
 ) -> tuple[int, int]:
     """The rows of an item, and into how many groups the blocks of columns are cut.
 
@@ -424,7 +438,7 @@ def _parts_of_matmul(
         return _tiles(kind.rows, height, least), blocks
     # Rows are copied once for many blocks, and blocks packed once for many rows.
     wanted = min(worth, -(-_ITEMS_OF_THREAD * workers // count))
-    copies = -(-height * depth * kind.isa.bytes_of_term // _COPY)
+    copies = -(-height * depth * kind.isa.element_bytes // _COPY)
     parts = max(copies, min(wanted, max(least, height // (_TILES * kind.rows))))
     rows = _tiles(kind.rows, height, parts)
     return rows, min(blocks, -(-wanted // -(-height // rows)))
@@ -436,7 +450,7 @@ def _tiles(unit: int, height: int, parts: int) -> int:
     return min(height, -(-rows // unit) * unit)
 
 
-def of_addition(kind: addition.Kind, elements: int, workers: int) -> Plan:
+def of_addition(kind: addition.KernelKey, elements: int, workers: int) -> Plan:
     """The plan of an addition of so many elements, for the threads that there are."""
     lanes = kind.isa.lanes
     kind = kind._replace(together=4 if elements >= 4 * lanes else 1)
@@ -448,7 +462,7 @@ def of_addition(kind: addition.Kind, elements: int, workers: int) -> Plan:
     return Plan(kind, [count, elements], items, used, kind.how.table_size)
 
 
-def of_pool(kind: pool.Kind, window: Window, x: Sequence[int], workers: int) -> Plan:
+def of_pool(kind: pool.KernelKey, window: Window, x: Sequence[int], workers: int) -> Plan:
     """The plan of a pool.
 
     Args:

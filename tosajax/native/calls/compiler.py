@@ -16,11 +16,12 @@ import jax
 import llvmlite.binding as llvm
 
 from tosajax.atomic import replacing
-from tosajax.native import handler, helpers, plan
-from tosajax.native.chain import Call
-from tosajax.native.code import Module
-from tosajax.native.isa import PORTABLE, InstructionSet, features
-from tosajax.native.stage import TABLES
+from tosajax.native import tiling
+from tosajax.native.calls import handler, threads
+from tosajax.native.calls.schedule import Call
+from tosajax.native.codegen.abi import TABLES
+from tosajax.native.codegen.builder import Module
+from tosajax.native.codegen.isa import PORTABLE, InstructionSet, features
 
 _FOLDER = "TOSAJAX_CACHE"
 _LOCK = threading.RLock()
@@ -59,9 +60,9 @@ def loaded(call: Call, makers: Sequence[Callable[[Any], Module]]) -> int:
 
 def _share_helpers() -> None:
     """Makes what all calls have in common known to them."""
-    seats = max(1, plan.threads() - 1)
-    names = helpers.FIND, helpers.CAME, helpers.WAIT
-    _keep(names, functools.partial(helpers.module, seats), PORTABLE)
+    seats = max(1, tiling.threads() - 1)
+    names = threads.FIND, threads.CAME, threads.WAIT
+    _keep(names, functools.partial(threads.module, seats), PORTABLE)
     _keep([handler.HANDLE], handler.module, PORTABLE)
 
 

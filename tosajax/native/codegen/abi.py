@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tosajax.native.code import Code, Module, Value
+from tosajax.native.codegen.builder import IRBuilder, Module, Value
 
 TABLES = "_tables"
 
@@ -21,13 +21,13 @@ class Buffers(NamedTuple):
       operands: of the kernel; its plan is the last one, of int64.
       out: its result.
       table: filled once for a call.
-      room: of a thread, for copies.
+      scratch: memory of a thread, for copies.
     """
 
     operands: tuple[Value, ...]
     out: Value
     table: Value
-    room: Value
+    scratch: Value
 
     @property
     def plan(self) -> Value:
@@ -35,9 +35,9 @@ class Buffers(NamedTuple):
 
 
 # Writes what is done once, before the work: (code, buffers).
-Prologue = Callable[[Code, Buffers], None]
+Prologue = Callable[[IRBuilder, Buffers], None]
 # Writes the work of an item: (code, buffers, number of the item).
-Item = Callable[[Code, Buffers, Value], None]
+Item = Callable[[IRBuilder, Buffers, Value], None]
 
 
 def write(
@@ -53,20 +53,20 @@ def write(
       prologue: writes what fills the table, if there is one.
     """
     count = len(operands)
-    code = Code(module, name, "void", ["ptr", "i64"])
+    code = IRBuilder(module, name, "void", ["ptr", "i64"])
     pointers, index = code.arguments
     item(code, _buffers(code, pointers, count), index)
-    code.give()
+    code.ret()
     code.finish()
     if prologue is not None:
-        code = Code(module, name + TABLES, "void", ["ptr"])
+        code = IRBuilder(module, name + TABLES, "void", ["ptr"])
         (pointers,) = code.arguments
         prologue(code, _buffers(code, pointers, count))
-        code.give()
+        code.ret()
         code.finish()
 
 
-def _buffers(code: Code, pointers: Value, count: int) -> Buffers:
+def _buffers(code: IRBuilder, pointers: Value, count: int) -> Buffers:
     loaded = [code.load("ptr", pointers, 8 * i) for i in range(count + 3)]
-    out, table, room = loaded[count:]
-    return Buffers(tuple(loaded[:count]), out, table, room)
+    out, table, scratch = loaded[count:]
+    return Buffers(tuple(loaded[:count]), out, table, scratch)

@@ -15,19 +15,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tosajax.native import handler, plan
-from tosajax.native.code import Module
-from tosajax.native.plan import Plan
+from tosajax.native import tiling
+from tosajax.native.calls import handler
+from tosajax.native.codegen.builder import Module
+from tosajax.native.tiling import Plan
 
 _WEIGHTS = 2**19  # bytes of a round of groups
 _IMAGE = 2**20  # bytes of what a kernel reads and makes of an image
 _IMAGES = 2**17  # bytes of what one reads and makes of a group, unless that is an image
 _GROUPS = 4  # of a thread at least, so that none waits long for the last
 _LINE = 64  # bytes
-_MORE = 4  # pointers of a kernel beside its operands: its plan, the result, a table, and room
+_MORE = 4  # pointers of a kernel beside its operands: its plan, the result, a table, and scratch
 
 
-class Made(NamedTuple):
+class Placeholder(NamedTuple):
     """What a kernel of a chain makes, before it is made.
 
     Args:
@@ -41,7 +42,7 @@ class Made(NamedTuple):
     dtype: np.dtype
 
 
-class Prepared(NamedTuple):
+class KernelCall(NamedTuple):
     """A kernel, and what it is called with.
 
     Args:
@@ -66,9 +67,9 @@ class Prepared(NamedTuple):
         """Of the first input."""
         return tuple(self.operands[0].shape)
 
-    def made(self, number: int) -> Made:
+    def placeholder(self, number: int) -> Placeholder:
         """The result, where it is that of a kernel of a chain."""
-        return Made(number, (self.shape[0], *self.out(self.shape)), np.dtype(self.dtype))
+        return Placeholder(number, (self.shape[0], *self.out(self.shape)), np.dtype(self.dtype))
 
 
 class Link(NamedTuple):
@@ -80,8 +81,8 @@ class Link(NamedTuple):
       others: the numbers of its other operands.
     """
 
-    kernel: Prepared
-    sources: tuple[Made | int, ...]
+    kernel: KernelCall
+    sources: tuple[Placeholder | int, ...]
     others: tuple[int, ...]
 
     @property
@@ -155,8 +156,8 @@ class _Planning:
     ) -> None:
         self.links, self.outputs = links, outputs
         self.times = images // links[0].kernel.shape[0]
-        self.workers = plan.threads()
-        self.made = [link.kernel.made(number) for number, link in enumerate(links)]
+        self.workers = tiling.threads()
+        self.made = [link.kernel.placeholder(number) for number, link in enumerate(links)]
         self.last_read = self._last_read()
         rounds = list(self._rounds(images))
         self.round_of = {number: of for of in rounds for number in of.numbers}
@@ -171,17 +172,20 @@ class _Planning:
         hidden = [number for number in range(len(links)) if number not in outputs]
         shared, size = self._packed([n for n in hidden if not self._is_own(n)])
         own, of_thread = self._packed([n for n in hidden if self._is_own(n)])
-        room = _lines(max(p.room for p in self.plans))
-        self.room = _Place(workspace, begin + size, 0, room + of_thread)
+        scratch = _lines(max(p.scratch for p in self.plans))
+        self.scratch = _Place(workspace, begin + size, 0, scratch + of_thread)
         self.table = _Place(workspace)
         self.places = {
             **{n: _Place(operands + 1 + at, 0, self._size(n)) for at, n in enumerate(outputs)},
             **{n: _Place(workspace, begin + at, self._size(n)) for n, at in shared.items()},
-            **{n: self.room._replace(offset=begin + size + room + at) for n, at in own.items()},
+            **{
+                n: self.scratch._replace(offset=begin + size + scratch + at)
+                for n, at in own.items()
+            },
         }
 
     def call(self, *, waits: bool) -> Call:
-        size = self.room.offset + self.threads * self.room.of_thread
+        size = self.scratch.offset + self.threads * self.scratch.of_thread
         return Call(_name(self.plans), tuple(self.plans), self._words(waits=waits), size)
 
     def _last_read(self) -> list[int]:
@@ -189,7 +193,7 @@ class _Planning:
         found = list(range(len(self.links)))
         for number, link in enumerate(self.links):
             for source in link.sources:
-                if isinstance(source, Made):
+                if isinstance(source, Placeholder):
                     found[source.number] = number
         return found
 
@@ -243,7 +247,7 @@ class _Planning:
         """Where results lie, each at the lowest place that is free when it is made; bytes of all.
 
         Args:
-          numbers: of the kernels in order; a thread has room for one group at a time.
+          numbers: of the kernels in order; a thread has scratch for one group at a time.
         """
         found: dict[int, int] = {}
         ends: dict[int, int] = {}
@@ -292,13 +296,13 @@ class _Planning:
         link, groups = self.links[number], self.round_of[number].groups
         sources = [
             self.places[source.number]
-            if isinstance(source, Made)
+            if isinstance(source, Placeholder)
             else _Place(source, 0, _bytes(x) * self.times)
             for source, x in zip(link.sources, link.kernel.operands, strict=False)
         ]
         own = _Place(self.plan_buffer, fields), self.places[number]
         table = self.table._replace(offset=self.tables[number])
-        for place in (*sources, *map(_Place, link.others), *own, table, self.room):
+        for place in (*sources, *map(_Place, link.others), *own, table, self.scratch):
             yield place._replace(of_group=place.of_group // groups if groups else 0)
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from tosajax.native.code import Code, Value, count_of, element_of, vector
-from tosajax.native.held import Pixels, Tile
-from tosajax.native.isa import InstructionSet
-from tosajax.native.requantize import Wide
+from tosajax.native.codegen.accumulators import Pixels, Tile
+from tosajax.native.codegen.builder import IRBuilder, Value, count_of, element_of, vector
+from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.codegen.requantize import EvenOdd
 
 # What a copy holds of an element.
 Form = Callable[[Value], Value]
@@ -29,7 +29,7 @@ class Terms(NamedTuple):
       segments: their number.
       offsets: the address of an array of int64: where each segment begins, in bytes.
       steps: of a segment.
-      raised: turns the bits of pixels over that the instruction set wants raised.
+      xor_mask: maps int8 to uint8 (x + 128) where the instruction set takes uint8; else None.
     """
 
     first: Value
@@ -37,11 +37,11 @@ class Terms(NamedTuple):
     segments: Value
     offsets: Value
     steps: Value
-    raised: Value | None
+    xor_mask: Value | None
 
 
 def sums(
-    code: Code,
+    code: IRBuilder,
     isa: InstructionSet,
     tile: Tile,
     terms: Terms,
@@ -67,18 +67,18 @@ def sums(
     ]
     rows = [starts] * tile.pixels
     if corrections is not None:
-        own = [code.load("i32", corrections, 4 * p).spread(isa.lanes) for p in range(tile.pixels)]
+        own = [code.load("i32", corrections, 4 * p).splat(isa.lanes) for p in range(tile.pixels)]
         rows = [[start + correction for start in starts] for correction in own]
-    held = isa.held(code, isa, tile, Pixels(terms.pitch, terms.raised))
+    held = isa.accumulators(code, isa, tile, Pixels(terms.pitch, terms.xor_mask))
     held.begin(rows)
-    at = code.room("ptr")
+    at = code.alloca("ptr")
     code.store(weights, at)
     with code.loop(terms.segments) as segment:
-        first = code.at(terms.first, code.load("i64", terms.offsets, segment * 8))
+        first = code.gep(terms.first, code.load("i64", terms.offsets, segment * 8))
         with code.loop(terms.steps * isa.step_bytes, isa.step_bytes) as step:
             here = code.load("ptr", at)
             held.step(first, step, here)
-            code.store(code.at(here, tile.vectors * isa.weight_bytes), at)
+            code.store(code.gep(here, tile.vectors * isa.weight_bytes), at)
     return held.values()
 
 
@@ -94,15 +94,15 @@ class Rounds(NamedTuple):
     plane: Value
 
 
-def wide_sums(
-    code: Code,
+def int16_sums(
+    code: IRBuilder,
     isa: InstructionSet,
     tile: Tile,
     terms: Terms,
     weights: Value,
-    bias: Sequence[Wide],
+    bias: Sequence[EvenOdd],
     rounds: Rounds,
-) -> list[list[Wide]]:
+) -> list[list[EvenOdd]]:
     """The `sums` of a tile of int16, by pixel and vector: int48.
 
     Args:
@@ -110,53 +110,57 @@ def wide_sums(
       bias: of the vectors of channels.
       rounds: how terms are summed.
     """
-    if isa.bytes_of_term == 1:
+    if isa.element_bytes == 1:
         upper = sums(code, isa, tile, terms, weights, None)
-        of_lower = terms._replace(first=code.at(terms.first, rounds.plane))
+        of_lower = terms._replace(first=code.gep(terms.first, rounds.plane))
         lower = sums(code, isa, tile, of_lower, weights, None)
         return [
-            [joined(map(Wide.of, parts)).plus(b) for b, *parts in zip(bias, *both, strict=True)]
+            [joined(map(EvenOdd.of, parts)).plus(b) for b, *parts in zip(bias, *both, strict=True)]
             for both in zip(upper, lower, strict=True)
         ]
     half = vector("i64", isa.lanes // 2)
-    held = [[Wide(code.room(half), code.room(half)) for _ in bias] for _ in range(tile.pixels)]
+    held = [
+        [EvenOdd(code.alloca(half), code.alloca(half)) for _ in bias] for _ in range(tile.pixels)
+    ]
     for row in held:
-        for room, begin in zip(row, bias, strict=True):
-            _store(code, begin, room)
+        for slot, begin in zip(row, bias, strict=True):
+            _store(code, begin, slot)
     size = terms.steps * (tile.vectors * isa.weight_bytes)
     with code.loop((terms.segments + rounds.segments - 1) // rounds.segments) as number:
         done = number * rounds.segments
         some = terms._replace(
-            segments=rounds.segments.least(terms.segments - done),
-            offsets=code.at(terms.offsets, done * 8),
+            segments=rounds.segments.smin(terms.segments - done),
+            offsets=code.gep(terms.offsets, done * 8),
         )
-        found = sums(code, isa, tile, some, code.at(weights, done * size), None)
+        found = sums(code, isa, tile, some, code.gep(weights, done * size), None)
         for row, values in zip(held, found, strict=True):
-            for room, value in zip(row, values, strict=True):
-                _store(code, _load(code, half, room).plus(Wide.of(value)), room)
-    return [[_load(code, half, room) for room in row] for row in held]
+            for slot, value in zip(row, values, strict=True):
+                _store(code, _load(code, half, slot).plus(EvenOdd.of(value)), slot)
+    return [[_load(code, half, slot) for slot in row] for row in held]
 
 
-def joined(sums: Iterable[Wide]) -> Wide:
+def joined(sums: Iterable[EvenOdd]) -> EvenOdd:
     """The sums of the forms of int16: of itself, or of its upper and of its lower bytes."""
     total, *lower = sums
     return total.times(256).plus(*lower) if lower else total
 
 
-def wide_bias(code: Code, isa: InstructionSet, vectors: int, low: Value, high: Value) -> list[Wide]:
+def int48_bias(
+    code: IRBuilder, isa: InstructionSet, vectors: int, low: Value, high: Value
+) -> list[EvenOdd]:
     """The bias of some vectors of channels, from the addresses of its lower and upper words."""
     lanes, size = vector("i32", isa.lanes), 4 * isa.lanes
     words = ([code.load(lanes, at, v * size) for at in (low, high)] for v in range(vectors))
-    return [Wide.of_words(*pair) for pair in words]
+    return [EvenOdd.of_words(*pair) for pair in words]
 
 
-def _load(code: Code, of: str, rooms: Wide) -> Wide:
-    return Wide(*(code.load(of, room) for room in rooms))
+def _load(code: IRBuilder, of: str, slots: EvenOdd) -> EvenOdd:
+    return EvenOdd(*(code.load(of, slot) for slot in slots))
 
 
-def _store(code: Code, value: Wide, rooms: Wide) -> None:
-    for part, room in zip(value, rooms, strict=True):
-        code.store(part, room)
+def _store(code: IRBuilder, value: EvenOdd, slots: EvenOdd) -> None:
+    for part, slot in zip(value, slots, strict=True):
+        code.store(part, slot)
 
 
 def forms(isa: InstructionSet, zero_point: Value, *, wide: bool) -> list[Form]:
@@ -167,13 +171,13 @@ def forms(isa: InstructionSet, zero_point: Value, *, wide: bool) -> list[Form]:
       zero_point: of int8, int32.
       wide: whether elements are int16.
     """
-    if isa.bytes_of_term == 1:
+    if isa.element_bytes == 1:
         if not wide:
-            return [lambda x: x ^ isa.raised]
+            return [lambda x: x ^ isa.input_offset]
         # Lower bytes have no sign; where sets want one, they lose 128.
         return [
-            lambda x: (x >> 8).to_elements("i8") ^ isa.raised,
-            lambda x: x.to_elements("i8") ^ (isa.raised ^ 128),
+            lambda x: (x >> 8).to_elements("i8") ^ isa.input_offset,
+            lambda x: x.to_elements("i8") ^ (isa.input_offset ^ 128),
         ]
     if wide:
         return [lambda x: x]
@@ -181,12 +185,12 @@ def forms(isa: InstructionSet, zero_point: Value, *, wide: bool) -> list[Form]:
     def less_zero_point(x: Value) -> Value:
         wide = x.to_elements("i16")
         less = zero_point.to("i16")
-        return wide - (less.spread(count_of(x.type)) if x.type.startswith("<") else less)
+        return wide - (less.splat(count_of(x.type)) if x.type.startswith("<") else less)
 
     return [less_zero_point]
 
 
-def words(code: Code, isa: InstructionSet, terms: Sequence[Value], zero_point: Value) -> Value:
+def words(code: IRBuilder, isa: InstructionSet, terms: Sequence[Value], zero_point: Value) -> Value:
     """The terms of a lane side by side, as steps read them: int32, or int64 of 8 bytes.
 
     Args:
@@ -196,16 +200,16 @@ def words(code: Code, isa: InstructionSet, terms: Sequence[Value], zero_point: V
       zero_point: of bytes, int32.
     """
     lanes, bits = count_of(terms[0].type), int(element_of(terms[0].type)[1:])
-    is_less = bits < 8 * isa.bytes_of_term
-    zero = zero_point.to("i8").spread(lanes) if is_less else code.value(0, terms[0].type)
+    is_less = bits < 8 * isa.element_bytes
+    zero = zero_point.to("i8").splat(lanes) if is_less else code.value(0, terms[0].type)
     parts = [*terms, *[zero] * (isa.inner - len(terms))]
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=True)
         bits *= 2
-        parts = [one.alternating(other).bits_as(vector(f"i{bits}", lanes)) for one, other in pairs]
+        parts = [one.interleave(other).bitcast(vector(f"i{bits}", lanes)) for one, other in pairs]
     (word,) = parts
     if is_less:
         halves = 2 * lanes
-        differences = word.bits_as(vector("i8", halves)).to(vector("i16", halves))
-        word = differences - zero_point.to("i16").spread(halves)
-    return word.bits_as(vector(f"i{8 * isa.inner * isa.bytes_of_term}", lanes))
+        differences = word.bitcast(vector("i8", halves)).to(vector("i16", halves))
+        word = differences - zero_point.to("i16").splat(halves)
+    return word.bitcast(vector(f"i{8 * isa.inner * isa.element_bytes}", lanes))

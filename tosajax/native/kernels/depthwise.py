@@ -12,18 +12,18 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tosajax.native import rows
-from tosajax.native.code import Module, Value, vector
-from tosajax.native.isa import InstructionSet
-from tosajax.native.product import Form, forms, joined, wide_bias, words
-from tosajax.native.requantize import Wide
-from tosajax.native.results import HIGH, End
-from tosajax.native.rows import COMMON, Rows
+from tosajax.native.codegen.builder import Module, Value, vector
+from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.codegen.requantize import EvenOdd
+from tosajax.native.kernels import row_block
+from tosajax.native.kernels.epilogue import HIGH, EpilogueKey
+from tosajax.native.kernels.gemm_tile import Form, forms, int48_bias, joined, words
+from tosajax.native.kernels.row_block import COMMON, RowBlock
 
 MOST_PLACES = 4
 
 
-class Kind(NamedTuple):
+class KernelKey(NamedTuple):
     """What distinguishes the machine code of two depthwise convolutions.
 
     Args:
@@ -40,7 +40,7 @@ class Kind(NamedTuple):
     taps: int
     places: int
     repeats: bool
-    end: End
+    end: EpilogueKey
 
     @property
     def name(self) -> str:
@@ -69,23 +69,23 @@ FIELDS = (
 )
 
 
-def module_of(kind: Kind) -> Module:
+def module_of(kind: KernelKey) -> Module:
     """The module of a kind."""
 
-    def write(item: Rows) -> None:
+    def write(item: RowBlock) -> None:
         _Item(item, kind).write()
 
-    return rows.module_of(kind.name, kind.end, FIELDS, write)
+    return row_block.module_of(kind.name, kind.end, FIELDS, write)
 
 
 class _Item:
     """Writes the work of an item."""
 
-    def __init__(self, item: Rows, kind: Kind) -> None:
+    def __init__(self, item: RowBlock, kind: KernelKey) -> None:
         self.item, self.kind = item, kind
         self.code, self.plan = item.code, item.plan
-        self.line = item.buffers.room
-        self.words = item.code.at(self.line, self.plan["line"])
+        self.line = item.buffers.scratch
+        self.words = item.code.gep(self.line, self.plan["line"])
         self.forms = forms(kind.isa, item.padding, wide=True) if kind.end.wide else [lambda x: x]
         self.group_size = self.plan["staged_row"] // (kind.groups * len(self.forms))
 
@@ -97,23 +97,23 @@ class _Item:
         self._write_vector(whole, is_last=True)
 
     def _copy_rows(self) -> None:
-        """Rows of the input, with the taps of each step side by side in words."""
+        """Copies rows of the input, with the taps of each step side by side in words."""
         code, plan, kind = self.code, self.plan, self.kind
         write = self._write_repeated if kind.repeats else self._write_words
-        raised = 0 if kind.end.wide else kind.isa.raised
+        xor = 0 if kind.end.wide else kind.isa.input_offset
         with code.loop(plan["staged"]) as staged:
-            self.item.copy_row(staged, self.line, lambda x: x ^ raised)
+            self.item.copy_row(staged, self.line, lambda x: x ^ xor)
             for number, (form, group) in enumerate(self._copies()):
-                to = code.at(self.words, staged * plan["staged_row"], self.group_size * number)
+                to = code.gep(self.words, staged * plan["staged_row"], self.group_size * number)
                 first = group * kind.isa.terms
                 taps = [
-                    code.at(self.line, plan["tap"] * tap)
+                    code.gep(self.line, plan["tap"] * tap)
                     for tap in range(first, min(first + kind.isa.terms, kind.taps))
                 ]
                 with code.loop(plan["pieces"]) as piece:
                     source = piece * plan["piece_from"]
-                    here = [code.at(tap, source) for tap in taps]
-                    write(here, code.at(to, piece * plan["piece_to"]), form)
+                    here = [code.gep(tap, source) for tap in taps]
+                    write(here, code.gep(to, piece * plan["piece_to"]), form)
 
     def _copies(self) -> Iterator[tuple[Form, int]]:
         """The groups of a row's copy, in order."""
@@ -145,13 +145,13 @@ class _Item:
         code, plan, kind, item = self.code, self.plan, self.kind, self.item
         lanes, size = vector("i32", kind.isa.lanes), 4 * kind.isa.lanes
         steps = kind.rows * kind.groups
-        weights = code.at(item.operand("weights"), number * (steps * size))
+        weights = code.gep(item.operand("weights"), number * (steps * size))
         factors = [code.load(lanes, weights, i * size) for i in range(steps)]
-        channels = code.at(item.operand("channels"), number * size)
+        channels = code.gep(item.operand("channels"), number * size)
         bias = None
         if kind.end.wide:
-            words = channels, code.at(channels, plan["padded_channels"] * (4 * HIGH))
-            (bias,) = wide_bias(code, kind.isa, 1, *words)
+            words = channels, code.gep(channels, plan["padded_channels"] * (4 * HIGH))
+            (bias,) = int48_bias(code, kind.isa, 1, *words)
         begin = code.value(0, lanes) if kind.end.wide else code.load(lanes, channels)
         out_row = item.out_row
         with code.loop(plan["rows"]) as run:
@@ -159,13 +159,13 @@ class _Item:
             first = (out_row + run) * plan["run"]
             with code.loop(plan["run"], kind.places) as at:
                 # The last ones end with the run.
-                begin_at = at.least(plan["run"] - kind.places)
+                begin_at = at.smin(plan["run"] - kind.places)
                 found = []
                 for i in range(kind.places):
                     place = (begin_at + i) * plan["padded_channels"] * 4
                     totals = [self._total(begin, factors, of_form, place) for of_form in places]
                     found.append(
-                        totals if bias is None else [joined(map(Wide.of, totals)).plus(bias)]
+                        totals if bias is None else [joined(map(EvenOdd.of, totals)).plus(bias)]
                     )
                 item.results.store(found, first + begin_at, number, is_last=is_last)
 
@@ -173,7 +173,7 @@ class _Item:
         """Where the words of each step begin, of a row of the output."""
         plan, kind = self.plan, self.kind
         return [
-            self.code.at(
+            self.code.gep(
                 self.words,
                 (run * plan["stride"] + plan["dilation"] * row) * plan["staged_row"],
                 self.group_size * (form * kind.groups + group),

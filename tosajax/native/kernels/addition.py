@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tosajax.native import stage
-from tosajax.native.code import Code, Module, Value, vector
-from tosajax.native.isa import InstructionSet
-from tosajax.native.stage import Buffers
-from tosajax.native.summed import TERMS, Sum, Summing
+from tosajax.native.codegen import abi
+from tosajax.native.codegen.abi import Buffers
+from tosajax.native.codegen.builder import IRBuilder, Module, Value, vector
+from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.kernels.fused_add import TERMS, AddKey, AddWriter
 
 OPERANDS = (*TERMS, "scales", "plan")
 FIELDS = (
@@ -18,7 +18,7 @@ FIELDS = (
 )
 
 
-class Kind(NamedTuple):
+class KernelKey(NamedTuple):
     """What distinguishes the machine code of two additions.
 
     Args:
@@ -29,7 +29,7 @@ class Kind(NamedTuple):
 
     isa: InstructionSet
     together: int
-    how: Sum
+    how: AddKey
 
     @property
     def name(self) -> str:
@@ -37,41 +37,41 @@ class Kind(NamedTuple):
         return f"tosajax_sum_{self.isa.label}_{self.together}_{self.how.name}"
 
 
-def module_of(kind: Kind) -> Module:
+def module_of(kind: KernelKey) -> Module:
     """The module of a kind."""
     module = Module()
 
-    def prologue(code: Code, buffers: Buffers) -> None:
+    def prologue(code: IRBuilder, buffers: Buffers) -> None:
         _Item(code, kind, buffers).sums.write_tables()
 
-    def item(code: Code, buffers: Buffers, index: Value) -> None:
+    def item(code: IRBuilder, buffers: Buffers, index: Value) -> None:
         _Item(code, kind, buffers).write(index)
 
-    stage.write(module, kind.name, OPERANDS, item, prologue)
+    abi.write(module, kind.name, OPERANDS, item, prologue)
     return module
 
 
 class _Item:
     """Writes the work of an item: some elements."""
 
-    def __init__(self, code: Code, kind: Kind, buffers: Buffers) -> None:
+    def __init__(self, code: IRBuilder, kind: KernelKey, buffers: Buffers) -> None:
         self.code, self.kind = code, kind
         *self.sources, scales, _ = buffers.operands
         self.out = buffers.out
-        self.sums = Summing(code, kind.isa, kind.how, scales, buffers.table)
+        self.sums = AddWriter(code, kind.isa, kind.how, scales, buffers.table)
         self.plan = {n: code.load("i64", buffers.plan, 8 * i) for i, n in enumerate(FIELDS)}
 
     def write(self, index: Value) -> None:
         code, kind, count = self.code, self.kind, self.plan["count"]
         lanes = kind.isa.lanes
         # The last item ends with the elements, and may do some again that another has done.
-        first = (index * count).least(self.plan["elements"] - count)
+        first = (index * count).smin(self.plan["elements"] - count)
         with code.loop(count, lanes * kind.together) as at:
             element = first + at
             left, right = (self._loaded(x, element) for x in self.sources)
             totals = self.sums.totals(list(left), right) * (4 // kind.together)
-            some = self.sums.narrowing.of_all(code, totals).part(0, lanes * kind.together)
-            code.store(some, code.at(self.out, element))
+            some = self.sums.narrowing.of_all(code, totals).extract(0, lanes * kind.together)
+            code.store(some, code.gep(self.out, element))
 
     def _loaded(self, source: Value, element: Value) -> Iterator[Value]:
         """The vectors of an operand from an element on."""

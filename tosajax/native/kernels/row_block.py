@@ -7,11 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tosajax.native import stage
-from tosajax.native.code import Code, Module, Value, element_of, vector
-from tosajax.native.product import Form
-from tosajax.native.results import FILL, Addresses, End, Results, write_scales
-from tosajax.native.stage import Buffers
+from tosajax.native.codegen import abi
+from tosajax.native.codegen.abi import Buffers
+from tosajax.native.codegen.builder import IRBuilder, Module, Value, element_of, vector
+from tosajax.native.kernels.epilogue import (
+    FILL,
+    EpilogueKey,
+    EpilogueOperands,
+    EpilogueWriter,
+    write_scales,
+)
+from tosajax.native.kernels.gemm_tile import Form
 
 _OPERANDS = ("x", "weights", "channels", "limits", "plan")
 _OF_SUMS = ("x", "other", "weights", "channels", "limits", "scales", "plan")
@@ -35,11 +41,11 @@ COMMON = (
 )
 
 
-def _operands(end: End) -> Sequence[str]:
+def _operands(end: EpilogueKey) -> Sequence[str]:
     return _OPERANDS if end.then is None else _OF_SUMS
 
 
-class Rows:
+class RowBlock:
     """The rows of an item, as code is written for them.
 
     Args:
@@ -51,7 +57,12 @@ class Rows:
     """
 
     def __init__(
-        self, code: Code, end: End, fields: Sequence[str], buffers: Buffers, index: Value
+        self,
+        code: IRBuilder,
+        end: EpilogueKey,
+        fields: Sequence[str],
+        buffers: Buffers,
+        index: Value,
     ) -> None:
         self.code, self.end, self.buffers = code, end, buffers
         plan = {name: code.load("i64", buffers.plan, 8 * i) for i, name in enumerate(fields)}
@@ -59,20 +70,20 @@ class Rows:
         self.image = index // plan["items_per_image"]
         part = index % plan["items_per_image"]
         # The last item ends with the image, and may do rows again that the one before has done.
-        self.first = (part * plan["rows"]).least(plan["out_height"] - plan["rows"])
+        self.first = (part * plan["rows"]).smin(plan["out_height"] - plan["rows"])
         self.padding = code.load("i32", self.operand("limits"), 4 * FILL)
         self.element = "i16" if end.wide else "i8"
-        self.results = Results(code, end, self.addresses, plan["channels"])
+        self.results = EpilogueWriter(code, end, self.addresses, plan["channels"])
 
     def operand(self, name: str) -> Value:
         """The address of an operand."""
         return self.buffers.operands[_operands(self.end).index(name)]
 
     @property
-    def addresses(self) -> Addresses:
+    def addresses(self) -> EpilogueOperands:
         """Of what results need."""
         names = ["channels", "limits"] + ["other", "scales"] * (self.end.then is not None)
-        return Addresses(self.buffers.out, self.buffers.table, *map(self.operand, names))
+        return EpilogueOperands(self.buffers.out, self.buffers.table, *map(self.operand, names))
 
     @property
     def out_row(self) -> Value:
@@ -98,16 +109,16 @@ class Rows:
         padding = made(self.padding.to(self.element))
         size = int(padding.type[1:]) // 8
         left, copied, right = (plan[name] for name in ("left", "copied", "right"))
-        outside = inside.choose(0, left + copied + right)
-        self._fill(padding, to, inside.choose(left, outside))
-        self._fill(padding, code.at(to, (left + copied) * size), inside.choose(right, 0))
-        source = code.at(self.operand("x"), row * plan["row"])
-        self._copy(source, code.at(to, left * size), inside.choose(copied, 0), made)
+        outside = inside.select(0, left + copied + right)
+        self._fill(padding, to, inside.select(left, outside))
+        self._fill(padding, code.gep(to, (left + copied) * size), inside.select(right, 0))
+        source = code.gep(self.operand("x"), row * plan["row"])
+        self._copy(source, code.gep(to, left * size), inside.select(copied, 0), made)
 
     def _fill(self, value: Value, to: Value, count: Value) -> None:
         """Stores so many times a value, and up to 64 bytes more."""
         size = int(value.type[1:]) // 8
-        values = value.spread(self._vector_bytes // size)
+        values = value.splat(self._vector_bytes // size)
         with self.code.loop(count * size, self._vector_bytes) as at:
             self.code.store(values, to, at)
 
@@ -119,7 +130,7 @@ class Rows:
             fits = count > length - 1
             fits = fits if below is None else fits & (count < below)
             with code.when(fits), code.loop(count, length) as i:
-                at = i.least(count - length)  # The last one ends with the elements.
+                at = i.smin(count - length)  # The last one ends with the elements.
                 of = self.element if length == 1 else vector(self.element, length)
                 values = made(code.load(of, source, at * read))
                 written = int(element_of(values.type)[1:]) // 8
@@ -133,9 +144,9 @@ class Rows:
 
 def module_of(
     name: str,
-    end: End,
+    end: EpilogueKey,
     fields: Sequence[str],
-    write: Callable[[Rows], None],
+    write: Callable[[RowBlock], None],
 ) -> Module:
     """The module of a kernel whose items are rows.
 
@@ -147,13 +158,13 @@ def module_of(
     """
     module = Module()
 
-    def prologue(code: Code, buffers: Buffers) -> None:
-        rows = Rows(code, end, fields, buffers, code.value(0))
+    def prologue(code: IRBuilder, buffers: Buffers) -> None:
+        rows = RowBlock(code, end, fields, buffers, code.value(0))
         count = rows.plan["padded_channels"]
         write_scales(code, end, rows.addresses, count)
 
-    def item(code: Code, buffers: Buffers, index: Value) -> None:
-        write(Rows(code, end, fields, buffers, index))
+    def item(code: IRBuilder, buffers: Buffers, index: Value) -> None:
+        write(RowBlock(code, end, fields, buffers, index))
 
-    stage.write(module, name, _operands(end), item, prologue)
+    abi.write(module, name, _operands(end), item, prologue)
     return module

@@ -1,6 +1,6 @@
 """What becomes of sums: scaled by channel, clamped and stored, or stored as they are.
 
-Sums of int8 are int32; those of int16 are int48, held in int64 as `requantize.Wide`.
+Sums of int8 are int32; those of int16 are int48, held in int64 as `requantize.EvenOdd`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tosajax.native import requantize
-from tosajax.native.code import Code, Value, pieces, vector
-from tosajax.native.isa import InstructionSet
-from tosajax.native.packing import Narrowing
-from tosajax.native.requantize import Scale, Wide
-from tosajax.native.summed import Sum, Summing
+from tosajax.native.codegen import requantize
+from tosajax.native.codegen.builder import IRBuilder, Value, pieces, vector
+from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.codegen.narrowing import Narrowing
+from tosajax.native.codegen.requantize import EvenOdd, ScaleTable
+from tosajax.native.kernels.fused_add import AddKey, AddWriter
 
 # The rows of the operand of channels, int32, each of all channels. The bias of int48 sums has a row
 # for its upper words, behind that of its lower ones.
@@ -26,7 +26,7 @@ BIAS, HIGH = range(2)
 FILL, ZERO_POINT, LEAST, LARGEST = range(4)
 
 
-class Then(NamedTuple):
+class FusedAdd(NamedTuple):
     """A sum of results and other bytes.
 
     Args:
@@ -34,7 +34,7 @@ class Then(NamedTuple):
       is_right: whether the results are its right term.
     """
 
-    how: Sum
+    how: AddKey
     is_right: bool
 
     @property
@@ -43,7 +43,7 @@ class Then(NamedTuple):
         return f"{'right' if self.is_right else 'left'}_of_{self.how.name}"
 
 
-class End(NamedTuple):
+class EpilogueKey(NamedTuple):
     """How sums end.
 
     Args:
@@ -62,7 +62,7 @@ class End(NamedTuple):
     last: int
     wide: bool = False
     out: str = "i32"
-    then: Then | None = None
+    then: FusedAdd | None = None
 
     @property
     def name(self) -> str:
@@ -98,9 +98,9 @@ class End(NamedTuple):
         return (HIGH + 1, HIGH + 2) if self.wide else (BIAS + 1, BIAS + 2)
 
     @property
-    def scale(self) -> Scale:
+    def scale(self) -> ScaleTable:
         """The columns of the table of scales."""
-        return Scale(self.lanes, bool(self.double), self.upper)
+        return ScaleTable(self.lanes, bool(self.double), self.upper)
 
     def table_size(self, vectors: int) -> int:
         """Bytes of all tables of scales, a multiple of 64."""
@@ -114,7 +114,7 @@ class End(NamedTuple):
         return 0 if self.then is None else -(-self.then.how.table_size // 64) * 64
 
 
-class Addresses(NamedTuple):
+class EpilogueOperands(NamedTuple):
     """Of what results need.
 
     Args:
@@ -133,26 +133,26 @@ class Addresses(NamedTuple):
     other: Value | None = None
     scales: Value | None = None
 
-    def summing(self, code: Code, end: End) -> Summing | None:
+    def summing(self, code: IRBuilder, end: EpilogueKey) -> AddWriter | None:
         """What writes the sum of results and others, if there is one."""
         if end.then is None:
             return None
         assert self.scales is not None
-        return Summing(code, end.isa, end.then.how, self.scales, self.table)
+        return AddWriter(code, end.isa, end.then.how, self.scales, self.table)
 
 
-def write_scales(code: Code, end: End, at: Addresses, count: Value) -> None:
+def write_scales(code: IRBuilder, end: EpilogueKey, at: EpilogueOperands, count: Value) -> None:
     """Fills the tables of scales of `count` channels, a multiple of the lanes."""
     summing = at.summing(code, end)
     if summing is not None:
         summing.write_tables()
     if end.double is not None:
-        multiplier, shift = (code.at(at.channels, count * (4 * row)) for row in end.scales)
-        table = code.at(at.table, end.sum_size)
+        multiplier, shift = (code.gep(at.channels, count * (4 * row)) for row in end.scales)
+        table = code.gep(at.table, end.sum_size)
         requantize.write_table(code, end.scale, table, multiplier, shift, count)
 
 
-class Results:
+class EpilogueWriter:
     """Where results go.
 
     Args:
@@ -162,7 +162,9 @@ class Results:
       channels: of the output.
     """
 
-    def __init__(self, code: Code, end: End, at: Addresses, channels: Value) -> None:
+    def __init__(
+        self, code: IRBuilder, end: EpilogueKey, at: EpilogueOperands, channels: Value
+    ) -> None:
         self.code, self.end, self.at, self.channels = code, end, at, channels
         self.summing = at.summing(code, end)
         numbers = (code.load("i32", at.limits, 4 * i) for i in (ZERO_POINT, LEAST, LARGEST))
@@ -170,7 +172,7 @@ class Results:
 
     def store(
         self,
-        sums: Sequence[Sequence[Value | Wide]],
+        sums: Sequence[Sequence[Value | EvenOdd]],
         pixel: Value,
         number: Value,
         *,
@@ -199,7 +201,7 @@ class Results:
             self._write(some[0], parts[begin : begin + end.joined])
 
     def _totals(
-        self, sums: Sequence[Sequence[Value | Wide]], number: Value, parts: Sequence[_Part]
+        self, sums: Sequence[Sequence[Value | EvenOdd]], number: Value, parts: Sequence[_Part]
     ) -> tuple[list[Value], Narrowing]:
         """The vectors of a tile in order, scaled if they are, and what makes results of them."""
         flat = [values for of_pixel in sums for values in of_pixel]
@@ -219,9 +221,9 @@ class Results:
         lanes = self.end.lanes
         return [lanes] * (vectors - 1) + [self.end.last if is_last else lanes]
 
-    def _scaled(self, sums: Value | Wide, number: Value) -> Value:
+    def _scaled(self, sums: Value | EvenOdd, number: Value) -> Value:
         scale = self.end.scale
-        row = self.code.at(self.at.table, number * scale.size, self.end.sum_size)
+        row = self.code.gep(self.at.table, number * scale.size, self.end.sum_size)
         return requantize.scaled(self.code, scale, row, sums)
 
     def _others(self, parts: Sequence[_Part]) -> Iterator[Value]:
@@ -229,7 +231,7 @@ class Results:
         assert self.at.other is not None
         of = vector("i8", self.end.lanes)
         for part in parts:
-            at = self.code.at(self.at.other, part.place)
+            at = self.code.gep(self.at.other, part.place)
             yield self.code.load_first(part.channels, of, at).to_elements("i32")
 
     def _write(self, values: Value, parts: Sequence[_Part]) -> None:
@@ -238,7 +240,7 @@ class Results:
         for _, found in itertools.groupby(enumerate(parts), lambda of: of[1].pixel):
             (at, first), *others = found
             for begin, length in pieces(first.channels + sum(part.channels for _, part in others)):
-                some = values.part(at * self.end.lanes + begin, length)
+                some = values.extract(at * self.end.lanes + begin, length)
                 self.code.store(some, self.at.out, first.place * size, begin * size)
 
 
@@ -256,6 +258,6 @@ class _Part(NamedTuple):
     channels: int
 
 
-def _whole(sums: Value | Wide) -> Value:
+def _whole(sums: Value | EvenOdd) -> Value:
     """A vector of sums in order."""
-    return sums.even.alternating(sums.odd) if isinstance(sums, Wide) else sums
+    return sums.even.interleave(sums.odd) if isinstance(sums, EvenOdd) else sums

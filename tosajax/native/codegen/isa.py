@@ -11,12 +11,17 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-from tosajax.native.code import Code, Value, vector
-from tosajax.native.held import Held, Pairs, Tiles, Vectors
-from tosajax.native.packing import Pack, plain, x86
+from tosajax.native.codegen.accumulators import (
+    Accumulators,
+    PairAccumulators,
+    TileAccumulators,
+    VectorAccumulators,
+)
+from tosajax.native.codegen.builder import IRBuilder, Value, vector
+from tosajax.native.codegen.narrowing import Pack, plain, x86
 
 # (code, sums, input, weight) -> the next sums, all vectors of as many words as there are lanes.
-Step = Callable[[Code, Value, Value, Value], Value]
+Step = Callable[[IRBuilder, Value, Value, Value], Value]
 
 
 class InstructionSet(NamedTuple):
@@ -27,15 +32,15 @@ class InstructionSet(NamedTuple):
     Args:
       name: in lower case.
       features: of LLVM, all of which it takes; none for any processor.
-      machine: as `platform.machine()` has it, or none for any.
+      machine: value of `platform.machine()`; None matches all.
       lanes: 32-bit sums in a vector.
       terms: products in a lane, 4 of bytes or 2 of 16 bits.
       registers: vectors that a kernel can hold.
-      raised: what is added to inputs, which are unsigned then: 128 or 0.
+      input_offset: added to int8 inputs for instructions that take uint8; 128 or 0.
       is_default: whether programs take it unasked: it has run, and was faster than XLA's route.
       step: of vectors.
       pack: two vectors as one of narrower elements.
-      held: how products hold their sums.
+      accumulators: how products hold their sums.
       base: the set of kernels that have vectors alone, if it is another.
       int16: that of products of int16, if it is another.
       level: LLVM's optimization level, 0 to 3; emulations in tests are compiled at 0.
@@ -47,39 +52,39 @@ class InstructionSet(NamedTuple):
     lanes: int
     terms: int
     registers: int
-    raised: int
+    input_offset: int
     is_default: bool
     step: Step
     pack: Pack = plain
-    held: type[Held] = Vectors
+    accumulators: type[Accumulators] = VectorAccumulators
     base: InstructionSet | None = None
     int16: InstructionSet | None = None
     level: int = 3
 
     @property
-    def of_vectors(self) -> InstructionSet:
+    def vector_set(self) -> InstructionSet:
         """The set of kernels that have vectors alone."""
         return self.base or self
 
     @property
-    def of_int16(self) -> InstructionSet:
+    def int16_set(self) -> InstructionSet:
         """The set of products of int16, which multiplies 16 bits."""
         return self.int16 or self
 
     @property
     def depth(self) -> int:
         """Terms of a step of a product."""
-        return self.held.DEPTH or self.terms
+        return self.accumulators.DEPTH or self.terms
 
     @property
     def inner(self) -> int:
         """Terms of a lane that lie side by side among the weights of a step."""
-        return self.held.INNER or self.terms
+        return self.accumulators.INNER or self.terms
 
     @property
     def step_bytes(self) -> int:
         """Of a pixel in a step of a product."""
-        return self.depth * self.bytes_of_term
+        return self.depth * self.element_bytes
 
     @property
     def weight_bytes(self) -> int:
@@ -92,7 +97,7 @@ class InstructionSet(NamedTuple):
         return self.name.replace("-", "_")
 
     @property
-    def bytes_of_term(self) -> int:
+    def element_bytes(self) -> int:
         """Of an input or a weight as a kernel reads it: 4 for each lane and step."""
         return 4 // self.terms
 
@@ -100,8 +105,8 @@ class InstructionSet(NamedTuple):
 def _vpdpbusd(bits: int) -> Step:
     """uint8 by int8 in fours; sums wrap."""
 
-    def step(code: Code, sums: Value, x: Value, weight: Value) -> Value:
-        bytes_of = (operand.bits_as(vector("i8", bits // 8)) for operand in (x, weight))
+    def step(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
+        bytes_of = (operand.bitcast(vector("i8", bits // 8)) for operand in (x, weight))
         return code.call(sums.type, f"llvm.x86.avx512.vpdpbusd.{bits}", sums, *bytes_of)
 
     return step
@@ -110,20 +115,20 @@ def _vpdpbusd(bits: int) -> Step:
 def _pmaddwd(name: str, bits: int) -> Step:
     """int16 by int16 in pairs."""
 
-    def step(code: Code, sums: Value, x: Value, weight: Value) -> Value:
-        halves = (operand.bits_as(vector("i16", bits // 16)) for operand in (x, weight))
+    def step(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
+        halves = (operand.bitcast(vector("i16", bits // 16)) for operand in (x, weight))
         return sums + code.call(sums.type, name, *halves)
 
     return step
 
 
-def _sdot(code: Code, sums: Value, x: Value, weight: Value) -> Value:
+def _sdot(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
     """int8 by int8 in fours."""
-    bytes_of = (operand.bits_as(vector("i8", 16)) for operand in (x, weight))
+    bytes_of = (operand.bitcast(vector("i8", 16)) for operand in (x, weight))
     return code.call(sums.type, "llvm.aarch64.neon.sdot.v4i32.v16i8", sums, *bytes_of)
 
 
-def _pairs(code: Code, sums: Value, x: Value, weight: Value) -> Value:
+def _pairs(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
     """int16 by int16 in pairs, by instructions of any processor."""
     del code
     low = ((x << 16) >> 16) * ((weight << 16) >> 16)
@@ -159,12 +164,19 @@ _OF_AVX_VNNI = InstructionSet(
     "avx-vnni", _AVX_VNNI, "x86_64", 8, 4, 16, 128, False, _vpdpbusd(256), _PACK_256, int16=_OF_AVX2
 )
 _OF_AMX = _OF_VNNI._replace(
-    name="amx-int8", features=_AMX, raised=0, is_default=False, held=Tiles, base=_OF_VNNI
+    name="amx-int8",
+    features=_AMX,
+    input_offset=0,
+    is_default=False,
+    accumulators=TileAccumulators,
+    base=_OF_VNNI,
 )
 _DOTPROD = InstructionSet(
     "dotprod", ("dotprod",), "aarch64", 4, 4, 32, 0, False, _sdot, int16=PORTABLE
 )
-_OF_I8MM = _DOTPROD._replace(name="i8mm", features=_I8MM, held=Pairs, base=_DOTPROD)
+_OF_I8MM = _DOTPROD._replace(
+    name="i8mm", features=_I8MM, accumulators=PairAccumulators, base=_DOTPROD
+)
 # The fastest first.
 SETS = (
     _OF_AMX,

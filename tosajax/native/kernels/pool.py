@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tosajax.native import stage
-from tosajax.native.code import Code, Module, Value, pieces, vector
-from tosajax.native.isa import InstructionSet
-from tosajax.native.stage import Buffers
+from tosajax.native.codegen import abi
+from tosajax.native.codegen.abi import Buffers
+from tosajax.native.codegen.builder import IRBuilder, Module, Value, pieces, vector
+from tosajax.native.codegen.isa import InstructionSet
 
 OPERANDS = ("x", "zero points", "plan")
 FIELDS = (
@@ -35,7 +35,7 @@ FIELDS = (
 )
 
 
-class Kind(NamedTuple):
+class KernelKey(NamedTuple):
     """What distinguishes the machine code of two pools.
 
     Args:
@@ -65,14 +65,14 @@ class Kind(NamedTuple):
         return self.isa.lanes * (1 if self.is_average else 4 // self.dtype.itemsize)
 
 
-def module_of(kind: Kind) -> Module:
+def module_of(kind: KernelKey) -> Module:
     """The module of a kind."""
     module = Module()
 
-    def item(code: Code, buffers: Buffers, index: Value) -> None:
+    def item(code: IRBuilder, buffers: Buffers, index: Value) -> None:
         _Item(code, kind, buffers, index).write()
 
-    stage.write(module, kind.name, OPERANDS, item)
+    abi.write(module, kind.name, OPERANDS, item)
     return module
 
 
@@ -87,7 +87,7 @@ class _Window(NamedTuple):
 class _Item:
     """Writes the work of an item."""
 
-    def __init__(self, code: Code, kind: Kind, buffers: Buffers, index: Value) -> None:
+    def __init__(self, code: IRBuilder, kind: KernelKey, buffers: Buffers, index: Value) -> None:
         self.code, self.kind, self.index = code, kind, index
         self.x, zero_points, fields = buffers.operands
         self.out = buffers.out
@@ -99,13 +99,13 @@ class _Item:
     def write(self) -> None:
         code, plan, kind = self.code, self.plan, self.kind
         # The last item ends with the rows, and may do some again that another has done.
-        first = (self.index * plan["rows"]).least(plan["all_rows"] - plan["rows"])
+        first = (self.index * plan["rows"]).smin(plan["all_rows"] - plan["rows"])
         pixel_bytes = plan["channels"] * self.size
         with code.loop(plan["rows"]) as row, code.loop(plan["out_width"]) as column:
             place = first + row
             window = self._window(place, column)
             end = self._average_of(window) if kind.is_average else (lambda values: values)
-            out = code.at(self.out, (place * plan["out_width"] + column) * pixel_bytes)
+            out = code.gep(self.out, (place * plan["out_width"] + column) * pixel_bytes)
             with code.loop(plan["vectors"]) as number:
                 at = number * (kind.lanes * self.size)
                 code.store(end(self._combined(window, at, kind.lanes)), out, at)
@@ -113,7 +113,7 @@ class _Item:
                 at = plan["vectors"] * (kind.lanes * self.size)
                 found = end(self._combined(window, at, kind.last))
                 for begin, length in pieces(kind.last):
-                    code.store(found.part(begin, length), out, at, begin * self.size)
+                    code.store(found.extract(begin, length), out, at, begin * self.size)
 
     def _window(self, place: Value, column: Value) -> _Window:
         """Of a pixel of the output."""
@@ -124,20 +124,20 @@ class _Item:
             column, plan["stride_x"], plan["left"], plan["size_x"], plan["width"]
         )
         pixel = (image * plan["height"] + top) * plan["width"] + left
-        return _Window(code.at(self.x, pixel * plan["channels"] * self.size), height, width)
+        return _Window(code.gep(self.x, pixel * plan["channels"] * self.size), height, width)
 
     def _combined(self, window: _Window, at: Value, count: int) -> Value:
         """The sum or the maximum of some channels, which begin so many bytes behind the first."""
         code, plan, kind = self.code, self.plan, self.kind
         of = vector("i32" if kind.is_average else self.element, kind.lanes)
-        found = code.room(of)
+        found = code.alloca(of)
         code.store(code.value(0 if kind.is_average else np.iinfo(kind.dtype).min, of), found)
         pitch = plan["channels"] * self.size
         with code.loop(window.height) as y, code.loop(window.width) as x:
-            source = code.at(window.first, (y * plan["width"] + x) * pitch, at)
+            source = code.gep(window.first, (y * plan["width"] + x) * pitch, at)
             values = code.load_first(count, vector(self.element, kind.lanes), source).to(of)
             so_far = code.load(of, found)
-            code.store(so_far + values if kind.is_average else so_far.most(values), found)
+            code.store(so_far + values if kind.is_average else so_far.smax(values), found)
         return code.load(of, found)
 
     def _average_of(self, window: _Window) -> Callable[[Value], Value]:
@@ -146,16 +146,16 @@ class _Item:
         wide, words = vector("i64", lanes), vector("i32", lanes)
         count = window.height * window.width
         bits = self._bit_length(count - 1)
-        multiplier = ((code.value((1 << 30) + 1) << bits) // count).spread(lanes)
-        half = (code.value(1 << 29) << bits).spread(lanes)
-        shift = (bits + 30).spread(lanes)
-        zero_points = (self.input_zp * count.to("i32")).spread(lanes)
+        multiplier = ((code.value((1 << 30) + 1) << bits) // count).splat(lanes)
+        half = (code.value(1 << 29) << bits).splat(lanes)
+        shift = (bits + 30).splat(lanes)
+        zero_points = (self.input_zp * count.to("i32")).splat(lanes)
         ends = np.iinfo(self.kind.dtype)
 
         def average(sums: Value) -> Value:
             total = (sums - zero_points).to(wide) * multiplier + half
-            result = (total >> shift).to(words) + self.output_zp.spread(lanes)
-            return result.most(int(ends.min)).least(int(ends.max)).to(vector(self.element, lanes))
+            result = (total >> shift).to(words) + self.output_zp.splat(lanes)
+            return result.smax(int(ends.min)).smin(int(ends.max)).to(vector(self.element, lanes))
 
         return average
 
@@ -169,5 +169,5 @@ def _covered(
 ) -> tuple[Value, Value]:
     """Where a window begins along an axis, and how many elements of the input it covers."""
     begin = index * stride - pad
-    first = begin.most(0)
-    return first, (begin + size).least(length) - first
+    first = begin.smax(0)
+    return first, (begin + size).smin(length) - first
