@@ -46,7 +46,7 @@ MUTANTS = [
             "plain": [left("-", 1), change("1", "2", 1)],
             "Narrowing.of_each": [left("+")],
             "Narrowing.of_all": [left("and"), change("2", "1", 1)],
-            "_clamped": [unwrap("values.smax(least).least")],
+            "_clamped": [unwrap("values.smax(least).smin")],
             "_in_order": [left("+", 0), left("+", 1)],
         },
     ),
