@@ -97,13 +97,17 @@ MUTANTS = [
         {
             "_continues": [condition("False", 0), left("and", 0), left("and", 1), right("and", 1)],
             "_images": [condition("False", 1), condition("True", 0)],
-            "chain_step": [change("end.shape", "end.shape[::-1]")],
         },
+    ),
+    *mutants(
+        "lowering/kernels.py",
+        "lowering/test_chains.py",
+        {"chain_step": [change("placeholder.shape", "placeholder.shape[::-1]")]},
     ),
     *mutants(
         "lowering/build.py",
         "lowering/test_chains.py",
-        {"_chained": [change("not in", "in"), skip("read.update")]},
+        {"_chained": [change("not in", "in"), left("|")]},
     ),
     *mutants(
         "native/kernels/convolution.py",
@@ -248,19 +252,19 @@ MUTANTS = [
     ),
     *mutants(
         "native/forms.py",
-        "lowering/test_fused.py",
+        "lowering/test_fusions.py",
         {
             "convolve_transposed": [change("0", "1", 3), right("-", 0), condition("True", 1)],
         },
     ),
     *mutants(
         "native/tiling.py",
-        "lowering/test_fused_int16.py",
+        "lowering/test_fusions_int16.py",
         {"_MOST_TERMS": [change("510", "512")]},
     ),
     *mutants(
-        "lowering/fused.py",
-        "lowering/test_fused_int16.py",
+        "lowering/fusions/products.py",
+        "lowering/test_fusions_int16.py",
         {
             "_MOST_TERMS": [left("//")],
         },
@@ -276,24 +280,47 @@ MUTANTS = [
     ),
     *mutants(
         "native/codegen/isa.py",
-        "lowering/test_fused.py",
+        "lowering/test_fusions.py",
         {"chosen": [condition("False", 0), condition("False", 1), change("s.is_default", "True")]},
     ),
     *mutants(
-        "lowering/fused.py",
-        "lowering/test_fused.py",
+        "lowering/fusions/products.py",
+        "lowering/test_fusions.py",
         {
-            "fusions": [right("and", 0)],
-            "Joined.is_right": [change("==", "!=")],
-            "_joined": [condition("True", 0), change("max", "min")],
-            "are_few": [condition("False", 1), change("<=", ">"), left("and")],
-            "_convolution": [condition("False", 0)],
+            "Product.operands": [condition("False")],
             "_matmul": [condition("True", 1)],
             "_columns": [right("or", 1), left("or", 1)],
         },
     ),
     *mutants(
-        "lowering/fused.py",
+        "lowering/fusions/pattern.py",
+        "lowering/test_fusions.py",
+        {"clamp_of": [right("and", 0)]},
+    ),
+    *mutants(
+        "lowering/fusions/additions.py",
+        "lowering/test_fusions.py",
+        {
+            "ProductAddition.is_right": [change("==", "!=")],
+            "joined": [condition("True", 0), change("max", "min")],
+        },
+    ),
+    *mutants(
+        "lowering/kernel_plan.py",
+        "lowering/test_kernel_plan.py",
+        {
+            "KernelPlan._described": [condition("False", 1), condition("False", 2)],
+            "KernelPlan.__str__": [change(">", ">=", 0), change(">", ">=", 1)],
+            "_title": [change("is", "is not")],
+        },
+    ),
+    *mutants(
+        "lowering/kernel_plan.py",
+        "lowering/test_fusions.py",
+        {"KernelPlan.leaves_little": [condition("False", 2), change("<=", ">"), left("and")]},
+    ),
+    *mutants(
+        "lowering/fusions/products.py",
         "runtime/test_reasons.py",
         {
             "is_integer_product": [right("and")],
@@ -307,8 +334,8 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "lowering/fused_rescale.py",
-        "lowering/test_fused.py",
+        "lowering/fusions/pattern.py",
+        "lowering/test_fusions.py",
         {
             "is_rescale": [right("or"), change("DType.INT8", "DType.INT16")],
             "rounds_twice": [change("==", "!=")],
@@ -317,8 +344,8 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "lowering/fused_slice.py",
-        "lowering/test_fused.py",
+        "lowering/fusions/slices.py",
+        "lowering/test_fusions.py",
         {
             "needless_slice": [
                 condition("False", 0),
@@ -331,15 +358,15 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "lowering/fused_rescale.py",
+        "lowering/fusions/pattern.py",
         "sweep/test_program.py",
         {"Reader.attribute": [condition("True")]},
     ),
     *mutants(
-        "lowering/fused_sums.py",
-        "lowering/test_fused.py",
+        "lowering/fusions/additions.py",
+        "lowering/test_fusions.py",
         {
-            "additions": [condition("True", 0), condition("True", 1), left("and", 0)],
+            "find_additions": [condition("True", 0), condition("True", 1), left("and", 0)],
             "_is_of_equal_shapes": [change(">=", "<=")],
             "_scales": [left("and"), right("and")],
         },
@@ -393,8 +420,8 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "lowering/fused_pools.py",
-        "lowering/test_fused.py",
+        "lowering/fusions/pools.py",
+        "lowering/test_fusions.py",
         {"_is_faster": [right("and"), left("and"), condition("False", 0)]},
     ),
     *mutants(

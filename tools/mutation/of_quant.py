@@ -226,9 +226,9 @@ MUTANTS = [
         {"rescale_before_clamp": [condition("False"), condition("True")]},
     ),
     *mutants(
-        "lowering/build.py",
+        "lowering/uses.py",
         "grad/test_type_conversion.py",
-        {"_block": [change("==", ">="), change("not in", "in", 1)]},
+        {"uses_of": [change("==", ">="), change("not in", "in", 1)]},
     ),
     *mutants(
         "quant/division.py",

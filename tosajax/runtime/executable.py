@@ -17,7 +17,7 @@ from tosajax.arguments.types import check_type, count, shown
 from tosajax.checks.zero_points import input_zero_points
 from tosajax.graph import Graph
 from tosajax.graph.zero_points import unsigned_tensors
-from tosajax.lowering.fused import native_set
+from tosajax.lowering.kernels import native_set
 from tosajax.lowering.run import CustomOps, Params
 from tosajax.lowering.variables import State, Variable, initial_state
 from tosajax.lowering.zero_points import check_at_hand

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fused_rescale import inputs_of
+from tosajax.lowering.fusions.pattern import inputs_of
 from tosajax.ops._window import Window
 
 

@@ -1,11 +1,12 @@
-"""What fusions have in common: the RESCALE and the CLAMP that they end with."""
+"""What all fusions share: finding neighbours of a node, and reading operands for a kernel."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeGuard
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,9 +16,12 @@ from tosajax.graph import Node, Tensor, arguments
 from tosajax.lowering.run import Run, Traced
 from tosajax.spec import Kind, RoundingMode
 
+if TYPE_CHECKING:
+    from tosajax.native.call import Epilogue, KernelCall
+
 
 def nodes_of(fusion: Sequence[Any]) -> list[Node]:
-    """The nodes of a fusion that there are, the last one last; a part may be a fusion itself."""
+    """The nodes of a fusion, the last one last; a field may be empty, or a fusion itself."""
     parts = ([part] if isinstance(part, Node) else nodes_of(part or ()) for part in fusion)
     return list(itertools.chain.from_iterable(parts))
 
@@ -28,21 +32,31 @@ def inputs_of(node: Node) -> dict[str, str]:
 
 
 def reader_of(node: Node, readers: Mapping[str, Node]) -> Node | None:
-    """The one node that reads the output of another."""
+    """The only reader of a node's output; None if there are several, or none."""
     return readers.get(node.outputs[0])
 
 
 def is_rescale(
     node: Node | None, tensors: Mapping[str, Tensor], to: Sequence[DType] = (DType.INT8,)
 ) -> TypeGuard[Node]:
-    """Whether it scales sums to one of some types; RESCALE of them is of signed integers alone."""
+    """Whether a node is a RESCALE of sums to one of some types.
+
+    RESCALE reads int32 and int48 as signed integers only.
+    """
     if node is None or node.op != "RESCALE":
         return False
-    of, found = (tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
-    return of in (DType.INT32, DType.INT48) and found in to
+    source, result = (tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
+    return source in (DType.INT32, DType.INT48) and result in to
+
+
+def clamp_of(node: Node, readers: Mapping[str, Node]) -> Node | None:
+    """The CLAMP that alone reads a node's output, if there is one."""
+    reader = reader_of(node, readers)
+    return reader if reader is not None and reader.op == "CLAMP" else None
 
 
 def rounds_twice(rescale: Node) -> bool:
+    """Whether a RESCALE rounds as DOUBLE_ROUND."""
     return rescale.attributes["rounding_mode"] == RoundingMode.DOUBLE_ROUND
 
 
@@ -50,9 +64,9 @@ class Reader(NamedTuple):
     """Reads the operands of a fusion while its program is traced.
 
     Args:
-      run: of the graph.
-      tensors: by name.
-      traced: attributes by output of their node; see `lowering.build.build`.
+      run: the values of the graph's tensors.
+      tensors: the graph's tensors, by name.
+      traced: attributes that come with the parameters; see `lowering.build.build`.
     """
 
     run: Run
@@ -60,31 +74,27 @@ class Reader(NamedTuple):
     traced: Traced
 
     def value(self, name: str) -> Any:
-        """Of a tensor; a NumPy array if it is constant."""
-        known = self.tensors[name].values
-        return self.run.values[name] if known is None else known
+        """A tensor's value; a NumPy array if it is constant."""
+        constant = self.tensors[name].values
+        return self.run.values[name] if constant is None else constant
 
     def tensor(self, name: str) -> Any:
-        """Of a tensor, on the device; or what a kernel of the same call makes."""
+        """A tensor's value on the device, or the placeholder of a kernel of the same call."""
         value = self.value(name)
         return jnp.asarray(value) if isinstance(value, np.ndarray) else value
 
     def operands(self, node: Node, *arguments: str) -> list[Any]:
-        """The values of some arguments; what the fusion itself makes of others is not stored."""
+        """The values of some of a node's inputs, by argument."""
         names = inputs_of(node)
         return [self.value(names[argument]) for argument in arguments]
 
     def attribute(self, node: Node, name: str) -> Any:
+        """A node's attribute; traced if it comes with the parameters."""
         key = self.traced.get(node.outputs[0], {}).get(name)
         return node.attributes[name] if key is None else self.run.params[key]
 
-    def epilogue(self, rescale: Node, clamp: Node | None) -> Any:
-        """RESCALE and CLAMP for a kernel.
-
-        Args:
-          rescale: of the sums.
-          clamp: of the results, if there is one.
-        """
+    def epilogue(self, rescale: Node, clamp: Node | None) -> Epilogue:
+        """The epilogue of a kernel: a RESCALE of sums, and a CLAMP of its results."""
         from tosajax.native.call import Epilogue
 
         out = self.tensors[rescale.outputs[0]].dtype.storage
@@ -94,3 +104,8 @@ class Reader(NamedTuple):
         scale = self.operands(rescale, "multiplier", "shift", "output_zp")
         bits = 8 * np.dtype(out).itemsize
         return Epilogue(*scale, *bounds, double=rounds_twice(rescale), out=f"i{bits}")
+
+
+# Reads operands and returns a kernel for `native.call.run`; or its result, where more than one call
+# computes it.
+Prepare = Callable[[Reader], "KernelCall | jax.Array"]

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
-from tosajax.lowering.fused_rescale import Reader
-from tosajax.lowering.fused_slice import needless_slice, slices_of
+from tosajax.lowering.fusions.pattern import Prepare, Reader
+from tosajax.lowering.fusions.slices import needless_slice, slices_of
 from tosajax.ops._window import Window, window
+
+if TYPE_CHECKING:
+    from tosajax.native.call import KernelCall
+    from tosajax.native.codegen.isa import InstructionSet
 
 _OPERATORS = ("AVG_POOL2D", "MAX_POOL2D")
 _TYPES = (DType.INT8, DType.INT16)
-# XLA is faster with fewer channels, of which a vector is full of zeros, and where windows overlap
-# more, as it combines long ones in a few steps.
+# XLA is faster with fewer channels, which fill a vector with zeros, and where windows overlap more,
+# as it combines long ones in a few steps.
 _FEWEST_CHANNELS = 4
 _MOST_READS = 9  # of an element of the input
 
@@ -26,18 +30,34 @@ class Pool(NamedTuple):
     """A pool.
 
     Args:
-      cut: a SLICE of the input that is not needed, if there is one.
+      cut: a SLICE of the input that the kernel need not compute, if there is one.
       main: AVG_POOL2D or MAX_POOL2D.
     """
 
     cut: Node | None
     main: Node
 
+    def kernel(self, tensors: Mapping[str, Tensor], isa: InstructionSet) -> Prepare:
+        """The kernel for an instruction set."""
+        from tosajax.native import call
 
-def pools(
+        del tensors
+        node, zero, shape = self.main, np.zeros(1, np.int8), _window_of(self.main)
+
+        def prepare(reader: Reader) -> KernelCall:
+            zero_points = [zero, zero]
+            if node.op == "AVG_POOL2D":
+                zero_points = reader.operands(node, "input_zp", "output_zp")
+            x = reader.tensor((self.cut or node).inputs[0])
+            return call.combine(isa, node.op, x, shape, zero_points)
+
+        return prepare
+
+
+def find_pools(
     nodes: Sequence[Node], tensors: Mapping[str, Tensor], readers: Mapping[str, Node]
 ) -> list[Pool]:
-    """The pools of a graph; see `fusions`."""
+    """Finds the pools of a graph; see `find_fusions`."""
     slices = slices_of(nodes)
     return [
         Pool(needless_slice(node, _window_of(node), slices, tensors, readers), node)
@@ -61,20 +81,3 @@ def _is_faster(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     _, height, width, channels = source.shape
     reads = math.prod(result.shape[1:3]) * math.prod(node.attributes["kernel"])
     return channels >= _FEWEST_CHANNELS and reads <= _MOST_READS * height * width
-
-
-def pool_kernel(fusion: Pool, isa: Any) -> Callable[[Reader], Any]:
-    """The kernel of a pool; see `kernel_of`."""
-    from tosajax.native import call
-
-    node, zero = fusion.main, np.zeros(1, np.int8)
-    shape = _window_of(node)
-
-    def combined(reader: Reader) -> Any:
-        zero_points = [zero, zero]
-        if node.op == "AVG_POOL2D":
-            zero_points = reader.operands(node, "input_zp", "output_zp")
-        x = reader.tensor((fusion.cut or node).inputs[0])
-        return call.combine(isa, node.op, x, shape, zero_points)
-
-    return combined
