@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
+from tosajax.arguments.archives import BROKEN, content
 from tosajax.arguments.types import shown
 from tosajax.atomic import replacing
 from tosajax.dtypes import DType
@@ -31,21 +31,6 @@ _MEMBERS = _, _ARRAYS, _GRAPH = "program.bin", "arrays.bin", "graph.tosa"
 # A member is at most this many times larger than its bytes in the file, so that a small file never
 # takes much memory. Writers store a member as it is where it compresses further.
 _MOST = 32
-_ENCRYPTED = 1  # the bit of an archive's flags
-# Errors of reading a broken archive or manifest.
-_BROKEN = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    KeyError,
-    TypeError,
-    ValueError,
-    EOFError,
-    NotImplementedError,
-    OSError,
-    OverflowError,
-    RecursionError,
-)
 
 
 class Manifest(NamedTuple):
@@ -120,7 +105,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Manifest, Contents]:
             return _read(file, size)
         except UnsupportedError as error:
             raise UnsupportedError(f"{os.fspath(path)}: {error}") from None
-        except _BROKEN as error:
+        except BROKEN as error:
             message = f"{os.fspath(path)} is not a {_KIND}, or damaged: {_told(error)}"
             raise FormatError(message) from None
 
@@ -130,7 +115,7 @@ def _read(file: IO[bytes], size: int) -> tuple[Manifest, Contents]:
         entries = {entry.filename: entry for entry in archive.infolist()}
         if len(entries) != len(archive.infolist()):
             raise ValueError("it has two members of one name")
-        fields = json.loads(_member(archive, entries[_MANIFEST], size))
+        fields = json.loads(content(archive, entries[_MANIFEST], size, _MOST))
         if not isinstance(fields, dict) or fields.get("kind") != _KIND:
             raise ValueError(f"its manifest is {shown(fields)}")
         version = fields.get("version")
@@ -141,23 +126,11 @@ def _read(file: IO[bytes], size: int) -> tuple[Manifest, Contents]:
         wanted = _MANIFEST, *_MEMBERS
         if sorted(entries) != sorted(wanted):
             raise ValueError(f"it has {', '.join(entries)}, expected {', '.join(wanted)}")
-        contents = Contents(*(_member(archive, entries[name], size) for name in _MEMBERS))
+        contents = Contents(*(content(archive, entries[name], size, _MOST) for name in _MEMBERS))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.members.items()}
     if fields.get("sha256") != sums:
         raise ValueError("the manifest is of another program or other arrays")
     return _manifest(fields), contents
-
-
-def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, size: int) -> bytes:
-    """The content of a member, unless it is much larger than its bytes in the file."""
-    if entry.flag_bits & _ENCRYPTED:
-        raise ValueError(f"{entry.filename} is encrypted")
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"{entry.filename} has compression {entry.compress_type}")
-    if entry.file_size > _MOST * min(entry.compress_size, size):
-        found = f"{entry.filename} has {entry.file_size} bytes in {entry.compress_size}"
-        raise ValueError(f"{found}, expected at most {_MOST} times as many")
-    return archive.read(entry)
 
 
 def _told(error: Exception) -> str:
