@@ -369,7 +369,8 @@ MUTANTS = [
         {
             "ValueRule.message": [change("0", "-1", 0), change(">", ">=")],
             "in_range": [change("<", "<=", 1), change(">", ">="), left("|"), right("|")],
-            "zero_point": [change("is not", "is"), change("!=", ">")],
+            "zero_point": [change("is not", "is")],
+            "zero_point_rule": [change("is not", "is"), change("!=", ">"), change("and", "or")],
             "_has_bits_below_the_first": [left("<<"), change("!=", ">")],
         },
     ),

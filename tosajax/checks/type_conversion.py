@@ -12,7 +12,6 @@ from tosajax.checks.values import (
     ValueRule,
     constant_problems,
     in_range,
-    uint16_zero_point,
     zero_point,
 )
 from tosajax.dtypes import DType
@@ -50,10 +49,8 @@ def rescale_zero_points(c: Call) -> Iterator[ValueRule]:
         ("e1", "e3", "input_zp", c.input_unsigned),
         ("e2", "e4", "output_zp", c.output_unsigned),
     ):
-        if unsigned and getattr(c, name).dtype is DType.INT16:
-            yield uint16_zero_point(rule_uint16, name)
-        else:
-            yield from zero_point(c, rule, name)
+        is_uint16 = unsigned and getattr(c, name).dtype is DType.INT16
+        yield from zero_point(c, rule_uint16 if is_uint16 else rule, name, unsigned=unsigned)
 
 
 def rescale_errors(c: Call) -> Iterator[Problem]:

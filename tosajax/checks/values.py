@@ -58,19 +58,28 @@ def in_range(rule: str, name: str, low: int, high: int) -> ValueRule:
     return ValueRule(rule, name, lambda x, xp: (x < low) | (x > high), wanted)
 
 
-def zero_point(c: Call, rule: str, name: str) -> Iterator[ValueRule]:
-    """A zero point other than 0 needs int8; that of a float may be -0."""
-    dtype = getattr(c, name).dtype
+def zero_point(c: Call, rule: str, name: str, *, unsigned: bool = False) -> Iterator[ValueRule]:
+    """The rule of a zero point, where its type has one."""
+    known = zero_point_rule(rule, name, getattr(c, name).dtype, unsigned=unsigned)
+    if known is not None:
+        yield known
+
+
+def zero_point_rule(
+    rule: str, name: str, dtype: DType, *, unsigned: bool = False
+) -> ValueRule | None:
+    """The rule of a zero point of this type; None where any value is legal.
+
+    One other than 0 needs int8; a float may be -0, and a uint16 the middle of its range.
+    """
+    if unsigned and dtype is DType.INT16:
+        wanted, uint16 = "0 or 32768 for uint16", np.dtype(np.uint16)
+        return ValueRule(rule, name, _has_bits_below_the_first, wanted, uint16)
     if dtype.is_float:
-        yield ValueRule(rule, name, _has_bits_below_the_first, f"0 for {dtype.name}")
-    elif dtype is not DType.INT8:
-        yield ValueRule(rule, name, lambda x, xp: x != 0, f"0 for {dtype.name}")
-
-
-def uint16_zero_point(rule: str, name: str) -> ValueRule:
-    """The zero point of a uint16 is 0 or the middle of its range."""
-    wanted, uint16 = "0 or 32768 for uint16", np.dtype(np.uint16)
-    return ValueRule(rule, name, _has_bits_below_the_first, wanted, uint16)
+        return ValueRule(rule, name, _has_bits_below_the_first, f"0 for {dtype.name}")
+    if dtype is not DType.INT8:
+        return ValueRule(rule, name, lambda x, xp: x != 0, f"0 for {dtype.name}")
+    return None
 
 
 def _has_bits_below_the_first(values: Any, xp: Any) -> Any:
