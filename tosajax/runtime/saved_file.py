@@ -18,6 +18,8 @@ from typing import IO, Any, NamedTuple
 from tosajax.arguments.archives import BROKEN, content
 from tosajax.arguments.types import shown
 from tosajax.atomic import replacing
+from tosajax.checks.values import zero_point_rule
+from tosajax.checks.zero_points import OpenZeroPoint
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Tensor
 from tosajax.report import FormatError, UnsupportedError
@@ -26,6 +28,8 @@ from tosajax.runtime.batching import Batch
 _KIND, _VERSION = "tosajax executable", 4
 # The fields of a batch in a manifest: devices are not saved, and a call runs one micro-batch.
 _CALLS = ("carries", "examples", "at_once")
+# The fields of a zero point in a manifest, and their types.
+_ZERO_POINT = {"tensor": str, "node": str, "label": str, "argument": str, "unsigned": bool}
 _MANIFEST = "manifest.json"
 _MEMBERS = _, _ARRAYS, _GRAPH = "program.bin", "arrays.bin", "graph.tosa"
 # A member is at most this many times larger than its bytes in the file, so that a small file never
@@ -42,6 +46,7 @@ class Manifest(NamedTuple):
     variables: tuple[str, ...]
     flags: tuple[tuple[str, str], ...] | None  # None where callers do not get them
     unsigned: tuple[str, ...] = ()  # names of inputs whose bits the program reads as unsigned
+    zero_points: tuple[OpenZeroPoint, ...] = ()  # inputs, with their rules
 
 
 class Contents(NamedTuple):
@@ -81,6 +86,7 @@ def write(path: str | os.PathLike[str], manifest: Manifest, contents: Contents) 
         "variables": manifest.variables,
         "flags": manifest.flags,
         "unsigned": manifest.unsigned,
+        "zero_points": [*map(_zero_point_entry, manifest.zero_points)],
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
     }
     members = {_MANIFEST: json.dumps(fields).encode(), **members}
@@ -153,8 +159,12 @@ def _manifest(fields: Mapping[str, Any]) -> Manifest:
     variables = tuple(_texts(fields["variables"], "variables"))
     if len(set(variables)) != len(variables):
         raise ValueError(f"variables are {variables}, expected each once")
+    batch = _batch(fields["parts"], inputs)
+    # Files of earlier versions lack the rest.
     unsigned = tuple(_texts(fields.get("unsigned", []), "unsigned"))
-    return Manifest(inputs, outputs, _batch(fields["parts"], inputs), variables, flags, unsigned)
+    entries = _list(fields.get("zero_points", []), "zero_points")
+    zero_points = tuple(_zero_point(entry, inputs) for entry in entries)
+    return Manifest(inputs, outputs, batch, variables, flags, unsigned, zero_points)
 
 
 def _tensors(entries: Any, name: str) -> tuple[Tensor, ...]:
@@ -171,6 +181,26 @@ def _tensor(entry: Any, name: str) -> Tensor:
     if any(type(n) is not int or n < DYNAMIC for n in shape):
         raise ValueError(f"{name} hold the shape {shown(shape)}")
     return Tensor(entry["name"], DType[entry["dtype"]], tuple(shape))
+
+
+def _zero_point_entry(zero_point: OpenZeroPoint) -> dict[str, Any]:
+    tensor, node, label, rule = zero_point
+    fields = tensor, node, label, rule.name, rule.bits is not None
+    return dict(zip(_ZERO_POINT, fields, strict=True))
+
+
+def _zero_point(entry: Any, inputs: Sequence[Tensor]) -> OpenZeroPoint:
+    """The zero point of a manifest; its rule follows from the type of the input."""
+    if not isinstance(entry, dict) or entry.keys() != _ZERO_POINT.keys():
+        raise ValueError(f"zero_points hold {shown(entry)}, expected {', '.join(_ZERO_POINT)}")
+    if not all(type(entry[name]) is kind for name, kind in _ZERO_POINT.items()):
+        raise ValueError(f"zero_points hold {shown(entry)}")
+    tensor, node, label, name, unsigned = (entry[field] for field in _ZERO_POINT)
+    dtypes = {t.name: t.dtype for t in inputs}
+    rule = zero_point_rule(label.partition(".")[2], name, dtypes[tensor], unsigned=unsigned)
+    if rule is None:
+        raise ValueError(f"zero_points hold {tensor!r} of {dtypes[tensor].name}, which has no rule")
+    return OpenZeroPoint(tensor, node, label, rule)
 
 
 def _batch(entry: Any, inputs: Sequence[Tensor]) -> Batch:
