@@ -1,4 +1,7 @@
-"""The operator table of TOSA 1.0.1: facts only, read by everything else, repeated nowhere."""
+"""The operator table of TOSA: facts only, read by everything else, repeated nowhere.
+
+It has all of 1.0.1, and of the draft of 1.1 what tosajax has; `since` is a column.
+"""
 
 from __future__ import annotations
 

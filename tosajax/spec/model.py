@@ -7,6 +7,7 @@ import enum
 from typing import NamedTuple
 
 from tosajax.dtypes import DType
+from tosajax.versions import V1_0, Version
 
 
 class Kind(enum.Enum):
@@ -64,7 +65,8 @@ class Argument:
 
     `dtype` is a DType, a Python type or enumeration, or the name of a type variable of the
     operator's rows (`in_t`). `shape` is the specification's notation: `[N,IH,IW,C]` names each
-    dimension, `shape1` names a whole shape, "" neither.
+    dimension, `shape1` names a whole shape, "" neither. `since` and `until` are the first and the
+    last version that have an attribute, None for the newest; nodes of other versions lack it.
     """
 
     name: str
@@ -77,6 +79,8 @@ class Argument:
     dynamic_with: str | None = None  # extension that lifts this
     default: object = REQUIRED
     prepared: bool = False  # kernels prepare it where it is constant
+    since: Version = V1_0
+    until: Version | None = None
 
     @property
     def dims(self) -> tuple[str, ...] | None:
@@ -91,12 +95,15 @@ class TypeRow:
     """One line of an operator's table of supported data types.
 
     `needs` lists alternatives; each is a set of profiles and extensions that are all needed.
-    `types` gives a DType (or, for `TABLE_SIZE`, a number) to every type variable.
+    `types` gives a DType (or, for `TABLE_SIZE`, a number) to every type variable. `since` and
+    `until` are the first and the last version that have the row, None for the newest.
     """
 
     needs: tuple[frozenset[str], ...]
     mode: str
     types: dict[str, DType | int]
+    since: Version = V1_0
+    until: Version | None = None
 
     def supported_by(self, names: frozenset[str]) -> bool:
         """Whether a target with these profiles and extensions has the row."""
@@ -119,15 +126,20 @@ class ChannelAxes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """One operator: its arguments in the order of the specification, and its type rows."""
+    """One operator: its arguments in the order of the specification, and its type rows.
+
+    `since` and `until` are the first and the last version that have it, None for the newest.
+    """
 
     name: str
     chapter: str  # the module in spec/, ops/, checks/ and grad/ that holds it
-    section: str  # number of its section in the specification
+    section: str  # number of its section in the first version that has it
     number: int  # in interchange files
     arguments: tuple[Argument, ...]
     types: tuple[TypeRow, ...]
     instruction: int | None = None  # of SPIR-V, TOSA.001000.1; None where it has none
+    since: Version = V1_0
+    until: Version | None = None
     keeps_scale: bool = False  # integers of the result stand for the numbers of the first input's
     keeps_order: bool = False  # a result of the shape of the first input is equal to it
     is_singular: bool = False  # the derivative is infinite or NaN at some operands
@@ -219,8 +231,10 @@ class Operator:
         return False
 
 
-def rows(variables: str, *lines: tuple[str, str, str]) -> tuple[TypeRow, ...]:
-    """Builds type rows from `variables` and lines of (profiles, mode, types)."""
+def rows(
+    variables: str, *lines: tuple[str, str, str], since: Version = V1_0
+) -> tuple[TypeRow, ...]:
+    """Builds type rows of one version from `variables` and lines of (profiles, mode, types)."""
     names = variables.split()
     return tuple(
         TypeRow(
@@ -230,6 +244,7 @@ def rows(variables: str, *lines: tuple[str, str, str]) -> tuple[TypeRow, ...]:
                 name: int(value) if value.isdigit() else DType[value]
                 for name, value in zip(names, types.split(), strict=True)
             },
+            since=since,
         )
         for needs, mode, types in lines
     )
