@@ -42,7 +42,7 @@ LAYERS: dict[str, set[str]] = {
     "spec": {"arguments", "dtypes", "versions"},
     "compliance": {"dtypes", "spec"},
     "graph": {"dtypes", "html", "report", "spec", "versions"},
-    "ops": {"dtypes", "environment", "fixedpoint", "spec.enums"},
+    "ops": {"dtypes", "environment", "fixedpoint", "spec"},
     "checks": {"dtypes", "fixedpoint", "graph", "report", "spec"},
     "grad": {"dtypes", "fixedpoint", "ops", "spec"},
     "io": {"arguments", "atomic", "dtypes", "graph", "report", "spec", "versions"},

@@ -128,13 +128,6 @@ def _joined(
 _MOST_TAPS = 128
 # Of a sum in int32: products of int8, or of int8 and the bytes of int16, one of which has no sign.
 _MOST_TERMS = {DType.INT8: INT8_CHUNK, DType.INT16: INT8_CHUNK // 2}
-# The axes of weights that a window has.
-_SIZE = {
-    "CONV2D": slice(1, 3),
-    "CONV3D": slice(1, 4),
-    "DEPTHWISE_CONV2D": slice(0, 2),
-    "TRANSPOSE_CONV2D": slice(1, 3),
-}
 
 
 # Operators whose kernels read an input in rows, of which they may leave some.
@@ -149,7 +142,7 @@ def _is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
 def is_integer_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a node is a convolution or MATMUL of int8 or int16."""
-    is_product = node.op == "MATMUL" or node.op in _SIZE
+    is_product = spec.OPERATORS[node.op].is_product
     return is_product and tensors[node.inputs[0]].dtype in _MOST_TERMS
 
 
@@ -188,13 +181,12 @@ def has_kernels(graph: Graph) -> bool:
 
 # Elements of a tensor that XLA computes on one thread, beside kernels.
 _LITTLE = 2**12
-_MOVES = "data_layout"
 _LARGE = "control_flow", "custom"
 
 
 def are_few(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> bool:
     """Whether XLA, which computes these nodes between native kernels, does it on one thread."""
-    computed = [node for node in nodes if spec.OPERATORS[node.op].chapter != _MOVES]
+    computed = [node for node in nodes if spec.OPERATORS[node.op].chapter != "data_layout"]
     if any(spec.OPERATORS[node.op].chapter in _LARGE for node in computed):
         return False
     made = (tensors[name].shape for node in computed for name in node.outputs)
@@ -342,7 +334,8 @@ def _form(node: Node, tensors: Mapping[str, Tensor], isa: Any) -> Callable[..., 
 
 def _window_of(node: Node, tensors: Mapping[str, Tensor]) -> _window.Window:
     """That of a convolution whose weights have a known shape."""
-    size = (tensors[inputs_of(node)["weight"]].shape or ())[_SIZE[node.op]]
+    shape = tensors[inputs_of(node)["weight"]].shape or ()
+    size = tuple(shape[axis] for axis in spec.OPERATORS[node.op].window_axes)
     return _window.window(size, *(node.attributes[n] for n in ("stride", "dilation", "pad")))
 
 

@@ -38,8 +38,10 @@ from tosajax.spec.enums import (
 )
 from tosajax.spec.levels import EXTENSIONS, LEVELS, PROFILES, Level
 from tosajax.spec.model import (
+    EXACT,
     MAX_RANK,
     REQUIRED,
+    Accuracy,
     Argument,
     Form,
     Kind,
@@ -99,6 +101,7 @@ def operator_named(name: str) -> Operator:
 
 __all__ = [
     "CONSTANT_OPERATORS",
+    "EXACT",
     "EXTENSIONS",
     "LEVELS",
     "MAX_RANK",
@@ -108,6 +111,7 @@ __all__ = [
     "REQUIRED_EXTENSION",
     "SPECIFICATION_VERSION",
     "AccType",
+    "Accuracy",
     "Argument",
     "Form",
     "Kind",

@@ -83,11 +83,36 @@ class Argument:
     until: Version | None = None
 
     @property
+    def is_data(self) -> bool:
+        """Whether it has values for each example: not zero points, weights, tables and shapes."""
+        dims = self.dims or ("N",)
+        return self.form in (Form.TENSOR, Form.TENSOR_LIST) and dims[0] == "N"
+
+    @property
     def dims(self) -> tuple[str, ...] | None:
         """The names of the dimensions, or None where `shape` names a whole shape or nothing."""
         if not self.shape.startswith("["):
             return None
         return tuple(dim.strip() for dim in self.shape[1:-1].split(","))
+
+
+class Accuracy(NamedTuple):
+    """How float results are judged; integers are always exact.
+
+    Args:
+      name: ABS_ERROR, DOT_PRODUCT, EXACT, MAX_RELATIVE, REDUCE_PRODUCT or ULP.
+      ulps: the bound of ULP, in units in the last place.
+      suite_bf16: the looser bound that Arm's conformance suite 1.0.2 has for bf16, if it has one.
+      special: a table of the operator gives the results of zeros and infinities.
+    """
+
+    name: str
+    ulps: float = 0.0
+    suite_bf16: float | None = None
+    special: bool = False
+
+
+EXACT = Accuracy("EXACT")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,9 +165,16 @@ class Operator:
     instruction: int | None = None  # of SPIR-V, TOSA.001000.1; None where it has none
     since: Version = V1_0
     until: Version | None = None
+    is_elementwise: bool = False  # each element of the result is of the elements at its place
+    moves: bool = False  # elements of the result are elements of the inputs, elsewhere
+    is_product: bool = False  # adds up products of its first input and its second
+    is_homogeneous: bool = False  # positive factors of an image's channels come out as they went in
+    is_function: bool = True  # results follow from the inputs, by the specification alone
+    is_signless: bool = False  # the bits are the same for unsigned integers as for signed ones
     keeps_scale: bool = False  # integers of the result stand for the numbers of the first input's
     keeps_order: bool = False  # a result of the shape of the first input is equal to it
     is_singular: bool = False  # the derivative is infinite or NaN at some operands
+    accuracy: Accuracy = EXACT  # of float results
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -157,52 +189,23 @@ class Operator:
         return tuple(a for a in self.arguments if a.kind is Kind.OUTPUT)
 
     @property
-    def is_elementwise(self) -> bool:
-        """Whether each element of the result is computed from the elements at its place."""
-        return self.chapter.startswith("elementwise_") or self.chapter in (
-            "activation",
-            "comparison",
-            "type_conversion",
-        )
-
-    @property
-    def moves(self) -> bool:
-        """Whether the elements of the result are elements of the inputs, elsewhere."""
-        return self.chapter in ("data_layout", "scatter_gather")
-
-    @property
     def passes_on(self) -> tuple[Argument, ...]:
         """The inputs of whose elements the result consists; none where it computes others."""
-        is_choice = self.chapter == "elementwise_ternary"
+        is_choice = self.is_signless and self.is_elementwise
         if not (self.moves or is_choice or (self.keeps_scale and not self.is_elementwise)):
             return ()
         (output,) = self.outputs
         return tuple(a for a in self.inputs if a.dtype == output.dtype)
 
     @property
-    def is_homogeneous(self) -> bool:
-        """Whether positive factors of the channels of an image come out as they went in."""
-        return self.chapter in ("pool", "image")
-
-    @property
-    def is_function(self) -> bool:
-        """Whether its results follow from its inputs, by the specification alone."""
-        return self.chapter not in ("control_flow", "custom", "variable")
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether it multiplies its first input by its second, and adds up the products."""
-        return self.chapter in ("conv", "products")
-
-    @property
     def channel_axes(self) -> ChannelAxes:
-        """Of an operator that has weights.
+        """The axes of the channels in the second factor of a product.
 
         Raises:
-          ValueError: it has none.
+          ValueError: the operator is not a product.
         """
-        if not self.has_weights:
-            raise ValueError(f"{self.name} has no weights")
+        if not self.is_product:
+            raise ValueError(f"{self.name} is not a product")
         x, weight, output = (list(a.dims or ()) for a in (*self.inputs[:2], self.outputs[0]))
         factors = output[-1].replace(" ", "").split("*")
         return ChannelAxes(
@@ -212,10 +215,33 @@ class Operator:
 
     @property
     def summed_axes(self) -> tuple[int, ...]:
-        """Axes of the weights along which products are added up: the output lacks them."""
+        """Axes of the second factor along which products are added up: the output lacks them."""
         kept = self.outputs[0].shape.strip("[]").replace("*", ",").replace(" ", "").split(",")
-        dims = (self.inputs[1].dims or ()) if self.has_weights else ()
+        dims = (self.inputs[1].dims or ()) if self.is_product else ()
         return tuple(axis for axis, name in enumerate(dims) if name not in kept)
+
+    @property
+    def window_axes(self) -> tuple[int, ...]:
+        """Axes of a convolution's weights that are a window over its input."""
+        dims = (self.inputs[1].dims or ()) if self.is_product else ()
+        return tuple(axis for axis, name in enumerate(dims) if name.startswith("K"))
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether it computes each [n, ...] of its data by itself."""
+        return any((a.dims or ("",))[0] == "N" for a in self.outputs)
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether the result consists of the elements of one tensor, the first input."""
+        data = [a for a in self.inputs if a.is_data]
+        is_one = len(data) == 1 and data[0].form is Form.TENSOR
+        return self.moves and is_one and len(self.passes_on) == 1
+
+    @property
+    def is_extreme(self) -> bool:
+        """Whether the result is the largest or the smallest of some elements of the input."""
+        return self.keeps_scale and self.chapter == "reduction"
 
     @property
     def needs_out_type(self) -> bool:
