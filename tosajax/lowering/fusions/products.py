@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
 from tosajax.lowering.fusions.pattern import (
@@ -35,13 +36,6 @@ _MOST_TAPS = 128
 # The most products in an int32 sum: of two int8, or of int8 and a byte of int16, of which one has
 # no sign.
 _MOST_TERMS = {DType.INT8: INT8_CHUNK, DType.INT16: INT8_CHUNK // 2}
-# The axes of a weight that make the window.
-_SIZE = {
-    "CONV2D": slice(1, 3),
-    "CONV3D": slice(1, 4),
-    "DEPTHWISE_CONV2D": slice(0, 2),
-    "TRANSPOSE_CONV2D": slice(1, 3),
-}
 # Operators whose kernels read an input by rows and may leave some out.
 _PLANAR = "CONV2D", "DEPTHWISE_CONV2D"
 _RESCALED = DType.INT8, DType.INT16
@@ -113,8 +107,8 @@ def is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
 def is_integer_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a node is a convolution or MATMUL of int8 or int16."""
-    is_kind = node.op == "MATMUL" or node.op in _SIZE
-    return is_kind and tensors[node.inputs[0]].dtype in _MOST_TERMS
+    is_product = spec.OPERATORS[node.op].is_product
+    return is_product and tensors[node.inputs[0]].dtype in _MOST_TERMS
 
 
 def obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
@@ -144,7 +138,8 @@ def obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
 
 def window_of(node: Node, tensors: Mapping[str, Tensor]) -> _window.Window:
     """The window of a convolution, from the known shape of its weights."""
-    size = (tensors[inputs_of(node)["weight"]].shape or ())[_SIZE[node.op]]
+    shape = tensors[inputs_of(node)["weight"]].shape or ()
+    size = tuple(shape[axis] for axis in spec.OPERATORS[node.op].window_axes)
     return _window.window(size, *(node.attributes[n] for n in ("stride", "dilation", "pad")))
 
 
