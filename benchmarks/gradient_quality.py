@@ -43,7 +43,7 @@ from jax.flatten_util import ravel_pytree
 from benchmarks import gradient_networks, works
 from tosajax import Graph, grad
 from tosajax import quant as tq
-from tosajax.quant.recipes import Bias, Multiplier
+from tosajax.quant.model.recipes import Bias, Multiplier
 
 sys.path.insert(0, str(works.ROOT / "examples"))
 

@@ -22,7 +22,7 @@ from tosajax.quant import (
     prepare,
     rule,
 )
-from tosajax.quant.recipes import Params
+from tosajax.quant.model.recipes import Params
 
 needs_model = pytest.mark.skipif(
     not reference_model.is_installed(), reason="tosa-tools is not installed"

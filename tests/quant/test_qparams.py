@@ -12,7 +12,7 @@ import pytest
 from tosajax.dtypes import DType
 from tosajax.grad import QTensor, tie
 from tosajax.quant import QParams, dequantize, fake_quant, multiplier_and_shift, quantize
-from tosajax.quant.recipes import Bias, Scale
+from tosajax.quant.model.recipes import Bias, Scale
 from tosajax.quant.storages import zero_point_integer
 
 SCALES = 200_000

@@ -19,7 +19,7 @@ from compared import EQUAL, measured, row
 
 import tosajax
 import tosajax.compare
-import tosajax.quant.plan
+import tosajax.quant.model.plan
 import tosajax.sweep
 from tosajax import Builder, DType, Finding, Report, Verdict
 from tosajax.compare import RoundingTable
@@ -58,8 +58,10 @@ DIFFERENT = tosajax.quant.Comparison(NAME, "frozen", 100, 3, 2.0, (0, 1))
 FINDING = Finding(Verdict.ERROR, "conv2d.e8", f"bias of {NAME}", f"CONV2D {NAME!r}")
 COST = Cost(tuple(NodeCost(f"{NAME}{k}", "INT8[1,2]", 9, 9, "", "", "slow") for k in range(300)), 9)
 QPARAMS = tosajax.quant.QParams(jnp.ones((1, 512)), jnp.float32(3), jnp.float32(8))
-SCALED = {f"{NAME}{k}": tosajax.quant.plan.Scaled(tosajax.quant.QSpec()) for k in range(LAYERS)}
-MODEL = tosajax.quant.QModel(GRAPH, GRAPH, tosajax.quant.plan.Plan(SCALED))
+SCALED = {
+    f"{NAME}{k}": tosajax.quant.model.plan.Scaled(tosajax.quant.QSpec()) for k in range(LAYERS)
+}
+MODEL = tosajax.quant.QModel(GRAPH, GRAPH, tosajax.quant.model.plan.Plan(SCALED))
 NONE: Any = {}
 FIT_STATE = tosajax.quant.FitState(
     jnp.int32(3), {NAME: QPARAMS}, NONE, NONE, NONE, jnp.float32(0.5), jnp.int32(0), NONE

@@ -7,8 +7,8 @@ from mutation.listing import mutants
 
 MUTANTS = [
     *mutants(
-        "quant/early_clamps.py",
-        "quant/test_early_clamps.py",
+        "quant/graphs/early_clamps.py",
+        "quant/graphs/test_early_clamps.py",
         {
             "_Writer.write": [left("and", 0), right("and", 0)],
             "_Writer._is_read_once": [left("and"), right("and")],
@@ -17,8 +17,8 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "quant/nan_constants.py",
-        "quant/test_nan_constants.py",
+        "quant/graphs/nan_constants.py",
+        "quant/graphs/test_nan_constants.py",
         {
             "_sought": [right("and", 0), left("and", 0)],
             "_chosen": [change("then", "other", 1)],
@@ -27,7 +27,7 @@ MUTANTS = [
     ),
     *mutants(
         "quant/convert/elementwise_ternary.py",
-        "quant/test_nan_constants.py",
+        "quant/graphs/test_nan_constants.py",
         {"_with_nan": [change("1", "0", 1)]},
     ),
     *mutants(
@@ -82,8 +82,8 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "quant/observers.py",
-        "quant/test_observers.py",
+        "quant/ranges/observers.py",
+        "quant/ranges/test_observers.py",
         {
             "scale_and_zero_point": [
                 change("jnp.maximum", "jnp.minimum"),
@@ -168,7 +168,7 @@ MUTANTS = [
         {"spread": [left("+", 0), left("+", 1)]},
     ),
     *mutants(
-        "quant/frozen.py",
+        "quant/freezing.py",
         "quant/convert/test_activation.py",
         {
             "_without_idle_spreads": [
@@ -179,7 +179,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "quant/arguments.py",
+        "quant/model/arguments.py",
         "quant/test_follow.py",
         {"check_sampled": [condition("False", 1), condition("not _", 0)]},
     ),
@@ -231,8 +231,8 @@ MUTANTS = [
         {"uses_of": [change("==", ">="), change("not in", "in", 1)]},
     ),
     *mutants(
-        "quant/division.py",
-        "quant/test_division.py",
+        "quant/ranges/division.py",
+        "quant/ranges/test_division.py",
         {
             "_divide": [left("/")],
             "_differentiate": [unsigned("-"), left("+"), *(left("/", at) for at in range(3))],
@@ -310,7 +310,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "quant/parts.py",
+        "quant/model/parts.py",
         "quant/tune/test_reconstruction.py",
         {
             "cuts": [left("and", 0)],
@@ -384,8 +384,8 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "quant/room.py",
-        "quant/test_room.py",
+        "quant/model/room.py",
+        "quant/model/test_room.py",
         {
             "fitted_qparams": [
                 change("<", "=="),
@@ -398,8 +398,8 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "quant/norms.py",
-        "quant/test_norms.py",
+        "quant/model/norms.py",
+        "quant/model/test_norms.py",
         {
             "Norm.shift": [left("-"), left("*", 0)],
             "Norm.factor": [change("self.deviation", "self.gamma", 0)],
@@ -413,7 +413,7 @@ MUTANTS = [
     ),
     *mutants(
         "quant/tune/statistics.py",
-        "quant/test_norms.py",
+        "quant/model/test_norms.py",
         {"_joined": [left("+"), unwrap("jnp.sqrt"), left("*", 0)]},
     ),
     *mutants(
@@ -470,7 +470,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "quant/recording.py",
+        "quant/graphs/recording.py",
         "quant/convert/test_control_flow.py",
         {"recorded": [change("record.times", "0", 0)]},
     ),

@@ -16,16 +16,8 @@ from tosajax.quant.calibration import (
 )
 from tosajax.quant.error_report import QuantReport, Row, report
 from tosajax.quant.lifting import lift
-from tosajax.quant.model import Mode, QModel
-from tosajax.quant.norms import Norm, with_statistics
-from tosajax.quant.observers import (
-    Observer,
-    entropy,
-    min_max,
-    moving_average,
-    mse,
-    percentile,
-)
+from tosajax.quant.model.norms import Norm, with_statistics
+from tosajax.quant.model.qmodel import Mode, QModel
 from tosajax.quant.preparation import prepare
 from tosajax.quant.qparams import (
     Grid,
@@ -34,6 +26,14 @@ from tosajax.quant.qparams import (
     fake_quant,
     multiplier_and_shift,
     quantize,
+)
+from tosajax.quant.ranges.observers import (
+    Observer,
+    entropy,
+    min_max,
+    moving_average,
+    mse,
+    percentile,
 )
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.storages import OperandStorage, Storage

@@ -14,10 +14,10 @@ from tosajax.arguments.types import check_type
 from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph
 from tosajax.progress import Progress
-from tosajax.quant.arguments import Input, check_finite
-from tosajax.quant.model import QModel
-from tosajax.quant.open_batches import of_one
-from tosajax.quant.recipes import Params
+from tosajax.quant.convert.open_batches import of_one
+from tosajax.quant.model.arguments import Input, check_finite
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params
 from tosajax.runtime.executable import compile
 
 AGAINST = ("frozen", "reference_model")

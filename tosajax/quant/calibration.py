@@ -19,7 +19,10 @@ from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.progress import Progress
-from tosajax.quant.arguments import (
+from tosajax.quant.convert.converter import TABLE_STEP, table_size
+from tosajax.quant.graphs.blocks import all_tensors
+from tosajax.quant.graphs.regions import Function, evaluate
+from tosajax.quant.model.arguments import (
     Batch,
     Numbers,
     as_inputs,
@@ -27,13 +30,14 @@ from tosajax.quant.arguments import (
     check_finite,
     real_inputs,
 )
-from tosajax.quant.blocks import all_tensors
-from tosajax.quant.channels import along
-from tosajax.quant.convert.converter import TABLE_STEP, table_size
-from tosajax.quant.mask_ranges import Masked, leaving_out, widened
-from tosajax.quant.model import QModel
-from tosajax.quant.norms import Moments
-from tosajax.quant.observers import (
+from tosajax.quant.model.norms import Moments
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params
+from tosajax.quant.model.room import with_room
+from tosajax.quant.qparams import QParams, dequantize, spread
+from tosajax.quant.ranges.channels import along
+from tosajax.quant.ranges.mask_ranges import Masked, leaving_out, widened
+from tosajax.quant.ranges.observers import (
     NOTHING,
     Histogram,
     Observer,
@@ -41,10 +45,6 @@ from tosajax.quant.observers import (
     percentile_qparams,
     tail,
 )
-from tosajax.quant.qparams import QParams, dequantize, spread
-from tosajax.quant.recipes import Params
-from tosajax.quant.regions import Function, evaluate
-from tosajax.quant.room import with_room
 from tosajax.quant.spec import QSpec
 from tosajax.quant.storages import Grid
 

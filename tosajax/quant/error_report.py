@@ -16,12 +16,12 @@ from tosajax.arguments.types import check_type
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph, Node
 from tosajax.progress import Progress
-from tosajax.quant.arguments import Input, check_finite, real_inputs
 from tosajax.quant.calibration import weight_qparams
-from tosajax.quant.mask_ranges import is_masked
-from tosajax.quant.model import QModel
-from tosajax.quant.recipes import Params, corrected
-from tosajax.quant.room import fitted_qparams, least_scale
+from tosajax.quant.model.arguments import Input, check_finite, real_inputs
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params, corrected
+from tosajax.quant.model.room import fitted_qparams, least_scale
+from tosajax.quant.ranges.mask_ranges import is_masked
 
 _SHOWN = 8  # channels in a text
 _ALIKE = 1 + 2.0**-10  # scales that differ by less

@@ -22,10 +22,10 @@ from tosajax.graph import Graph, Node, Tensor, arguments
 from tosajax.graph.edit import unused
 from tosajax.lowering.build import to_device
 from tosajax.passes.turns import turns
-from tosajax.quant.model import QModel
-from tosajax.quant.plan import Options, Plan
+from tosajax.quant.model.plan import Options, Plan
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params, Recipe, held
 from tosajax.quant.qparams import unchecked_multiplier_and_shift
-from tosajax.quant.recipes import Params, Recipe, held
 from tosajax.report import UnsupportedError
 from tosajax.spec import Kind
 from tosajax.validation import validate

@@ -12,15 +12,15 @@ from tosajax import spec
 from tosajax.arguments.types import check_type
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph
-from tosajax.quant.blocks import all_nodes, all_tensors, graph_keys
 from tosajax.quant.convert.graphs import converted
+from tosajax.quant.convert.open_batches import of_one
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
-from tosajax.quant.functions import Function, function_of
-from tosajax.quant.model import QModel
-from tosajax.quant.open_batches import of_one
-from tosajax.quant.plan import NormedConv, Options, Plan
-from tosajax.quant.reading_back import Reader
-from tosajax.quant.simplify import Simple, simplified
+from tosajax.quant.graphs.blocks import all_nodes, all_tensors, graph_keys
+from tosajax.quant.graphs.functions import Function, function_of
+from tosajax.quant.graphs.reading_back import Reader
+from tosajax.quant.graphs.simplify import Simple, simplified
+from tosajax.quant.model.plan import NormedConv, Options, Plan
+from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.spec import Rule, check_rules
 from tosajax.report import UnsupportedError
 from tosajax.spec import RoundingMode

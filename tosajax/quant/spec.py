@@ -11,8 +11,8 @@ from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.graph import Graph
-from tosajax.quant.blocks import all_nodes, all_tensors
-from tosajax.quant.observers import Observer, min_max
+from tosajax.quant.graphs.blocks import all_nodes, all_tensors
+from tosajax.quant.ranges.observers import Observer, min_max
 from tosajax.quant.storages import Float8, Integers, Storage, storage_of
 
 _SHORT = {

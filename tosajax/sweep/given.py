@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from tosajax.graph import Graph
 from tosajax.quant import QModel
-from tosajax.quant.recipes import Params
+from tosajax.quant.model.recipes import Params
 from tosajax.runtime.batching import Devices
 from tosajax.sweep import digest
 from tosajax.sweep.data import Data, Source, refuse_nan

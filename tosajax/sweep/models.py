@@ -17,9 +17,9 @@ from tosajax.arguments.names import near
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.quant import Observed, QModel, mean_bits, sample_tables
-from tosajax.quant.blocks import graph_keys
-from tosajax.quant.observers import check_percentile
-from tosajax.quant.recipes import Params
+from tosajax.quant.graphs.blocks import graph_keys
+from tosajax.quant.model.recipes import Params
+from tosajax.quant.ranges.observers import check_percentile
 from tosajax.quant.tune.bits import check_bits, qparams_of_bits
 from tosajax.report import UnsupportedError
 from tosajax.runtime.batching import with_batch

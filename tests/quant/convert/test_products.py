@@ -36,8 +36,8 @@ from tosajax.quant import (
     prepare,
     rule,
 )
-from tosajax.quant.model import Mode
-from tosajax.quant.recipes import Bias
+from tosajax.quant.model.qmodel import Mode
+from tosajax.quant.model.recipes import Bias
 
 WEIGHT = uniform(5, 2, 5, 4, low=-1, high=2) * np.array([0.1, 1, 2, 0.5], np.float32)
 LEFT = uniform(6, 2, 3, 5, low=-1, high=9)

@@ -11,8 +11,8 @@ import pytest
 
 from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
-from tosajax.quant.parts import cuts, part
-from tosajax.quant.recipes import Params, corrected
+from tosajax.quant.model.parts import cuts, part
+from tosajax.quant.model.recipes import Params, corrected
 
 RNG = np.random.default_rng(0)
 # Of few patterns, as real images are: of white noise, nearest rounding is best.

@@ -10,7 +10,7 @@ from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import Node
 from tosajax.quant.convert.converter import Accumulator, Converter, bias_limit
-from tosajax.quant.recipes import Scale
+from tosajax.quant.model.recipes import Scale
 from tosajax.report import UnsupportedError
 
 

@@ -13,10 +13,10 @@ from tosajax.builder import Builder
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.passes.turns import turns
-from tosajax.quant.masks import masked
-from tosajax.quant.nan_constants import Nans
-from tosajax.quant.plan import NormedConv, Options, Plan, Scaled, readers_of
-from tosajax.quant.recipes import (
+from tosajax.quant.graphs.nan_constants import Nans
+from tosajax.quant.graphs.regions import Function, covered, functions
+from tosajax.quant.model.plan import NormedConv, Options, Plan, Scaled, readers_of
+from tosajax.quant.model.recipes import (
     Bias,
     Bound,
     End,
@@ -29,7 +29,7 @@ from tosajax.quant.recipes import (
     Weight,
     ZeroPoint,
 )
-from tosajax.quant.regions import Function, covered, functions
+from tosajax.quant.ranges.masks import masked
 from tosajax.quant.spec import Asked, QSpec
 from tosajax.report import UnsupportedError
 

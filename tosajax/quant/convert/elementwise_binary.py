@@ -7,7 +7,7 @@ import dataclasses
 from tosajax.dtypes import DType
 from tosajax.graph import Node
 from tosajax.quant.convert.converter import Accumulator, Converter
-from tosajax.quant.recipes import Scale
+from tosajax.quant.model.recipes import Scale
 
 
 def add(c: Converter, node: Node) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 
 from tosajax.graph import Node, Tensor
 from tosajax.quant.convert.converter import Converter
-from tosajax.quant.masks import end
-from tosajax.quant.nan_constants import nan_choice
+from tosajax.quant.graphs.nan_constants import nan_choice
+from tosajax.quant.ranges.masks import end
 
 
 def select(c: Converter, node: Node) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tosajax.dtypes import DType
 from tosajax.graph import Node
 from tosajax.quant.convert.converter import Accumulator, Converter
-from tosajax.quant.recipes import Scale
+from tosajax.quant.model.recipes import Scale
 
 
 def negate(c: Converter, node: Node) -> None:

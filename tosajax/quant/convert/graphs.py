@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from tosajax import spec
 from tosajax.graph import Graph, Node
 from tosajax.quant.convert.converter import Converter
-from tosajax.quant.plan import NormedConv, Options, Plan
+from tosajax.quant.model.plan import NormedConv, Options, Plan
 from tosajax.report import UnsupportedError
 
 

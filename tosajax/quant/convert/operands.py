@@ -20,9 +20,9 @@ from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Graph, Node, Tensor, arguments
 from tosajax.graph.edit import Draft
-from tosajax.quant.channels import along
-from tosajax.quant.plan import Plan, Scaled
-from tosajax.quant.recipes import Factor, Recipe, Value, Weight
+from tosajax.quant.model.plan import Plan, Scaled
+from tosajax.quant.model.recipes import Factor, Recipe, Value, Weight
+from tosajax.quant.ranges.channels import along
 from tosajax.quant.spec import Asked, QSpec, Rule
 from tosajax.quant.storages import OperandStorage
 from tosajax.report import UnsupportedError

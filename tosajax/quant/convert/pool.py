@@ -10,7 +10,7 @@ import numpy as np
 from tosajax.dtypes import DType
 from tosajax.graph import Node
 from tosajax.quant.convert.converter import Accumulator, Converter
-from tosajax.quant.recipes import Scale
+from tosajax.quant.model.recipes import Scale
 
 
 def avg_pool2d(c: Converter, node: Node) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 from tosajax.dtypes import DType
 from tosajax.graph import Node, Tensor
 from tosajax.quant.convert.converter import Accumulator, Converter, bias_limit
-from tosajax.quant.recipes import Bias, Scale
+from tosajax.quant.model.recipes import Bias, Scale
 
 # Of two differences of INT8: where so many of them leave no room in int32, a bias is added later.
 _LARGEST_PRODUCT = 255 * 255

@@ -6,7 +6,7 @@ import math
 
 from tosajax.graph import Node, Tensor
 from tosajax.quant.convert.converter import Accumulator, Converter
-from tosajax.quant.recipes import Scale
+from tosajax.quant.model.recipes import Scale
 from tosajax.report import UnsupportedError
 
 

@@ -16,14 +16,6 @@ import numpy as np
 from tosajax import html
 from tosajax.arguments.types import check_type, count, shown
 from tosajax.progress import Progress
-from tosajax.quant.arguments import (
-    Batch,
-    Input,
-    as_inputs,
-    check_batches,
-    check_finite,
-    real_inputs,
-)
 from tosajax.quant.calibration import (
     Observed,
     initial_states,
@@ -32,9 +24,17 @@ from tosajax.quant.calibration import (
     settle,
     updated_states,
 )
-from tosajax.quant.model import Mode, QModel
-from tosajax.quant.norms import Norms, with_statistics
-from tosajax.quant.recipes import Params
+from tosajax.quant.model.arguments import (
+    Batch,
+    Input,
+    as_inputs,
+    check_batches,
+    check_finite,
+    real_inputs,
+)
+from tosajax.quant.model.norms import Norms, with_statistics
+from tosajax.quant.model.qmodel import Mode, QModel
+from tosajax.quant.model.recipes import Params
 from tosajax.quant.training.losses import Loss, of_outputs
 from tosajax.quant.training.schedule import Schedule
 from tosajax.quant.training.steps import import_optax, relative

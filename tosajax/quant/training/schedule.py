@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from tosajax.grad.qtensor import follow
-from tosajax.quant.model import QModel
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params
+from tosajax.quant.model.room import fitted_qparams
 from tosajax.quant.qparams import QParams
-from tosajax.quant.recipes import Params
-from tosajax.quant.room import fitted_qparams
 
 # A number for each step, whose number is traced: a schedule of optax, for instance.
 ByStep = Callable[[jax.Array], Any]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tosajax.quant.arguments import check_params
-from tosajax.quant.norms import Norm
+from tosajax.quant.model.arguments import check_params
+from tosajax.quant.model.norms import Norm
+from tosajax.quant.model.recipes import Params
 from tosajax.quant.qparams import QParams
-from tosajax.quant.recipes import Params
 
 if TYPE_CHECKING:
     import optax

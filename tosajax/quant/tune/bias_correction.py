@@ -10,13 +10,13 @@ import jax.numpy as jnp
 
 from tosajax.grad.qtensor import QTensor, tie
 from tosajax.graph import Node
-from tosajax.quant.arguments import Batch
-from tosajax.quant.blocks import all_nodes
 from tosajax.quant.calibration import examples
-from tosajax.quant.channels import on_last_axis
-from tosajax.quant.model import QModel
-from tosajax.quant.recipes import Bias, Params, corrected, with_corrections
-from tosajax.quant.room import fitted
+from tosajax.quant.graphs.blocks import all_nodes
+from tosajax.quant.model.arguments import Batch
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Bias, Params, corrected, with_corrections
+from tosajax.quant.model.room import fitted
+from tosajax.quant.ranges.channels import on_last_axis
 from tosajax.report import UnsupportedError
 
 

@@ -15,10 +15,10 @@ from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Tensor
 from tosajax.quant.calibration import sample_tables
-from tosajax.quant.model import QModel
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params, soft_rounding, soft_step, stepped
+from tosajax.quant.model.room import fitted
 from tosajax.quant.qparams import QParams, dequantize
-from tosajax.quant.recipes import Params, soft_rounding, soft_step, stepped
-from tosajax.quant.room import fitted
 from tosajax.quant.tune.rounding import nearest, with_rounding
 
 if TYPE_CHECKING:

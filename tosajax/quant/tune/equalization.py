@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from tosajax.grad.qtensor import QTensor
-from tosajax.quant.arguments import Batch, Numbers
 from tosajax.quant.calibration import known_values, real_batches
-from tosajax.quant.model import QModel
+from tosajax.quant.model.arguments import Batch, Numbers
+from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.tune.scalings import Scaling, find_scalings, largest
 
 _Values = dict[str, jax.Array]

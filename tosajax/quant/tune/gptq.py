@@ -15,12 +15,12 @@ from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
 from tosajax.graph import Node
 from tosajax.progress import Progress
-from tosajax.quant.arguments import Batch
 from tosajax.quant.calibration import examples
-from tosajax.quant.model import QModel
+from tosajax.quant.model.arguments import Batch
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params, corrected, with_corrections
+from tosajax.quant.model.room import fitted_qparams
 from tosajax.quant.qparams import QParams
-from tosajax.quant.recipes import Params, corrected, with_corrections
-from tosajax.quant.room import fitted_qparams
 from tosajax.quant.tune.blocks import Block, Rows
 from tosajax.quant.tune.walking import Walk
 

@@ -9,14 +9,14 @@ from collections.abc import Collection, Sequence
 import jax.numpy as jnp
 
 from tosajax.arguments.types import check_type
-from tosajax.quant.blocks import all_nodes
 from tosajax.quant.calibration import sample_tables, weight_qparams
 from tosajax.quant.convert.graphs import converted
-from tosajax.quant.model import QModel
-from tosajax.quant.observers import scale_and_zero_point
+from tosajax.quant.graphs.blocks import all_nodes
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params, corrected
+from tosajax.quant.model.room import with_room
 from tosajax.quant.qparams import QParams
-from tosajax.quant.recipes import Params, corrected
-from tosajax.quant.room import with_room
+from tosajax.quant.ranges.observers import scale_and_zero_point
 from tosajax.quant.spec import QSpec, Rule, check_rules
 
 

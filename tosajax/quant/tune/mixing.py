@@ -15,12 +15,12 @@ from tosajax import html, spec
 from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
 from tosajax.progress import Progress
-from tosajax.quant.arguments import Input, check_finite, real_inputs
-from tosajax.quant.blocks import all_nodes, all_tensors
 from tosajax.quant.calibration import weight_qparams
-from tosajax.quant.model import QModel
+from tosajax.quant.graphs.blocks import all_nodes, all_tensors
+from tosajax.quant.model.arguments import Input, check_finite, real_inputs
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params, corrected
 from tosajax.quant.qparams import QParams
-from tosajax.quant.recipes import Params, corrected
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.tune.bits import of_same_range, pareto, spread_out

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 
 from tosajax.arguments.types import count
 from tosajax.progress import Progress
-from tosajax.quant.arguments import Batch
-from tosajax.quant.batches import as_given, rows
 from tosajax.quant.calibration import examples
-from tosajax.quant.model import QModel
-from tosajax.quant.recipes import Params
+from tosajax.quant.model.arguments import Batch
+from tosajax.quant.model.batches import as_given, rows
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params
 from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.training.steps import import_optax, relative
 from tosajax.quant.tune.blocks import Block, Learning

@@ -16,9 +16,9 @@ from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
 from tosajax.progress import Progress
-from tosajax.quant.arguments import Input, check_finite, real_inputs
-from tosajax.quant.model import QModel
-from tosajax.quant.recipes import Params
+from tosajax.quant.model.arguments import Input, check_finite, real_inputs
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.tune.bits import of_same_range

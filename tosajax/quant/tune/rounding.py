@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from tosajax.progress import Progress
-from tosajax.quant.arguments import Batch
 from tosajax.quant.calibration import examples
-from tosajax.quant.division import divide
-from tosajax.quant.model import QModel
+from tosajax.quant.model.arguments import Batch
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params, Weight, corrected, with_corrections
+from tosajax.quant.model.room import fitted, fitted_qparams
 from tosajax.quant.qparams import dequantize
-from tosajax.quant.recipes import Params, Weight, corrected, with_corrections
-from tosajax.quant.room import fitted, fitted_qparams
+from tosajax.quant.ranges.division import divide
 from tosajax.quant.training.losses import squared_difference
 from tosajax.quant.training.steps import import_optax
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tosajax import spec
 from tosajax.graph import Graph, Node
-from tosajax.quant.channels import along
+from tosajax.quant.ranges.channels import along
 
 
 class Constant(NamedTuple):

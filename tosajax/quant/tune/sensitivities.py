@@ -10,11 +10,11 @@ import jax.numpy as jnp
 
 from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
-from tosajax.quant.arguments import Input, check_finite, real_inputs
-from tosajax.quant.model import QModel
+from tosajax.quant.model.arguments import Input, check_finite, real_inputs
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params
+from tosajax.quant.model.room import fitted_qparams
 from tosajax.quant.qparams import fake_quant
-from tosajax.quant.recipes import Params
-from tosajax.quant.room import fitted_qparams
 from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.tune.bits import with_bits
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 import jax
 import jax.numpy as jnp
 
-from tosajax.quant.arguments import Batch
 from tosajax.quant.calibration import examples
-from tosajax.quant.channels import on_last_axis
-from tosajax.quant.model import Mode, QModel
-from tosajax.quant.norms import Norm, Norms, with_statistics
-from tosajax.quant.recipes import Params
+from tosajax.quant.model.arguments import Batch
+from tosajax.quant.model.norms import Norm, Norms, with_statistics
+from tosajax.quant.model.qmodel import Mode, QModel
+from tosajax.quant.model.recipes import Params
+from tosajax.quant.ranges.channels import on_last_axis
 
 
 def estimate_norms(

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
 from tosajax.grad.qtensor import QTensor, payload
-from tosajax.quant.batches import rows
-from tosajax.quant.model import QModel
-from tosajax.quant.parts import cuts, part
-from tosajax.quant.recipes import Params
+from tosajax.quant.model.batches import rows
+from tosajax.quant.model.parts import cuts, part
+from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.recipes import Params
 from tosajax.quant.tune.blocks import Block, Rows
 
 # Of the outputs of a block and the number of a batch, the weight of each of their elements.

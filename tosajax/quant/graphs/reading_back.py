@@ -20,10 +20,10 @@ import numpy as np
 
 from tosajax.from_jax.origins import Elements, elements
 from tosajax.graph import Tensor
-from tosajax.quant.blocks import separated
-from tosajax.quant.channels import along
-from tosajax.quant.functions import Function, Parameter
-from tosajax.quant.simplify import Folded, neutral_constants
+from tosajax.quant.graphs.blocks import separated
+from tosajax.quant.graphs.functions import Function, Parameter
+from tosajax.quant.graphs.simplify import Folded, neutral_constants
+from tosajax.quant.ranges.channels import along
 
 # How far constants may be from what their parameter makes of them, or from each other, by the
 # largest element and the precision of the type. A few operations are between them.

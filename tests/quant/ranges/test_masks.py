@@ -15,12 +15,12 @@ import pytest
 import tosajax
 from tosajax import Builder, DType, Graph, quant, reference_model
 from tosajax.graph import Node
-from tosajax.quant.blocks import all_nodes
-from tosajax.quant.mask_ranges import leaving_out, saturated
-from tosajax.quant.masks import masked, with_selects
-from tosajax.quant.observers import min_max
+from tosajax.quant.graphs.blocks import all_nodes
+from tosajax.quant.graphs.simplify import simplify
 from tosajax.quant.qparams import QParams
-from tosajax.quant.simplify import simplify
+from tosajax.quant.ranges.mask_ranges import leaving_out, saturated
+from tosajax.quant.ranges.masks import masked, with_selects
+from tosajax.quant.ranges.observers import min_max
 
 LENGTH, FEATURES = 6, 8
 CAUSAL = np.tril(np.ones((LENGTH, LENGTH), np.bool_))

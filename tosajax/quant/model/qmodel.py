@@ -25,13 +25,9 @@ from tosajax.graph import Graph, Quantization, Tensor
 from tosajax.graph.edit import unused
 from tosajax.lowering.build import build
 from tosajax.lowering.run import GraphFunction
-from tosajax.quant import arguments
-from tosajax.quant.arguments import Input
-from tosajax.quant.batches import on_batch, on_examples
-from tosajax.quant.blocks import inner_tensors
-from tosajax.quant.channels import along, on_last_axis
+from tosajax.quant.convert.open_batches import of_any
 from tosajax.quant.convert.operands import with_rounding_casts
-from tosajax.quant.frozen import (
+from tosajax.quant.freezing import (
     at_ends,
     check_biases,
     check_factors,
@@ -40,13 +36,16 @@ from tosajax.quant.frozen import (
     warn_of_sums,
     with_constants,
 )
-from tosajax.quant.mask_ranges import saturated
-from tosajax.quant.norms import BatchNorms, Norms, held_statistics, shifted
-from tosajax.quant.open_batches import of_any
-from tosajax.quant.plan import Plan
-from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
-from tosajax.quant.reading_back import Reader
-from tosajax.quant.recipes import (
+from tosajax.quant.graphs.blocks import inner_tensors
+from tosajax.quant.graphs.reading_back import Reader
+from tosajax.quant.graphs.recording import Record, no_records, recorded, times_inside
+from tosajax.quant.graphs.regions import Function
+from tosajax.quant.model import arguments
+from tosajax.quant.model.arguments import Input
+from tosajax.quant.model.batches import on_batch, on_examples
+from tosajax.quant.model.norms import BatchNorms, Norms, held_statistics, shifted
+from tosajax.quant.model.plan import Plan
+from tosajax.quant.model.recipes import (
     Bias,
     Bound,
     Multiplier,
@@ -57,9 +56,10 @@ from tosajax.quant.recipes import (
     corrected,
     scaling,
 )
-from tosajax.quant.recording import Record, no_records, recorded, times_inside
-from tosajax.quant.regions import Function
-from tosajax.quant.room import fitted, fitted_qparams
+from tosajax.quant.model.room import fitted, fitted_qparams
+from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
+from tosajax.quant.ranges.channels import along, on_last_axis
+from tosajax.quant.ranges.mask_ranges import saturated
 from tosajax.quant.spec import QSpec
 from tosajax.report import UnsupportedError
 

@@ -21,10 +21,10 @@ from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, follow
 from tosajax.grad.shared import shared
-from tosajax.quant.channels import on_last_axis
-from tosajax.quant.division import divide, reciprocal
-from tosajax.quant.norms import Norm
+from tosajax.quant.model.norms import Norm
 from tosajax.quant.qparams import QParams, dequantize, multiplier_and_shift, quantize, spread
+from tosajax.quant.ranges.channels import on_last_axis
+from tosajax.quant.ranges.division import divide, reciprocal
 from tosajax.quant.storages import zero_point_integer
 
 # {"values": {tensor: float32}, "qparams": {tensor: QParams}, "tables": {tensor: float32}}; "norms"

@@ -15,7 +15,7 @@ import pytest
 from jax import lax
 
 from tosajax.grad.estimators import clipped_ste
-from tosajax.quant.observers import (
+from tosajax.quant.ranges.observers import (
     BINS,
     MARGIN,
     Histogram,

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tosajax.quant.division import divide
+from tosajax.quant.ranges.division import divide
 from tosajax.quant.storages import Grid
 
 # Widens a range. Without it, a value at the end of the range lies where `clipped_ste` ends, and a

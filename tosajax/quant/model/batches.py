@@ -9,7 +9,7 @@ import jax
 
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Tensor
-from tosajax.quant.norms import EXAMPLES
+from tosajax.quant.model.norms import EXAMPLES
 
 _T = TypeVar("_T")
 _S = TypeVar("_S")

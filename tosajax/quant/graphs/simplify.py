@@ -18,16 +18,16 @@ from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.edit import unused
 from tosajax.lowering.build import build
 from tosajax.passes.folding import fold
-from tosajax.quant.blocks import (
+from tosajax.quant.graphs.blocks import (
     all_nodes,
     all_tensors,
     in_parts,
     separated,
     with_constants_inside,
 )
-from tosajax.quant.channels import along
-from tosajax.quant.early_clamps import with_early_clamps
-from tosajax.quant.masks import with_selects
+from tosajax.quant.graphs.early_clamps import with_early_clamps
+from tosajax.quant.ranges.channels import along
+from tosajax.quant.ranges.masks import with_selects
 from tosajax.report import UnsupportedError
 from tosajax.spec import AccType, Form
 from tosajax.validation import validate

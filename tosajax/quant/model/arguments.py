@@ -16,9 +16,9 @@ from tosajax.arguments.types import check_count, check_type, shown
 from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Tensor
-from tosajax.quant.norms import Norm
+from tosajax.quant.model.norms import Norm
+from tosajax.quant.model.recipes import Params
 from tosajax.quant.qparams import QParams
-from tosajax.quant.recipes import Params
 
 Numbers = ArrayLike | Sequence[Any]
 # An input of a model: numbers, or integers with a shadow.

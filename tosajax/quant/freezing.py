@@ -12,10 +12,10 @@ import numpy as np
 from tosajax import spec
 from tosajax.graph import Graph, Node, Quantization, Tensor
 from tosajax.passes.binding import bind
-from tosajax.quant.blocks import all_nodes, in_parts
-from tosajax.quant.plan import Plan
+from tosajax.quant.graphs.blocks import all_nodes, in_parts
+from tosajax.quant.model.plan import Plan
+from tosajax.quant.model.recipes import Bias, Factor, Multiplier, Params, Recipe, Scale
 from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams
-from tosajax.quant.recipes import Bias, Factor, Multiplier, Params, Recipe, Scale
 from tosajax.quant.storages import zero_point_integer
 from tosajax.validation import validate
 

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from tosajax.graph import Graph
-from tosajax.quant.blocks import all_nodes, all_tensors, graph_keys
-from tosajax.quant.model import QModel
-from tosajax.quant.plan import Plan
+from tosajax.quant.graphs.blocks import all_nodes, all_tensors, graph_keys
+from tosajax.quant.model.plan import Plan
+from tosajax.quant.model.qmodel import QModel
 
 _T = TypeVar("_T")
 

@@ -7,8 +7,8 @@ from tosajax.graph import DYNAMIC, Graph
 from tosajax.passes.binding import bind
 from tosajax.quant.convert.graphs import converted
 from tosajax.quant.convert.operands import rounded_operands, with_rounded_operands
-from tosajax.quant.plan import Plan
-from tosajax.quant.simplify import simplify
+from tosajax.quant.graphs.simplify import simplify
+from tosajax.quant.model.plan import Plan
 from tosajax.report import UnsupportedError
 
 # A size that few other dimensions have a multiple of by chance.

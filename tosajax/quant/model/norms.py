@@ -19,8 +19,8 @@ from tosajax.arguments.types import check_type
 from tosajax.fixedpoint import _x64
 from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, follow, tie
-from tosajax.quant.channels import on_last_axis
-from tosajax.quant.division import divide
+from tosajax.quant.ranges.channels import on_last_axis
+from tosajax.quant.ranges.division import divide
 
 # What is added to a variance, as all frameworks do by default.
 EPSILON = 1e-5

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tosajax.quant.recipes import Bias, Bound, Lifted, Multiplier, Recipe, Value, Weight
-from tosajax.quant.regions import Function
+from tosajax.quant.graphs.regions import Function
+from tosajax.quant.model.recipes import Bias, Bound, Lifted, Multiplier, Recipe, Value, Weight
 from tosajax.quant.spec import QSpec, Rule
 from tosajax.spec import RoundingMode
 

@@ -15,7 +15,7 @@ from programs import accumulator
 import tosajax
 from tosajax import Builder, DType, Graph, Tensor, TosaError, UnsupportedError
 from tosajax.graph import DYNAMIC
-from tosajax.quant.simplify import simplify
+from tosajax.quant.graphs.simplify import simplify
 from tosajax.spec import NanMode
 
 NETWORKS = {n.name: n for n in (*networks.find(CORPUS), *networks.find(DATA))}

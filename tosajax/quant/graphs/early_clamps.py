@@ -15,7 +15,7 @@ from tosajax.dtypes import DType
 from tosajax.from_jax.tidy.clamps import joined
 from tosajax.graph import Graph, Node, arguments
 from tosajax.graph.edit import Draft
-from tosajax.quant.masks import end
+from tosajax.quant.ranges.masks import end
 from tosajax.spec import Argument, Kind, NanMode
 
 

@@ -13,8 +13,8 @@ import pytest
 from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
 from tosajax.grad.qtensor import payload
-from tosajax.quant.recipes import Bias
-from tosajax.quant.room import fitted, fitted_qparams
+from tosajax.quant.model.recipes import Bias
+from tosajax.quant.model.room import fitted, fitted_qparams
 
 # Of the weights of each channel, beside ordinary ones of 1.
 SIZES = np.asarray([1, 1e-5, 1e-6, 1e-10, 1e-20, 1e-35, 1e-38, 0, 1, 1e-35], np.float32)

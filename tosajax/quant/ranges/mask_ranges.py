@@ -18,9 +18,9 @@ import numpy as np
 from jax import lax
 from numpy.typing import ArrayLike
 
-from tosajax.quant.masks import REACHED
-from tosajax.quant.observers import Observer, Range, scale_and_zero_point
 from tosajax.quant.qparams import QParams, dequantize, quantize
+from tosajax.quant.ranges.masks import REACHED
+from tosajax.quant.ranges.observers import Observer, Range, scale_and_zero_point
 from tosajax.quant.storages import Grid
 
 

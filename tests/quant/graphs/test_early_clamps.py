@@ -22,7 +22,7 @@ from quant.convert.helpers import (
 import tosajax
 from tosajax import Builder, DType, Graph, Tensor, spec
 from tosajax.quant import QSpec, calibrate, prepare, rule
-from tosajax.quant.simplify import simplify
+from tosajax.quant.graphs.simplify import simplify
 from tosajax.spec import NanMode
 
 SHAPE = (1, 4, 4, 2)

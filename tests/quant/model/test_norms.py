@@ -16,7 +16,7 @@ import tosajax
 from tosajax import Builder, DType, Graph
 from tosajax import quant as tq
 from tosajax.grad.qtensor import QTensor, payload
-from tosajax.quant.norms import shifted
+from tosajax.quant.model.norms import shifted
 
 RNG = np.random.default_rng(3)
 IMAGES = RNG.normal(0.3, 1, (24, 6, 6, 3)).astype(np.float32)

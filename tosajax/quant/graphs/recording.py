@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tosajax.graph import Graph, Tensor
-from tosajax.quant.blocks import graph_keys
+from tosajax.quant.graphs.blocks import graph_keys
 
 
 class Record(NamedTuple):

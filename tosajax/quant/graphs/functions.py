@@ -19,7 +19,7 @@ from tosajax.from_jax.tracing import Leaves, traced
 from tosajax.from_jax.values import Origin
 from tosajax.graph import Graph
 from tosajax.graph.edit import Draft
-from tosajax.quant.blocks import all_tensors, separated
+from tosajax.quant.graphs.blocks import all_tensors, separated
 from tosajax.spec.target import target_of
 from tosajax.validation import validate
 

@@ -14,7 +14,7 @@ from quant.convert.helpers import VARIANTS, Trial, clamp, constant, floats, oper
 import tosajax
 from tosajax import Builder, DType, Tensor, UnsupportedError
 from tosajax.quant import prepare
-from tosajax.quant.nan_constants import Nans
+from tosajax.quant.graphs.nan_constants import Nans
 from tosajax.spec import NanMode
 
 SHAPE = (4, 7)

@@ -13,8 +13,8 @@ from paths import DATA
 import tosajax
 from tosajax import Builder, DType, Graph, Tensor
 from tosajax.passes.folding import fold
-from tosajax.quant.regions import Function, covered, evaluate, functions
-from tosajax.quant.simplify import simplify
+from tosajax.quant.graphs.regions import Function, covered, evaluate, functions
+from tosajax.quant.graphs.simplify import simplify
 from tosajax.spec import NanMode
 
 SHAPE = (2, 3, 4)

@@ -20,12 +20,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from tosajax.grad.qtensor import follow
-from tosajax.quant.channels import along
-from tosajax.quant.division import divide
-from tosajax.quant.observers import NOTHING
-from tosajax.quant.plan import Plan, Reader
+from tosajax.quant.model.plan import Plan, Reader
+from tosajax.quant.model.recipes import Bias, Params, Scale, Terms, corrected
 from tosajax.quant.qparams import MAX_SHIFT, QParams
-from tosajax.quant.recipes import Bias, Params, Scale, Terms, corrected
+from tosajax.quant.ranges.channels import along
+from tosajax.quant.ranges.division import divide
+from tosajax.quant.ranges.observers import NOTHING
 
 # A bias takes less than its limit, by more than its unit is rounded.
 _SHARE = 1 - 2.0**-10

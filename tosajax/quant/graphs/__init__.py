@@ -1,0 +1,1 @@
+"""Float graphs before quantization, and the functions that they were made of."""

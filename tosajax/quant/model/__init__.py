@@ -1,0 +1,1 @@
+"""A model as data, and the functions that run it."""

@@ -1,0 +1,1 @@
+"""From the values of tensors to scales and zero points."""
