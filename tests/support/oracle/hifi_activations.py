@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tosajax.hifi.bench.definitions.arithmetic import (
+from oracle.hifi_oracle import (
     requantize,
     round_half_away,
     round_half_up,
