@@ -30,9 +30,11 @@ import test_kernels  # noqa: E402
 import test_matmul  # noqa: E402
 import test_pool  # noqa: E402
 
-from tosajax.native import call, chain, handler, helpers, isa  # noqa: E402
-from tosajax.native.chain import Prepared  # noqa: E402
-from tosajax.native.code import Module  # noqa: E402
+from tosajax.native import call  # noqa: E402
+from tosajax.native.calls import handler, schedule, threads  # noqa: E402
+from tosajax.native.calls.schedule import KernelCall  # noqa: E402
+from tosajax.native.codegen import isa  # noqa: E402
+from tosajax.native.codegen.builder import Module  # noqa: E402
 
 _COMPILER, _EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 _SYSROOT = "/usr/aarch64-linux-gnu"
@@ -43,7 +45,7 @@ class Case(NamedTuple):
     """Kernels of a call, and what the last one is to compute."""
 
     name: str
-    kernels: Sequence[Prepared]
+    kernels: Sequence[KernelCall]
     wanted: np.ndarray
 
 
@@ -119,7 +121,7 @@ class Machine:
             features=",".join(f"+{name}" for name in s.features), opt=3, reloc="pic"
         )
         self.common = [
-            self._object("helpers", helpers.module(1)),
+            self._object("helpers", threads.module(1)),
             self._object("handler", handler.module()),
         ]
 
@@ -132,11 +134,11 @@ class Machine:
             file.write_bytes(self.target.emit_object(parsed))
         return file
 
-    def call(self, number: int, kernels: Sequence[Prepared]) -> str:
+    def call(self, number: int, kernels: Sequence[KernelCall]) -> str:
         """Writes what a call needs; its line for the program."""
         links, arrays, _ = call.linked(kernels)
         last, images = len(kernels) - 1, arrays[0].shape[0]
-        planned = chain.call_of(links, [last], images, operands=len(arrays), waits=False)
+        planned = schedule.call_of(links, [last], images, operands=len(arrays), waits=False)
         planned.words[handler.HEAD.index("threads")] = 1
         library = self.folder / f"{planned.name}.so"
         if not library.exists():
@@ -147,7 +149,7 @@ class Machine:
             command = [_COMPILER, "-shared", "-o", library, *objects, *self.common]
             subprocess.run(command, check=True)
         operands = [*map(np.ascontiguousarray, arrays), planned.words]
-        made = kernels[last].made(last)
+        made = kernels[last].placeholder(last)
         sizes = [o.nbytes for o in operands]
         sizes += [int(np.prod(made.shape)) * made.dtype.itemsize, planned.workspace]
         head = np.array([len(operands), 2, *sizes], np.int64)

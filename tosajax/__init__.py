@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tosajax.graph import Agreement, Graph, Node, Quantization, Rewrite, Source, Tensor
     from tosajax.io import save
     from tosajax.lowering.build import lower
+    from tosajax.lowering.kernel_plan import plan_kernels
     from tosajax.lowering.variables import Variable, initial_state
     from tosajax.passes.binding import bind
     from tosajax.report import Finding, FormatError, Report, TosaError, UnsupportedError, Verdict
@@ -47,6 +48,7 @@ _SOURCES = {
     "graph": ("Agreement", "Graph", "Node", "Quantization", "Rewrite", "Source", "Tensor"),
     "io": ("save",),
     "lowering.build": ("lower",),
+    "lowering.kernel_plan": ("plan_kernels",),
     "lowering.variables": ("Variable", "initial_state"),
     "passes.binding": ("bind",),
     "report": ("Finding", "FormatError", "Report", "TosaError", "UnsupportedError", "Verdict"),
@@ -149,6 +151,7 @@ __all__ = [
     "load_executable",
     "lower",
     "ops",
+    "plan_kernels",
     "run",
     "run_op",
     "save",

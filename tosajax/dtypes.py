@@ -14,6 +14,8 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
+from tosajax.versions import V1_0, Version
+
 
 class DType(enum.Enum):
     """An element type of TOSA, named as in interchange files."""
@@ -50,6 +52,16 @@ class DType(enum.Enum):
         return _FORMATS[self].bits
 
     @property
+    def since(self) -> Version:
+        """The first version of the specification that has it."""
+        return _FORMATS[self].since
+
+    @property
+    def until(self) -> Version | None:
+        """The last version of the specification that has it; None where the newest does."""
+        return _FORMATS[self].until
+
+    @property
     def minimum(self) -> int:
         """Smallest value of an integer type (-7 for int4, which is symmetric)."""
         return -7 if self is DType.INT4 else -1 - self.maximum
@@ -82,6 +94,8 @@ class _Format(NamedTuple):
     bits: int
     is_integer: bool = False
     is_float: bool = False
+    since: Version = V1_0
+    until: Version | None = None
 
 
 def _integer(storage: type, bits: int) -> _Format:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tosajax import html
+from tosajax.versions import V1_0, Version
 
 
 class Verdict(enum.IntEnum):
@@ -31,7 +32,7 @@ class Finding:
     @property
     def rule(self) -> str:
         """What findings of one kind share: the label, or of targets what they would have to be."""
-        if not self.label.endswith(".profile"):
+        if not self.label.endswith((".profile", ".version")):
             return self.label
         _, needs, target = self.message.partition(" needs ")
         return f"needs {target}" if needs else self.label
@@ -54,10 +55,12 @@ class Report:
       findings: broken rules.
       needs: profiles and extensions that support all operators; None where no target supports one
         of them.
+      version: the first of the specification that has all of the graph.
     """
 
     findings: tuple[Finding, ...] = ()
     needs: tuple[str, ...] | None = None
+    version: Version = V1_0
 
     @property
     def verdict(self) -> Verdict:
@@ -94,6 +97,7 @@ class Report:
     def _repr_html_(self) -> str:
         needs = "no target supports it" if self.needs is None else ", ".join(self.needs) or "none"
         facts = [("verdict", self.verdict.name), ("found", self._count()), ("needs", needs)]
+        facts += [] if self.version == V1_0 else [("version", f"TOSA {self.version}")]
         head = ("verdict", "rule", "where", "message") if self.findings else None
         rows = [[f.verdict.name, f.label, f.node, f.message] for f in self.findings]
         pairs = [(term, html.text(text)) for term, text in facts]

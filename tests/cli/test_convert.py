@@ -9,7 +9,9 @@ import pytest
 import small_networks as small
 
 import tosajax
+from tosajax.cli.convert import HELP
 from tosajax.graph.alike import difference
+from tosajax.io.formats import FORMATS
 
 # MLIR bytecode is written through tosa-opt, SPIR-V and VGF by hand.
 SUFFIXES = ("json", "mlir", "mlirbc", "spv", "vgf")
@@ -86,3 +88,8 @@ def test_no_such_place_or_format(command, folder, name):
     assert status == 1
     assert name in err
     assert not (folder / name).exists()
+
+
+def test_help_names_the_suffixes_of_all_formats():
+    named = HELP.partition(": ")[2].replace(" or ", ", ").split(", ")
+    assert sorted(named) == sorted(known.suffix for known in FORMATS)

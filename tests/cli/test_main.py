@@ -48,7 +48,7 @@ def test_info(model, capsys):
 
 
 def test_info_of_variables_and_control_flow(tmp_path, capsys):
-    state = {"variable    sum: INT8[3]", "needs       PRO-INT + EXT-VARIABLE"}
+    state = {"TOSA        1.0", "variable    sum: INT8[3]", "needs       PRO-INT + EXT-VARIABLE"}
     branches = {"nodes       14", "needs       PRO-INT + EXT-CONTROLFLOW"}
     for graph, lines in ((programs.accumulator(), state), (programs.nested(2), branches)):
         tosajax.save(graph, tmp_path / "graph.tosa")

@@ -14,12 +14,12 @@ import pytest
 from oracle import elementwise_oracle as elementwise
 from oracle import float_bounds
 from oracle import hifi_activation_oracle as oracle
+from oracle import hifi_activations as definition
 from oracle.hifi_oracle import draw, round_half_away
 from oracle.transforms import assert_transforms
 from paths import ROOT
 
 from tosajax.hifi import NNLibParamError
-from tosajax.hifi.bench.definitions import activations as definition
 from tosajax.hifi.kernels import _gemmlowp, activations, basic
 from tosajax.hifi.kernels.activations import (
     FIXED,

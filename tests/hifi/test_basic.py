@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracle import hifi_oracle as oracle
 from oracle.hifi_oracle import draw
 from oracle.transforms import assert_transforms
 
 from tosajax.hifi import NNLibParamError
-from tosajax.hifi.bench.definitions import arithmetic as oracle
 from tosajax.hifi.kernels import Quant, basic
 from tosajax.hifi.kernels.matxvec import matXvec_out_stride
 

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracle import hifi_oracle as oracle
 from oracle.hifi_oracle import draw, round_half_away
 from oracle.transforms import assert_transforms
 
 from tosajax.hifi import NNLibParamError
-from tosajax.hifi.bench.definitions import images as oracle
 from tosajax.hifi.kernels import pool
 
 # Here they also take NumPy arrays.

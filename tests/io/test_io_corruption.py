@@ -18,6 +18,7 @@ from tosajax.graph import Graph, Node, Tensor
 from tosajax.io import flatbuffer, schema
 from tosajax.io.versions import WRITTEN
 from tosajax.report import FormatError, UnsupportedError
+from tosajax.versions import V1_0
 
 _BYTES = 32 << 20
 
@@ -184,7 +185,7 @@ def _shared(root: dict, monkeypatch) -> bytes:
 
 def _root(block: dict, regions: int = 1) -> dict:
     region = {"name": "main", "blocks": [{"name": "main", **block}]}
-    return {"version": WRITTEN, "regions": [region] * regions}
+    return {"version": WRITTEN[V1_0], "regions": [region] * regions}
 
 
 def test_tables_shared_without_end(monkeypatch):

@@ -18,6 +18,7 @@ from tosajax.io.attributes import read_attributes
 from tosajax.io.versions import WRITTEN
 from tosajax.report import FormatError, TosaError, UnsupportedError
 from tosajax.validation import validate
+from tosajax.versions import V1_0
 
 
 def _block(root: dict, region: int = 0) -> dict[str, Any]:
@@ -239,7 +240,7 @@ def _regions(names: list[str], calls: dict[str, list[str]]) -> bytes:
         tensors = [{"name": "f", "shape": [1], "type": 1}]
         block = {"name": name, "operators": operators, "tensors": tensors, **empty}
         regions.append({"name": name, "blocks": [block]})
-    root = {"version": WRITTEN, "regions": regions}
+    root = {"version": WRITTEN[V1_0], "regions": regions}
     return flatbuffer.encode(root, schema.GRAPH, schema.IDENTIFIER)
 
 

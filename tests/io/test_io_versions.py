@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
-from tosajax import io
-from tosajax.io import flatbuffer, schema
+from tosajax import io, spec
+from tosajax.io import flatbuffer, schema, tosa_file
 from tosajax.report import FormatError, UnsupportedError
+from tosajax.versions import V1_1
 
 
 def _stamped(edited, *version: int | bool) -> bytes:
@@ -94,6 +96,16 @@ def test_producer_is_kept(edited):
         lambda root: root.update(software_version=version, compatibility=compatibility)
     )
     assert io.load(content).source.producer == "2026.8.0rc1"
+
+
+def test_written_version_is_the_one_that_the_graph_needs(small_graph, monkeypatch):
+    old = io.to_bytes(small_graph)
+    assert io.load(old).source.version == "1.0.0"
+    later = dataclasses.replace(spec.OPERATORS["CLAMP"], since=V1_1)
+    monkeypatch.setitem(spec.OPERATORS, "CLAMP", later)
+    for write in (tosa_file.to_flatbuffer, tosa_file.to_json):
+        graph = io.load(write(small_graph))
+        assert (graph, graph.source.version) == (small_graph, "1.1.0-draft")
 
 
 def _first(root: dict, kind: str) -> dict:

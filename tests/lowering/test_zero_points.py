@@ -53,7 +53,7 @@ def errors(graph: Graph) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("operator", "row", "name", "unsigned"), CASES)
-def test_the_rule_of_constants_holds_in_a_run(operator, row, name, unsigned):
+def test_the_rule_of_constants_holds_in_a_run(operator, row, name, unsigned, tmp_path):
     legal = LEGAL[operator.name] | of_row(operator, row) | unsigned
     graph = graph_of(operator.name, legal | {name: (1,)})
     dtype = graph.tensors[name].dtype
@@ -77,11 +77,13 @@ def test_the_rule_of_constants_holds_in_a_run(operator, row, name, unsigned):
     for flag in found.values():
         np.testing.assert_array_equal(flag, [bool(problems) for problems in wanted])
 
-    # An executable, and a function that nothing traces, raise before they compute.
+    # Executables, and a function that nothing traces, raise before they compute.
     run = tosajax.compile(graph)
+    run.save(tmp_path / "run.tjx")
+    saved = tosajax.load_executable(tmp_path / "run.tjx")
     for value, problems in zip(values, wanted, strict=True):
         inputs[place] = value
-        for form in (run, lambda *inputs: fn(params, *inputs)) if problems else ():
+        for form in (run, saved, lambda *inputs: fn(params, *inputs)) if problems else ():
             with pytest.raises(TosaError) as caught:
                 form(*inputs)
             (finding,) = caught.value.report.findings
@@ -127,12 +129,17 @@ def test_no_other_input_is_read_on_the_host(monkeypatch):
     assert [value is zero_point for value in read] == [True]
 
 
-def test_each_example_has_its_zero_point():
+def test_each_example_has_its_zero_point(tmp_path):
     run = tosajax.compile(product(), batch=2)
+    forms = [run]
+    for name, open_batch in (("fixed", False), ("open", True)):
+        run.save(tmp_path / name, open_batch=open_batch)
+        forms.append(tosajax.load_executable(tmp_path / name))
     images = np.concatenate([X, X])
-    np.testing.assert_array_equal(run(images, np.zeros(2, np.float32))[0], 2 * images)
-    with pytest.raises(TosaError, match=r"a_zp is 1\.0 at \[1\], expected 0"):
-        run(images, np.array([0, 1], np.float32))
+    for form in forms:
+        np.testing.assert_array_equal(form(images, np.zeros(2, np.float32))[0], 2 * images)
+        with pytest.raises(TosaError, match=r"a_zp is 1\.0 at \[1\], expected 0"):
+            form(images, np.array([0, 1], np.float32))
 
 
 @pytest.mark.parametrize(("value", "wanted"), [(ZERO, False), (-ZERO, False), (ONE, True)])

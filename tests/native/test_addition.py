@@ -15,8 +15,9 @@ from native_sums import added, drawn, images, scaled
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, isa, plan
-from tosajax.native.isa import InstructionSet
+from tosajax.native import call, tiling
+from tosajax.native.codegen import isa
+from tosajax.native.codegen.isa import InstructionSet
 
 pytestmark = pytest.mark.usefixtures("quick")
 SETS = [pytest.param(s, id=s.name) for s in isa.usable()]
@@ -125,7 +126,7 @@ def test_nothing_is_touched_but_the_buffers(s: InstructionSet, shape: tuple[int,
 @pytest.mark.parametrize("when", ["now", "late", "never"])
 @pytest.mark.parametrize("size", [0, 2, 7])
 def test_threads(size: int, when: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plan, "threads", lambda: 4)
+    monkeypatch.setattr(tiling, "threads", lambda: 4)
     inputs, (scales, e) = images(3, 2, 300, 301), drawn(4)
     kernel = call.add(isa.usable()[0], "ADD", inputs, scales, e)
     assert kernel.plan(inputs[0].shape, 4).threads == 4

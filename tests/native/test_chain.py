@@ -15,9 +15,11 @@ from tosajax.ops._window import Window
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, chain, isa, plan
-from tosajax.native.chain import Made, Prepared
-from tosajax.native.isa import InstructionSet
+from tosajax.native import call, tiling
+from tosajax.native.calls import schedule
+from tosajax.native.calls.schedule import KernelCall, Placeholder
+from tosajax.native.codegen import isa
+from tosajax.native.codegen.isa import InstructionSet
 
 pytestmark = pytest.mark.usefixtures("quick")
 S = isa.usable()[0]
@@ -35,12 +37,12 @@ class Network:
 
     def __init__(self, x: np.ndarray, s: InstructionSet = S) -> None:
         self.rng, self.s = np.random.default_rng(0), s
-        self.kernels: list[Prepared] = []
+        self.kernels: list[KernelCall] = []
         self.x = x
 
-    def _kept(self, kernel: Prepared) -> Made:
+    def _kept(self, kernel: KernelCall) -> Placeholder:
         self.kernels.append(kernel)
-        return kernel.made(len(self.kernels) - 1)
+        return kernel.placeholder(len(self.kernels) - 1)
 
     def _epilogue(self, channels: int, bits: int) -> call.Epilogue:
         multiplier = self.rng.integers(2**30, 2**31, channels).astype(np.int32)
@@ -63,7 +65,7 @@ class Network:
 
     def convolved(
         self, x: Any, out: int, size: int, stride: int = 1, other: Any = None, *, deep: bool = True
-    ) -> Made:
+    ) -> Placeholder:
         """A convolution, perhaps depthwise, or with a term that is added."""
         ic = x.shape[3]
         shape = (out, size, size, ic) if deep else (size, size, ic, 1)
@@ -79,16 +81,16 @@ class Network:
         make = call.convolve if deep else call.convolve_depthwise
         return self._kept(make(self.s, o, window, epilogue, *adding))
 
-    def added(self, left: Any, right: Any) -> Made:
+    def added(self, left: Any, right: Any) -> Placeholder:
         return self._kept(call.add(self.s, "ADD", (left, right), *self._halves()))
 
-    def pooled(self, x: Any, op: str, size: int) -> Made:
+    def pooled(self, x: Any, op: str, size: int) -> Placeholder:
         window = Window((size, size), (size, size), (1, 1), NONE)
         zero = np.zeros(1, np.int8)
         return self._kept(call.combine(self.s, op, x, window, (zero, zero)))
 
 
-def residual(images: int, s: InstructionSet = S) -> list[Prepared]:
+def residual(images: int, s: InstructionSet = S) -> list[KernelCall]:
     """Kernels of all kinds, some results of which are read twice, or late."""
     rng = np.random.default_rng(1)
     n = Network(rng.integers(-128, 128, (images, 16, 16, 3)).astype(np.int8), s)
@@ -113,17 +115,17 @@ def test_all_results_differ():
         assert np.mean(np.abs(result.astype(int)) > 118) < 0.5
 
 
-def one_by_one(kernels: Sequence[Prepared]) -> list[np.ndarray]:
+def one_by_one(kernels: Sequence[KernelCall]) -> list[np.ndarray]:
     """The result of each kernel, by a call of its own."""
     made: list[Any] = []
     for kernel in kernels:
-        operands = (made[o.number] if isinstance(o, Made) else o for o in kernel.operands)
+        operands = (made[o.number] if isinstance(o, Placeholder) else o for o in kernel.operands)
         made.append(call.run(kernel._replace(operands=tuple(operands))))
     return list(map(np.asarray, made))
 
 
 def check(
-    kernels: Sequence[Prepared],
+    kernels: Sequence[KernelCall],
     outputs: Sequence[int],
     wanted: Sequence[np.ndarray] | None = None,
     **how: Any,
@@ -140,14 +142,14 @@ def check(
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("images", [1, 2, 3, 7, 22, 32])
 def test_results(images: int, workers: int, at_end: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plan, "threads", lambda: workers)
+    monkeypatch.setattr(tiling, "threads", lambda: workers)
     check(residual(images), [LAST], at_end=at_end, pool=Pool(workers))
 
 
 @pytest.mark.parametrize("outputs", [[0], [2, LAST], [*range(LAST + 1)], [LAST, 3, 0]])
 @pytest.mark.parametrize("images", [1, 12])
 def test_any_results_may_be_wanted(images: int, outputs: list[int], monkeypatch):
-    monkeypatch.setattr(plan, "threads", lambda: 2)
+    monkeypatch.setattr(tiling, "threads", lambda: 2)
     check(residual(images), outputs, pool=Pool(2))
 
 
@@ -156,24 +158,24 @@ def test_any_results_may_be_wanted(images: int, outputs: list[int], monkeypatch)
 @pytest.mark.parametrize("images", [0, 20000, 2**17])
 def test_rounds_of_all_lengths(weights: int, image: int, images: int, monkeypatch):
     """A cache of any size."""
-    monkeypatch.setattr(plan, "threads", lambda: 2)
-    monkeypatch.setattr(chain, "_WEIGHTS", weights)
-    monkeypatch.setattr(chain, "_IMAGE", image)
-    monkeypatch.setattr(chain, "_IMAGES", images)
+    monkeypatch.setattr(tiling, "threads", lambda: 2)
+    monkeypatch.setattr(schedule, "_WEIGHTS", weights)
+    monkeypatch.setattr(schedule, "_IMAGE", image)
+    monkeypatch.setattr(schedule, "_IMAGES", images)
     check(residual(24), [LAST], pool=Pool(2))
 
 
 def test_groups_do_not_overwrite_what_others_read(monkeypatch):
     """A round makes more than it reads, of which the next group needs the rest."""
-    monkeypatch.setattr(plan, "threads", lambda: 2)
+    monkeypatch.setattr(tiling, "threads", lambda: 2)
     rng = np.random.default_rng(0)
     n = Network(rng.integers(-128, 128, (16, 8, 8, 16)).astype(np.int8))
     made: Any = n.x
     for out in (8, 8, 16, 48, 16, 8):
         made = n.convolved(made, out, 3)
     wanted = one_by_one(n.kernels)
-    rounds = [chain._Round(range(begin, begin + 2), 16) for begin in (0, 2, 4)]
-    monkeypatch.setattr(chain._Planning, "_rounds", lambda self, images: iter(rounds))
+    rounds = [schedule._Round(range(begin, begin + 2), 16) for begin in (0, 2, 4)]
+    monkeypatch.setattr(schedule._Planning, "_rounds", lambda self, images: iter(rounds))
     check(n.kernels, [5], wanted, pool=Pool(2))
 
 
@@ -181,14 +183,14 @@ def test_groups_do_not_overwrite_what_others_read(monkeypatch):
 @pytest.mark.parametrize("size", [0, 2, 7])
 @pytest.mark.parametrize("images", [1, 32])
 def test_threads(images: int, size: int, when: str, monkeypatch):
-    monkeypatch.setattr(plan, "threads", lambda: 4)
+    monkeypatch.setattr(tiling, "threads", lambda: 4)
     check(residual(images), [LAST], pool=Pool(size, when))
 
 
 @pytest.mark.parametrize("images", [2, 64])
 def test_threads_have_memory_of_their_own(images: int, monkeypatch):
     """They are at work at the same time, as each kernel takes a while."""
-    monkeypatch.setattr(plan, "threads", lambda: 3)
+    monkeypatch.setattr(tiling, "threads", lambda: 3)
     rng = np.random.default_rng(0)
     size = 16 if images > 2 else 80
     n = Network(rng.integers(-128, 128, (images, size, size, 64)).astype(np.int8))
@@ -202,12 +204,12 @@ def test_threads_have_memory_of_their_own(images: int, monkeypatch):
 
 @pytest.mark.parametrize("images", [1, 32])
 def test_nothing_stays_on_the_heap(images: int, monkeypatch):
-    monkeypatch.setattr(plan, "threads", lambda: 4)
+    monkeypatch.setattr(tiling, "threads", lambda: 4)
     with native_calls.Calls(*residual(images), outputs=[LAST], pool=Pool(3)) as calls:
         native_calls.assert_nothing_stays(calls, 50)
 
 
-def deep(images: int) -> list[Prepared]:
+def deep(images: int) -> list[KernelCall]:
     """Kernels all of whose results are of one size."""
     n = Network(np.zeros((images, 64, 64, 16), np.int8))
     made: Any = n.x
@@ -216,9 +218,9 @@ def deep(images: int) -> list[Prepared]:
     return n.kernels
 
 
-def planned(kernels: Sequence[Prepared], outputs: Sequence[int]) -> chain._Planning:
+def planned(kernels: Sequence[KernelCall], outputs: Sequence[int]) -> schedule._Planning:
     links, arrays, _ = call.linked(kernels)
-    return chain._Planning(links, outputs, arrays[0].shape[0], len(arrays))
+    return schedule._Planning(links, outputs, arrays[0].shape[0], len(arrays))
 
 
 @pytest.mark.parametrize(
@@ -227,21 +229,21 @@ def planned(kernels: Sequence[Prepared], outputs: Sequence[int]) -> chain._Plann
 )
 def test_tensors_share_memory(images: int, outputs: list[int], least: int, most: int, monkeypatch):
     """What is no longer needed gives its place to others; a thread has that of its images."""
-    monkeypatch.setattr(plan, "threads", lambda: 2)
+    monkeypatch.setattr(tiling, "threads", lambda: 2)
     size = planned(deep(images), outputs).call(waits=False).workspace
     assert least * 64 * 64 * 16 <= size < most * 64 * 64 * 16
 
 
 def test_rounds(monkeypatch):
     """Few images are cut for all threads, and many are grouped for each."""
-    monkeypatch.setattr(plan, "threads", lambda: 2)
+    monkeypatch.setattr(tiling, "threads", lambda: 2)
     few = planned(deep(3), [19]).rounds
     assert [(len(r.numbers), r.groups) for r in few] == [(1, 0)] * 20
     assert [(len(r.numbers), r.groups) for r in planned(deep(4), [19]).rounds] == [(20, 4)]
-    monkeypatch.setattr(chain, "_WEIGHTS", 4 * 2600)
+    monkeypatch.setattr(schedule, "_WEIGHTS", 4 * 2600)
     parts = planned(deep(8), [19]).rounds
     assert [(len(r.numbers), r.groups) for r in parts] == [(4, 8)] * 5
-    monkeypatch.setattr(chain, "_IMAGE", 0)
+    monkeypatch.setattr(schedule, "_IMAGE", 0)
     assert {r.groups for r in planned(deep(8), [19]).rounds} == {0}
 
 

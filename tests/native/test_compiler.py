@@ -8,11 +8,13 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import compiler, convolution, isa
-from tosajax.native.results import End
+from tosajax.native.calls import compiler
+from tosajax.native.codegen import isa
+from tosajax.native.kernels import convolution
+from tosajax.native.kernels.epilogue import EpilogueKey
 
 S = isa.usable()[-1]
-KIND = convolution.Kind(S, 1, 1, 0, False, End(S, None, False, S.lanes))
+KIND = convolution.KernelKey(S, 1, 1, 0, False, EpilogueKey(S, None, False, S.lanes))
 TEXT = str(convolution.module_of(KIND))
 
 

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import compiler, helpers
-from tosajax.native.isa import PORTABLE
+from tosajax.native.calls import compiler, threads
+from tosajax.native.codegen.isa import PORTABLE
 
 _SHARE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _PATIENCE = 0.0001  # seconds
@@ -36,16 +36,16 @@ class Seats(NamedTuple):
 
 @pytest.fixture
 def seats() -> Seats:
-    engine = compiler.engine(str(helpers.module(2)), PORTABLE)
+    engine = compiler.engine(str(threads.module(2)), PORTABLE)
 
     def function(name: str, *types: Any) -> Any:
         return ctypes.CFUNCTYPE(*types)(engine.get_function_address(name))
 
     return Seats(
         engine,
-        function(helpers.FIND, ctypes.c_int64, ctypes.POINTER(State), ctypes.c_int64),
-        function(helpers.CAME, None),
-        function(helpers.WAIT, None),
+        function(threads.FIND, ctypes.c_int64, ctypes.POINTER(State), ctypes.c_int64),
+        function(threads.CAME, None),
+        function(threads.WAIT, None),
     )
 
 

@@ -8,10 +8,11 @@ pytest.importorskip("llvmlite")
 
 import llvmlite.binding as llvm
 
-from tosajax.native import convolution, depthwise, isa, matmul
-from tosajax.native.code import Module
-from tosajax.native.held import Tiles
-from tosajax.native.results import End
+from tosajax.native.codegen import isa
+from tosajax.native.codegen.accumulators import TileAccumulators
+from tosajax.native.codegen.builder import Module
+from tosajax.native.kernels import convolution, depthwise, matmul
+from tosajax.native.kernels.epilogue import EpilogueKey
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 # What multiplies in products, and in vectors.
@@ -48,26 +49,26 @@ def has(text: str, instruction: str) -> bool:
 @pytest.mark.parametrize("s", [s for s in isa.SETS if s.machine], ids=lambda s: s.name)
 def test_instructions(s: isa.InstructionSet):
     of_products, of_vectors = WANTED[s.name]
-    end = End(s, False, True, s.lanes, out="i8")
+    end = EpilogueKey(s, False, True, s.lanes, out="i8")
     products = [
-        convolution.module_of(convolution.Kind(s, 4, 2, 0, True, end)),
-        matmul.module_of(matmul.Kind(s, 4, 2, 0, 0, True, end)),
+        convolution.module_of(convolution.KernelKey(s, 4, 2, 0, True, end)),
+        matmul.module_of(matmul.KernelKey(s, 4, 2, 0, 0, True, end)),
     ]
     for module in products:
         assert has(assembly(module, s), of_products)
-    window = depthwise.module_of(depthwise.Kind(s.of_vectors, 3, 3, 4, False, end))
-    text = assembly(window, s.of_vectors)
+    window = depthwise.module_of(depthwise.KernelKey(s.vector_set, 3, 3, 4, False, end))
+    text = assembly(window, s.vector_set)
     assert has(text, of_vectors)
     assert not has(text, "ldtilecfg")
 
 
 def test_tiles_are_shaped_and_released():
     s = next(s for s in isa.SETS if s.name == "amx-int8")
-    end = End(s, None, False, s.lanes)
-    text = assembly(convolution.module_of(convolution.Kind(s, 20, 2, 1, False, end)), s)
+    end = EpilogueKey(s, None, False, s.lanes)
+    text = assembly(convolution.module_of(convolution.KernelKey(s, 20, 2, 1, False, end)), s)
     used = [line.split()[0] for line in text.splitlines() if line.strip()]
     assert [used.count(name) for name in ("ldtilecfg", "tilerelease")] == [1, 1]
     # Two groups of pixels by two vectors of channels, and by the one that is left.
     assert [used.count(name) for name in ("tilezero", "tdpbssd", "tilestored")] == [6, 6, 6]
-    assert Tiles.rows_of(20) == [16, 16, 4, 4, 16, 4, 16, 16]
-    assert Tiles.rows_of(7)[:2] == [7, 7]
+    assert TileAccumulators.rows_of(20) == [16, 16, 4, 4, 16, 4, 16, 16]
+    assert TileAccumulators.rows_of(7)[:2] == [7, 7]

@@ -19,9 +19,10 @@ from tosajax.ops._window import Window
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, isa, plan
-from tosajax.native.isa import InstructionSet
-from tosajax.native.requantize import UPPER
+from tosajax.native import call, tiling
+from tosajax.native.codegen import isa
+from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.codegen.requantize import UPPER
 
 pytestmark = pytest.mark.usefixtures("quick")
 EXTREMES = np.array([-128, -128, -127, -1, 0, 1, 126, 127, 127], np.int8)
@@ -144,7 +145,7 @@ def drawn(case: Case, seed: int, *, extreme: bool = False) -> Operands:
 
 def prepared(
     s: InstructionSet, case: Case, o: Operands, epilogue: call.Epilogue | None = None
-) -> call.Prepared:
+) -> call.KernelCall:
     make = call.convolve_depthwise if case.depthwise else call.convolve
     operands = call.Operands(o.x, o.weight, o.bias, o.x_zp)
     return make(s, operands, case.window, epilogue)
@@ -248,7 +249,7 @@ def test_scaled_sums_of_int16(s: InstructionSet, name: str, out: str):
         np.testing.assert_array_equal(found, wanted)
 
 
-# Small odd sums and a multiplier of 1/2 make ties; the others are around the ends of int32.
+# ByteScaleForm odd sums and a multiplier of 1/2 make ties; the others are around the ends of int32.
 VALUES = [
     *range(-9, 10),
     *(s * 2**p + d for s in (1, -1) for p in (15, 29, 30) for d in (-1, 0, 1)),
@@ -296,7 +297,7 @@ SUMS += ["a round that is left, int16"]
 
 def joined(
     s: InstructionSet, name: str, seed: int, op: str, *, is_right: bool
-) -> tuple[call.Prepared, np.ndarray]:
+) -> tuple[call.KernelCall, np.ndarray]:
     """A convolution whose results are a term of a sum, and what it is to compute."""
     case = CASES[name]
     o = drawn(case, seed)
@@ -350,7 +351,7 @@ def test_terms_of_examples_are_joined():
 @pytest.mark.parametrize("name", ["large", "depthwise, large"])
 def test_threads(name: str, size: int, when: str, monkeypatch):
     """Tasks run beside the call, after it, or not at all."""
-    monkeypatch.setattr(plan, "threads", lambda: 4)
+    monkeypatch.setattr(tiling, "threads", lambda: 4)
     case = CASES[name]
     o, pool = drawn(case, 6), Pool(size, when)
     kernel = prepared(isa.usable()[0], case, o)
@@ -364,7 +365,7 @@ def test_threads(name: str, size: int, when: str, monkeypatch):
 
 @pytest.mark.parametrize("when", ["now", "never"])
 def test_nothing_stays_on_the_heap(when: str, monkeypatch):
-    monkeypatch.setattr(plan, "threads", lambda: 4)
+    monkeypatch.setattr(tiling, "threads", lambda: 4)
     case, pool = CASES["large"], Pool(3, when)
     kernel = prepared(isa.usable()[0], case, drawn(case, 6))
     planned = kernel.plan(case.x, 4)

@@ -14,9 +14,10 @@ from native_sets import EMULATED, SETS, SETS_OF_INT16, USABLE
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, isa, plan
-from tosajax.native.isa import InstructionSet
-from tosajax.native.requantize import UPPER
+from tosajax.native import call, tiling
+from tosajax.native.codegen import isa
+from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.codegen.requantize import UPPER
 
 pytestmark = pytest.mark.usefixtures("quick")
 EXTREMES = np.array([-128, -128, -127, -1, 0, 1, 126, 127, 127])
@@ -155,7 +156,7 @@ def test_the_largest_sums_of_int16():
 def test_int16_is_multiplied_by_a_set_of_16_bits():
     for s in (*isa.SETS, *EMULATED):
         kernel = call.multiply(s, drawn((1, 2, 3, 4), 1, dtype=np.int16), ZEROS)
-        assert kernel.plan((1, 2, 3), 1).kind.isa.bytes_of_term == 2
+        assert kernel.plan((1, 2, 3), 1).kind.isa.element_bytes == 2
 
 
 @pytest.mark.parametrize("at_end", [True, False])
@@ -175,8 +176,8 @@ def test_nothing_is_touched_but_the_buffers(s: InstructionSet, name: str, at_end
 @pytest.mark.parametrize("size", [0, 2, 7])
 @pytest.mark.parametrize("name", ["large", "many rows"])
 def test_threads(name: str, size: int, when: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plan, "threads", lambda: 4)
-    monkeypatch.setattr(plan, "_ITEM_MACS", 2**16)
+    monkeypatch.setattr(tiling, "threads", lambda: 4)
+    monkeypatch.setattr(tiling, "_ITEM_MACS", 2**16)
     inputs, zps = drawn(CASES[name], 6), bytes_of(5, -3)
     kernel = call.multiply(isa.usable()[0], inputs, zps)
     assert kernel.plan(inputs[0].shape, 4).threads == 4

@@ -14,8 +14,9 @@ from native_calls import Pool
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, isa, plan
-from tosajax.native.isa import InstructionSet
+from tosajax.native import call, tiling
+from tosajax.native.codegen import isa
+from tosajax.native.codegen.isa import InstructionSet
 from tosajax.ops._window import Window, window
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -87,7 +88,7 @@ def zero_points(dtype: type, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(pair[:1], dtype), np.array(pair[1:], dtype)
 
 
-def prepared(s: InstructionSet, op: str, case: Case, x: Any, zps: Any) -> call.Prepared:
+def prepared(s: InstructionSet, op: str, case: Case, x: Any, zps: Any) -> call.KernelCall:
     return call.combine(s, op, x, case.window, zps)
 
 
@@ -134,7 +135,7 @@ def test_nothing_is_touched_but_the_buffers(op: str, dtype: type, name: str, at_
 @pytest.mark.parametrize("when", ["now", "late", "never"])
 @pytest.mark.parametrize("size", [0, 2, 7])
 def test_threads(size: int, when: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plan, "threads", lambda: 4)
+    monkeypatch.setattr(tiling, "threads", lambda: 4)
     case = Case((3, 23, 31, 80), (3, 3), (1, 1), (1, 1, 1, 1))
     x, zps = drawn(case, np.int8, 2), zero_points(np.int8, 5)
     kernel = prepared(isa.usable()[0], "AVG_POOL2D", case, x, zps)

@@ -11,7 +11,8 @@ from tosajax.runtime.compiled import trace
 
 pytest.importorskip("llvmlite")
 
-from tosajax.native import call, isa
+from tosajax.native import call
+from tosajax.native.codegen import isa
 from tosajax.ops._window import Window
 
 ONES = Window((1, 1), (1, 1), (1, 1), ((0, 0), (0, 0)))

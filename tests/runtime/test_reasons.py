@@ -12,8 +12,8 @@ import pytest
 
 import tosajax
 from tosajax import Builder, DType, Graph
-from tosajax.lowering.fused import obstacle
-from tosajax.native import isa
+from tosajax.lowering.fusions.products import obstacle
+from tosajax.native.codegen import isa
 from tosajax.ops._window import window
 from tosajax.ops.routes import choose
 from tosajax.ops.routes.operands import INT8_CHUNK, Convolution

@@ -15,7 +15,7 @@ import programs
 import pytest
 
 import tosajax
-from tosajax import Builder, DType, FormatError, UnsupportedError
+from tosajax import Builder, DType, FormatError, TosaError, UnsupportedError
 
 
 def digits(data):
@@ -211,6 +211,63 @@ def test_flags(tmp_path):
         np.testing.assert_array_equal(found[0], expected[0])
         assert {k: bool(v) for k, v in flags.items()} == {k: bool(v) for k, v in wanted.items()}
     assert any(map(bool, flags.values()))
+
+
+def zero_point_input(path) -> None:
+    """Writes an executable whose zero point is an input that must be 0."""
+    b = Builder()
+    x, zero_point = b.input("x", DType.INT16, (2,)), b.input("zp", DType.INT16, (1,))
+    zero = b.const([0], DType.INT16)
+    graph = b.graph([b.op("NEGATE", x, zero_point, zero, name="y")])
+    tosajax.compile(graph, report_unpredictable=True).save(path)
+
+
+def test_zero_points_of_calls_are_checked(tmp_path):
+    zero_point_input(tmp_path / "a.tjx")
+    again = tosajax.load_executable(tmp_path / "a.tjx")
+    x = np.array([1, -5], np.int16)
+    with pytest.raises(TosaError) as caught:
+        again(x, np.ones(1, np.int16))
+    assert str(caught.value) == "NEGATE 'y': input1_zp is 1, expected 0 for INT16 [negate.e1]"
+    (found,), flags = again(x, np.zeros(1, np.int16))
+    assert found.tolist() == [-1, 5]
+    assert {name: bool(flag) for name, flag in flags.items()} == {("NEGATE 'y'", "negate.e1"): 0}
+
+
+def test_files_without_rules_of_zero_points_are_read(tmp_path):
+    zero_point_input(tmp_path / "a.tjx")
+    with zipfile.ZipFile(tmp_path / "a.tjx") as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    del manifest["zero_points"], manifest["unsigned"]
+    changed(tmp_path / "a.tjx", "manifest.json", json.dumps(manifest).encode())
+    again = tosajax.load_executable(tmp_path / "a.tjx")
+    x, one = np.array([1, -5], np.int16), np.ones(1, np.int16)
+    # The flags of the program are all that such a file has.
+    _, flags = again(x, one)
+    assert {name: bool(flag) for name, flag in flags.items()} == {("NEGATE 'y'", "negate.e1"): 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tensor": "z"},
+        {"tensor": ["zp"]},
+        {"label": 1},
+        {"unsigned": 0},
+        {"argument": None},
+        {"more": 1},
+    ],
+)
+def test_zero_points_that_do_not_fit(tmp_path, change):
+    path = tmp_path / "a.tjx"
+    zero_point_input(path)
+    entry = {"tensor": "zp", "node": "NEGATE", "label": "negate.e1"}
+    entry |= {"argument": "input1_zp", "unsigned": False}
+    change_manifest(path, {"zero_points": [entry]})
+    tosajax.load_executable(path)
+    change_manifest(path, {"zero_points": [entry | change]})
+    with pytest.raises(FormatError, match=r"a\.tjx is not .*: (zero_points hold|it lacks 'z')"):
+        tosajax.load_executable(path)
 
 
 def test_what_cannot_be_saved(data, tmp_path):

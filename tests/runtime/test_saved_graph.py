@@ -153,10 +153,10 @@ def test_without(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if way == "not installed":
         monkeypatch.delenv("TOSAJAX_NATIVE")
         monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
-        monkeypatch.setitem(sys.modules, "tosajax.native.isa", None)
+        monkeypatch.setitem(sys.modules, "tosajax.native.codegen.isa", None)
     if way == "other processor":
         monkeypatch.delenv("TOSAJAX_NATIVE")
-        monkeypatch.setattr("tosajax.native.isa.chosen", lambda native: None)
+        monkeypatch.setattr("tosajax.native.codegen.isa.chosen", lambda native: None)
     again, is_native = loaded(tmp_path / "a.tjx", **options)
     assert not is_native
     np.testing.assert_array_equal(again(IMAGES)[0], wanted)

@@ -276,12 +276,66 @@ def test_channel_axes(name, inputs, outputs):
     assert spec.OPERATORS[name].channel_axes == (inputs, outputs)
 
 
+@pytest.mark.parametrize(
+    ("name", "axes"),
+    [
+        ("CONV2D", (1, 2)),
+        ("CONV3D", (1, 2, 3)),
+        ("DEPTHWISE_CONV2D", (0, 1)),
+        ("TRANSPOSE_CONV2D", (1, 2)),
+        ("MATMUL", ()),
+        ("AVG_POOL2D", ()),
+    ],
+)
+def test_window_axes(name, axes):
+    assert spec.OPERATORS[name].window_axes == axes
+
+
+def test_data():
+    """Inputs of one value for each example and element; others are parameters."""
+    functions = [operator for operator in OPERATORS.values() if operator.is_function]
+    data = {(o.name, a.name) for o in functions for a in o.inputs if a.is_data}
+    parameters = {(o.name, a.name) for o in functions for a in o.inputs} - data
+    assert {name for _, name in data} == {
+        *("a", "b", "input", "input1", "input2", "input3", "input_real", "input_imag"),
+        *("indices", "values", "values_in"),
+    }
+    assert {name for _, name in parameters} == {
+        *("weight", "bias", "weight_zp", "a_zp", "b_zp", "input_zp", "output_zp", "input1_zp"),
+        *("border", "multiplier", "multiples", "offset", "pad_const", "padding", "scale", "shape"),
+        *("shift", "size", "start", "table"),
+    }
+
+
+def test_accuracy():
+    """Bounds of ULP as the specification states them; others by the operators that have them."""
+    rules = {name: o.accuracy for name, o in OPERATORS.items() if o.accuracy != spec.EXACT}
+    ulps = {name: rule.ulps for name, rule in rules.items() if rule.name == "ULP"}
+    assert ulps == {
+        **dict.fromkeys(("ADD", "SUB", "MUL", "CAST", "CEIL", "FLOOR"), 0.5),
+        "RECIPROCAL": 1.0,
+        "RSQRT": 2.0,
+        "ERF": 5.0,
+    }
+    products = {name for name, operator in OPERATORS.items() if operator.is_product}
+    sums = {"AVG_POOL2D", "REDUCE_SUM", "FFT2D", "RFFT2D"}
+    assert {n for n, rule in rules.items() if rule.name == "DOT_PRODUCT"} == products | sums
+    special = {"COS", "EXP", "LOG", "SIGMOID", "SIN", "TANH"}
+    assert {n for n, rule in rules.items() if rule.special} == special
+    assert {n for n, rule in rules.items() if rule.name == "ABS_ERROR"} == special | {"POW"}
+    assert {n for n, rule in rules.items() if rule.suite_bf16} == {"ADD", "MUL", "SUB"}
+    rest = {"RESIZE": "MAX_RELATIVE", "REDUCE_PRODUCT": "REDUCE_PRODUCT"}
+    assert {n: rules.pop(n).name for n in rest} == rest
+    assert {rule.name for rule in rules.values()} == {"ABS_ERROR", "DOT_PRODUCT", "ULP"}
+
+
 def test_what_is_told_of_an_operator():
     told = {
         what: {name for name, operator in spec.OPERATORS.items() if getattr(operator, what)}
         for what in (
             *("is_elementwise", "moves", "is_function", "is_singular"),
-            *("keeps_scale", "keeps_order", "is_homogeneous", "has_weights"),
+            *("keeps_scale", "keeps_order", "is_homogeneous", "is_product"),
+            *("is_signless", "rearranges", "is_extreme", "has_batch"),
         )
     }
     assert told["is_singular"] == {"LOG", "POW", "RECIPROCAL", "RSQRT"}
@@ -291,13 +345,20 @@ def test_what_is_told_of_an_operator():
         *("GATHER", "SCATTER"),
     }
     assert not told["moves"] & told["is_elementwise"]
+    assert told["rearranges"] == {"RESHAPE", "REVERSE", "SLICE", "TILE", "TRANSPOSE"}
+    assert told["is_extreme"] == {"REDUCE_MAX", "REDUCE_MIN"}
+    assert told["is_signless"] == told["moves"] | {
+        *("COND_IF", "CONST", "CUSTOM", "IDENTITY", "SELECT", "WHILE_LOOP"),
+    }
     data_layout = {"CONCAT", "PAD", "RESHAPE", "REVERSE", "SLICE", "TILE", "TRANSPOSE"}
     selecting = {"CLAMP", "GATHER", "IDENTITY", "MAX_POOL2D", "REDUCE_MAX", "REDUCE_MIN"}
     assert told["keeps_scale"] == data_layout | selecting
     assert told["keeps_order"] == {"CONCAT", "IDENTITY", "PAD", "RESHAPE", "SLICE", "TILE"}
     assert told["is_homogeneous"] == {"AVG_POOL2D", "MAX_POOL2D", "RESIZE"}
     convolutions = {"CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D"}
-    assert told["has_weights"] == {"MATMUL", *convolutions}
+    assert told["is_product"] == {"MATMUL", *convolutions}
+    of_images = {"AVG_POOL2D", "MAX_POOL2D", "RESIZE", "FFT2D", "RFFT2D", "GATHER", "SCATTER"}
+    assert told["has_batch"] == told["is_product"] | of_images
     of_weights = {(op, name) for op in convolutions for name in ("input_zp", "weight", "weight_zp")}
     assert {
         (operator.name, argument.name)
@@ -314,5 +375,5 @@ def test_what_is_told_of_an_operator():
     assert spec.OPERATORS.keys() - told["is_function"] == {
         *("COND_IF", "WHILE_LOOP", "CUSTOM", "VARIABLE", "VARIABLE_READ", "VARIABLE_WRITE"),
     }
-    with pytest.raises(ValueError, match="ADD has no weights"):
+    with pytest.raises(ValueError, match="ADD is not a product"):
         _ = spec.OPERATORS["ADD"].channel_axes

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tosajax.native import call as call_module
-from tosajax.native import chain, compiler
-from tosajax.native.chain import Prepared
+from tosajax.native.calls import compiler, schedule
+from tosajax.native.calls.schedule import KernelCall
 
 _PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -112,7 +112,7 @@ class Calls:
 
     def __init__(
         self,
-        *kernels: Prepared,
+        *kernels: KernelCall,
         outputs: Sequence[int] = (0,),
         at_end: bool = True,
         pool: Pool | None = None,
@@ -120,10 +120,10 @@ class Calls:
         self.pool = pool or Pool()
         links, arrays, _ = call_module.linked(kernels)
         images = arrays[0].shape[0]
-        planned = chain.call_of(links, outputs, images, operands=len(arrays), waits=True)
+        planned = schedule.call_of(links, outputs, images, operands=len(arrays), waits=True)
         address = compiler.loaded(planned, [kernel.module_of for kernel in kernels])
         self._operands = [*map(np.asarray, arrays), planned.words]
-        self.made = [links[number].kernel.made(number) for number in outputs]
+        self.made = [links[number].kernel.placeholder(number) for number in outputs]
         self._given = [Guarded(operand.nbytes, at_end=at_end) for operand in self._operands]
         sizes = [int(np.prod(m.shape)) * m.dtype.itemsize for m in self.made]
         self._made = [Guarded(size, at_end=at_end) for size in (*sizes, planned.workspace)]
@@ -151,7 +151,7 @@ class Calls:
         return [memory.read(one.shape, one.dtype) for one, memory in made]
 
 
-def call(prepared: Prepared, *, at_end: bool = True, pool: Pool | None = None) -> np.ndarray:
+def call(prepared: KernelCall, *, at_end: bool = True, pool: Pool | None = None) -> np.ndarray:
     """The result of one call."""
     with Calls(prepared, at_end=at_end, pool=pool) as calls:
         calls.run()

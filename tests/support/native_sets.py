@@ -10,48 +10,48 @@ from typing import Any
 
 import pytest
 
-from tosajax.native import isa
-from tosajax.native.code import Code, Value, vector
-from tosajax.native.held import Held, Pairs, Tiles
+from tosajax.native.codegen import isa
+from tosajax.native.codegen.accumulators import Accumulators, PairAccumulators, TileAccumulators
+from tosajax.native.codegen.builder import IRBuilder, Value, vector
 
 
 def _of_bytes(*, raised: bool) -> isa.Step:
     """The step of a set that multiplies bytes; those of the left operand may have no sign."""
 
-    def step(code: Code, sums: Value, x: Value, weight: Value) -> Value:
+    def step(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
         del code
         for left in (0, 8, 16, 24):
             shifted = x << left
-            byte = shifted.unsigned_shift(24) if raised else shifted >> 24
+            byte = shifted.lshr(24) if raised else shifted >> 24
             sums = sums + byte * ((weight << left) >> 24)
         return sums
 
     return step
 
 
-class _Pairs(Pairs):
+class _Pairs(PairAccumulators):
     """`smmla` of ARM."""
 
     @staticmethod
-    def multiply(code: Code, sums: Value, x: Value, weight: Value) -> Value:
+    def multiply(code: IRBuilder, sums: Value, x: Value, weight: Value) -> Value:
         del code
         for term in range(8):
-            pixels = x.mixed(x, [term, term, 8 + term, 8 + term])
-            channels = weight.mixed(weight, [term, 8 + term] * 2)
+            pixels = x.shuffle(x, [term, term, 8 + term, 8 + term])
+            channels = weight.shuffle(weight, [term, 8 + term] * 2)
             sums = sums + pixels.to(sums.type) * channels.to(sums.type)
         return sums
 
 
-class _Tiles(Tiles):
+class _Tiles(TileAccumulators):
     """The instructions of AMX; what says how tiles are shaped is not run."""
 
-    def __init__(self, code: Code, *others: Any) -> None:
+    def __init__(self, code: IRBuilder, *others: Any) -> None:
         super().__init__(code, *others)
-        self._tiles = [code.room("[1024 x i8]") for _ in range(8)]
+        self._tiles = [code.alloca("[1024 x i8]") for _ in range(8)]
         self._rows = self.rows_of(self.tile.pixels)
 
-    enter = staticmethod(Held.enter)
-    leave = staticmethod(Held.leave)
+    enter = staticmethod(Accumulators.enter)
+    leave = staticmethod(Accumulators.leave)
 
     def zero(self, tile: int) -> None:
         self._copy(self._tiles[tile], None, 0, self._rows[tile])
@@ -74,7 +74,7 @@ class _Tiles(Tiles):
         code, step = self.code, _of_bytes(raised=False)
         c, a, b = (self._tiles[tile] for tile in (sums, x, weight))
         with code.loop(code.value(self._rows[x])) as row, code.loop(code.value(16)) as k:
-            pixel = code.load("i32", a, row * self.ROW, k * 4).spread(16)
+            pixel = code.load("i32", a, row * self.ROW, k * 4).splat(16)
             channels = code.load(vector("i32", 16), b, k * self.ROW)
             code.store(step(code, code.load(self.words, c, row * self.ROW), pixel, channels),
                        c, row * self.ROW)  # fmt: skip
@@ -84,15 +84,15 @@ class _Tiles(Tiles):
 _SIGNED = isa.PORTABLE._replace(
     name="signed-bytes", terms=4, step=_of_bytes(raised=False), int16=isa.PORTABLE, level=0
 )
-_RAISED = _SIGNED._replace(name="raised-bytes", raised=128, step=_of_bytes(raised=True))
+_RAISED = _SIGNED._replace(name="raised-bytes", input_offset=128, step=_of_bytes(raised=True))
 _WIDE = _RAISED._replace(name="wide-bytes", lanes=16)
 EMULATED = (
     _SIGNED,
     _RAISED,
-    _SIGNED._replace(name="pairs", registers=32, held=_Pairs, base=_SIGNED),
-    _WIDE._replace(name="tiles", raised=0, held=_Tiles, base=_WIDE),
+    _SIGNED._replace(name="pairs", registers=32, accumulators=_Pairs, base=_SIGNED),
+    _WIDE._replace(name="tiles", input_offset=0, accumulators=_Tiles, base=_WIDE),
 )
 _ALL = (*isa.usable(), *EMULATED)
 USABLE = [pytest.param(s, id=s.name) for s in isa.usable()]
 SETS = [pytest.param(s, id=s.name) for s in _ALL]
-SETS_OF_INT16 = [pytest.param(s, id=s.name) for s in _ALL if s.bytes_of_term == 2]
+SETS_OF_INT16 = [pytest.param(s, id=s.name) for s in _ALL if s.element_bytes == 2]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import numpy as np
 import pytest
 from oracle.legal_graphs import LEGAL, graph_of
 
 import tosajax
 from tosajax import Builder, DType, validate
+from tosajax.checks import RULES
 from tosajax.cli import main
 from tosajax.report import Verdict
+from tosajax.spec import OPERATORS, RoundingMode
 
 TABLE = "every step of table is beyond int16, expected -32768 to 32767"
 LEAST = -(2**31)
@@ -170,6 +175,243 @@ def test_nan_to_an_integer():
     b = Builder()
     y = b.op("CAST", b.const([0, np.nan], DType.FP32), dtype=DType.FP16)
     assert found(b.graph([y])) == []
+
+
+INT32 = "-2147483648 to 2147483647"
+ONE, ZERO = np.ones(1, np.int32), np.zeros(1, np.int32)
+MOST, LONG = ONE * (2**31 - 1), 2**31 // 255**2 + 1
+RESCALE = {"scale32": True, "rounding_mode": RoundingMode.SINGLE_ROUND, "per_channel": False}
+RESCALE |= {"input_unsigned": False, "output_unsigned": False}
+STEEP = np.where(np.arange(513) < 512, 0, 32767).astype(np.int16)
+STEEP[511] = -1
+
+
+def int32(*values) -> list[tuple[np.ndarray, DType]]:
+    return [(np.asarray(value, np.int32), DType.INT32) for value in values]
+
+
+def scaled(value: int, shift: int, *, scale32: bool = True, zero: int = 0, factor: int = 2**14):
+    """RESCALE of an int32 to int8."""
+    multiplier = DType.INT32 if scale32 else DType.INT16
+    operands = [*int32([value]), ([factor], multiplier), ([shift], DType.INT8), *int32([0])]
+    return "RESCALE", [*operands, ([zero], DType.INT8)], RESCALE | {"scale32": scale32}
+
+
+# By label: a node of constants that breaks the rule, one that is just legal, and the message.
+OF_CONSTANTS = {
+    "abs.r1": (
+        ("ABS", int32([LEAST]), {}),
+        ("ABS", int32([LEAST + 1]), {}),
+        f"input1 is {LEAST}, expected more than {LEAST}",
+    ),
+    "add.r1": (
+        ("ADD", int32(MOST, ONE), {}),
+        ("ADD", int32(MOST, ZERO), {}),
+        f"input1 + input2 is 2147483648, expected {INT32}",
+    ),
+    "sub.r1": (
+        ("SUB", int32([[0, LEAST]], [[1]]), {}),
+        ("SUB", int32([[0, LEAST + 1]], [[1]]), {}),
+        f"input1 - input2 is -2147483649 at [0, 1], expected {INT32}",
+    ),
+    "intdiv.r1": (
+        ("INTDIV", int32(ONE, ZERO), {}),
+        ("INTDIV", int32(ONE, -ONE), {}),
+        "input2 is 0, expected a divisor other than 0",
+    ),
+    "intdiv.r2": (
+        ("INTDIV", int32([LEAST], -ONE), {}),
+        ("INTDIV", int32([LEAST + 1], -ONE), {}),
+        f"input1 / input2 is 2147483648, expected {INT32}",
+    ),
+    "mul.r1": (
+        ("MUL", [*int32(ONE, ONE), (ONE * 64, DType.INT8)], {}),
+        ("MUL", [*int32(ONE, ONE), (ONE * 63, DType.INT8)], {}),
+        "shift is 64, expected 0 to 63",
+    ),
+    "mul.r2": (
+        ("MUL", [(ONE, DType.INT8), (ONE, DType.INT8), (ONE, DType.INT8)], {}),
+        ("MUL", [(ONE, DType.INT8), (ONE, DType.INT8), (ZERO, DType.INT8)], {}),
+        "shift is 1, expected 0 for int8",
+    ),
+    "mul.r3": (
+        ("MUL", [*int32([-(2**16)], [2**16 + 1]), (ONE, DType.INT8)], {}),
+        ("MUL", [*int32([-(2**16)], [2**16]), (ONE, DType.INT8)], {}),
+        f"input1 * input2 / 2**shift is -2147516416, expected {INT32}",
+    ),
+    "pow.r1": (
+        ("POW", [(-ONE, DType.FP32), (ONE, DType.FP32)], {}),
+        ("POW", [(-ZERO, DType.FP32), (ONE, DType.FP32)], {}),
+        "input1 is -1.0, expected 0 or more",
+    ),
+    "pow.r2": (
+        ("POW", [(ZERO, DType.FP32), (-ONE, DType.FP32)], {}),
+        ("POW", [(np.array([1e-45]), DType.FP32), (-ONE, DType.FP32)], {}),
+        "the larger operand is 0.0, expected more than 0",
+    ),
+    "pow.r3": (
+        ("POW", [(ONE, DType.FP16), ([np.nan], DType.FP16)], {}),
+        ("POW", [(ONE, DType.FP16), ([-65504], DType.FP16)], {}),
+        "input2 is nan, expected a number",
+    ),
+    "pow.r4": (
+        ("POW", [(ONE, DType.BF16), ([-np.inf], DType.BF16)], {}),
+        ("POW", [(ONE, DType.BF16), (-ONE, DType.BF16)], {}),
+        "input2 is -inf, expected a finite number",
+    ),
+    "table.r1": (
+        ("TABLE", [([0, 32767], DType.INT16), (STEEP, DType.INT16)], {}),
+        ("TABLE", [([0, 32639], DType.INT16), (STEEP, DType.INT16)], {}),
+        "the step of table at input1 is 32768 at [1], expected -32768 to 32767",
+    ),
+    "negate.r2": (
+        ("NEGATE", int32([1, LEAST], ZERO, ZERO), {}),
+        ("NEGATE", int32([1, LEAST + 1], ZERO, ZERO), {}),
+        f"input1 is {LEAST} at [1], expected more than {LEAST}",
+    ),
+    **{
+        f"{op.lower()}.r1": (
+            (op, int32(ONE, ONE * 32), more),
+            (op, int32(ONE, ONE * 31), more),
+            "input2 is 32, expected 0 to 31",
+        )
+        for op, more in (
+            ("ARITHMETIC_RIGHT_SHIFT", {"round": False}),
+            ("LOGICAL_LEFT_SHIFT", {}),
+            ("LOGICAL_RIGHT_SHIFT", {}),
+        )
+    },
+    "reduce_sum.r1": (
+        ("REDUCE_SUM", int32([[1, LEAST], [2, -1]]), {"axis": 0}),
+        ("REDUCE_SUM", int32([[1, LEAST], [2, 0]]), {"axis": 0}),
+        f"the sum of input is -2147483649 at [0, 1], expected {INT32}",
+    ),
+    "matmul.r1": (
+        ("MATMUL", [(np.full((1, 1, LONG), 127), DType.INT8)], {}),
+        ("MATMUL", [(np.full((1, 1, LONG - 1), 127), DType.INT8)], {}),
+        f"the sum of products is {255**2 * LONG}, expected {INT32}",
+    ),
+    "cast.r1": (
+        ("CAST", [([np.nan], DType.FP32)], {"dtype": DType.INT8}),
+        ("CAST", [([np.inf], DType.FP32)], {"dtype": DType.INT8}),
+        "input is nan, expected a number, to be INT8",
+    ),
+    "gather.r1": (
+        ("GATHER", [(np.ones((1, 3, 1)), DType.INT8), *int32([[3]])], {}),
+        ("GATHER", [(np.ones((1, 3, 1)), DType.INT8), *int32([[2]])], {}),
+        "indices is 3, expected 0 to 2",
+    ),
+    "scatter.r1": (
+        ("SCATTER", [(np.ones((1, 3, 1)), DType.INT8), *int32([[-1]])], {}),
+        ("SCATTER", [(np.ones((1, 3, 1)), DType.INT8), *int32([[0]])], {}),
+        "indices is -1, expected 0 to 2",
+    ),
+    "scatter.r2": (
+        ("SCATTER", [(np.ones((1, 3, 1)), DType.INT8), *int32([[1, 1]])], {}),
+        ("SCATTER", [(np.ones((1, 3, 1)), DType.INT8), *int32([[1, 0]])], {}),
+        "indices is 1 at [0, 1], expected each index once in a batch",
+    ),
+    "rescale.r1": (
+        scaled(1, 9, factor=-1),
+        scaled(1, 9, factor=0),
+        "multiplier is -1, expected 0 or more",
+    ),
+    "rescale.r2": (scaled(0, 63), scaled(0, 62), "shift is 63, expected 2 to 62"),
+    "rescale.r3": (
+        scaled(2**15, 16),
+        scaled(-(2**15), 16),
+        "input - input_zp is 32768, expected -2**(shift - 1) to 2**(shift - 1) - 1",
+    ),
+    "rescale.r4": (
+        scaled(2**31 - 1, 14, scale32=False, zero=1),
+        scaled(2**31 - 1, 14, scale32=False, zero=0),
+        f"the scaled value + output_zp is 2147483648, expected {INT32}",
+    ),
+}
+# Rules that constants cannot break, with the reason.
+OTHERS = {
+    **dict.fromkeys(("clamp.r1", "clamp.r2"), "the bounds are attributes: errors e1 and e2"),
+    **dict.fromkeys(("negate.r1", "negate.r3"), "zero points of int32 must be 0: errors e1, e2"),
+    "avg_pool2d.r1": "a sum of constants alone, of 65,536 elements or more: left to the flags",
+    **{
+        f"{op}.{rule}": "a convolution of constants alone: left to the flags of a run"
+        for op in ("conv2d", "conv3d", "depthwise_conv2d", "transpose_conv2d")
+        for rule in ("r1", "r2")
+    },
+}
+
+
+def node_of_constants(op: str, operands: list, attributes: dict) -> tosajax.Graph:
+    b = Builder()
+    inputs = [b.const(*operand) for operand in operands]
+    if op == "MATMUL":
+        inputs += [b.const(np.reshape(operands[0][0], (1, -1, 1)), DType.INT8)]
+        inputs += [b.const([-128], DType.INT8)] * 2
+    if op == "SCATTER":
+        inputs += [b.const(np.ones((*np.shape(operands[1][0]), 1)), DType.INT8)]
+    return b.graph([b.op(op, *inputs, **attributes)])
+
+
+def test_each_rule_on_values_is_one_of_constants_or_has_a_reason():
+    """The labels in the words of the functions that find them in a run."""
+    labels = {
+        f"{operator.name.lower()}.{rule}"
+        for operator in OPERATORS.values()
+        if RULES[operator.name].require is not None
+        for rule in re.findall(r"\br\d\b", inspect.getdoc(RULES[operator.name].require) or "")
+    }
+    assert len(labels) > 30
+    assert labels == OF_CONSTANTS.keys() | OTHERS.keys()
+    assert not OF_CONSTANTS.keys() & OTHERS.keys()
+
+
+@pytest.mark.parametrize("label", OF_CONSTANTS)
+def test_constants_break_the_rule_as_values_of_a_run_do(label):
+    broken, legal, message = OF_CONSTANTS[label]
+    graph = node_of_constants(*broken)
+    assert (label, message) in found(graph)
+    assert found(node_of_constants(*legal)) == []
+    run = tosajax.compile(graph, report_unpredictable=True)
+    _, flags = run()
+    assert {rule for (_, rule), flag in flags.items() if flag} == {name for name, _ in found(graph)}
+
+
+def test_a_rescale_by_16_bits_beyond_int32():
+    graph = node_of_constants(*scaled(-(2**30) - 1, 13, scale32=False))
+    message = f"(input - input_zp) * multiplier / 2**shift is -2147483650, expected {INT32}"
+    assert found(graph) == [("rescale.r3", message)]
+    assert found(node_of_constants(*scaled(-(2**30), 13, scale32=False))) == []
+
+
+def test_channels_of_a_rescale_have_their_own_limits():
+    op, (_, _, _, *zeros), attributes = scaled(0, 2)
+    operands = [*int32([[4, 4, 4]], [1, 1, -1]), ([4, 3, 2], DType.INT8), *zeros]
+    graph = node_of_constants(op, operands, attributes | {"per_channel": True})
+    assert found(graph) == [
+        ("rescale.r1", "multiplier is -1 at [2], expected 0 or more"),
+        (
+            "rescale.r3",
+            "input - input_zp is 4 at [0, 1], expected -2**(shift - 1) to 2**(shift - 1) - 1",
+        ),
+    ]
+
+
+def test_operands_that_do_not_fit_are_an_error_alone():
+    b = Builder()
+    x, y = b.const(MOST.repeat(2), DType.INT32), b.const(ONE.repeat(3), DType.INT32)
+    report = validate(b.graph([b.op("ADD", x, y, shape=(2,))]))
+    assert [f.label for f in report.findings] == ["add.e1"]
+    b = Builder()
+    graph = b.graph([b.op("REDUCE_SUM", b.const(MOST, DType.INT32), axis=1, shape=(1,))])
+    assert [f.label for f in validate(graph).findings] == ["reduce_sum.e1"]
+
+
+@pytest.mark.parametrize("op", ["ADD", "SUB", "INTDIV"])
+def test_one_operand_that_is_an_input_may_be_legal(op):
+    for first in (True, False):
+        b = Builder()
+        x, least = b.input("x", DType.INT32, (1,)), b.const([LEAST], DType.INT32)
+        assert found(b.graph([b.op(op, *((x, least) if first else (least, x)))])) == []
 
 
 def test_the_command_says_so(tmp_path, capsys):

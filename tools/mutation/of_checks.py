@@ -364,13 +364,36 @@ MUTANTS = [
         },
     ),
     *mutants(
+        "checks/elementwise_unary.py",
+        "validation/test_constants.py",
+        {
+            "_more_than_the_least": [
+                change("np.iinfo(np.int32).min", "np.iinfo(np.int32).max"),
+                change("np.iinfo(np.int32).min", "np.iinfo(np.int32).min + 1"),
+            ],
+        },
+    ),
+    *mutants(
         "checks/values.py",
         "validation/test_constants.py checks/test_conv.py checks/test_type_conversion.py",
         {
             "ValueRule.message": [change("0", "-1", 0), change(">", ">=")],
             "in_range": [change("<", "<=", 1), change(">", ">="), left("|"), right("|")],
-            "zero_point": [change("is not", "is"), change("!=", ">")],
+            "zero_point": [change("is not", "is")],
+            "zero_point_rule": [change("is not", "is"), change("!=", ">"), change("and", "or")],
             "_has_bits_below_the_first": [left("<<"), change("!=", ">")],
+            "derived_problems": [change("any", "all"), change("is not", "is")],
+            "fits_int32": [
+                change("DType.INT32.minimum", "0"),
+            ],
+            "shifted": [change("1", "2", 0), change("+", "-"), left(">>", 0)],
+        },
+    ),
+    *mutants(
+        "checks/type_conversion.py",
+        "validation/test_constants.py checks/test_require_values.py",
+        {
+            "_scaled": [change("<", "<=", 0), change(">=", ">", 2), change("+", "-")],
         },
     ),
     *mutants(

@@ -7,51 +7,51 @@ from mutation.listing import mutants
 
 MUTANTS = [
     *mutants(
-        "native/requantize.py",
+        "native/codegen/requantize.py",
         "native/test_kernels.py",
         {
             "_write_upper": [change("4", "8", 1), change("1", "2", 0), change("1", "0", 1)],
             "_write_whole": [change("31", "32"), change("8", "4"), right("+", 0)],
             "_scaled_upper": [change("<", ">"), change("1", "0", 2), change("30", "31", 0)],
             "_scaled_whole": [change("32", "31"), condition("False")],
-            "Wide.of": [change(">>", "<<", 1)],
-            "Wide.of_words": [left("|", 0), change("32", "31", 1), left("&", 1)],
+            "EvenOdd.of": [change(">>", "<<", 1)],
+            "EvenOdd.of_words": [left("|", 0), change("32", "31", 1), left("&", 1)],
         },
     ),
     *mutants(
-        "native/requantize.py",
+        "native/codegen/requantize.py",
         "native/test_addition.py",
         {
-            "Small.of": [condition("False", 1)],
-            "SmallScale.of": [change("46", "62"), change("31", "32"), left("-", 2), left("-", 3)],
-            "SmallScale.scaled": [condition("True", 1), left("^"), left("-", 0)],
+            "ByteScaleForm.of": [condition("False", 1)],
+            "ByteScale.of": [change("46", "62"), change("31", "32"), left("-", 2), left("-", 3)],
+            "ByteScale.scaled": [condition("True", 1), left("^"), left("-", 0)],
         },
     ),
     *mutants(
-        "native/results.py",
+        "native/kernels/epilogue.py",
         "native/test_kernels.py",
         {
-            "Results.store": [left("+", 0), right("+", 1), right("+", 2), left("+", 3)],
-            "Results._counts": [condition("False"), change("1", "0")],
-            "Results._write": [left("+", 0), right("+", 0), left("+", 1)],
+            "EpilogueWriter.store": [left("+", 0), right("+", 1), right("+", 2), left("+", 3)],
+            "EpilogueWriter._counts": [condition("False"), change("1", "0")],
+            "EpilogueWriter._write": [left("+", 0), right("+", 0), left("+", 1)],
             "_whole": [change(".even", ".odd")],
-            "End.scales": [condition("False")],
-            "End.sum_size": [left("*")],
+            "EpilogueKey.scales": [condition("False")],
+            "EpilogueKey.sum_size": [left("*")],
         },
     ),
     *mutants(
-        "native/packing.py",
+        "native/codegen/narrowing.py",
         "native/test_kernels.py",
         {
             "plain": [left("-", 1), change("1", "2", 1)],
             "Narrowing.of_each": [left("+")],
             "Narrowing.of_all": [left("and"), change("2", "1", 1)],
-            "_clamped": [unwrap("values.most(least).least")],
+            "_clamped": [unwrap("values.smax(least).smin")],
             "_in_order": [left("+", 0), left("+", 1)],
         },
     ),
     *mutants(
-        "native/handler.py",
+        "native/calls/handler.py",
         "native/test_kernels.py",
         {
             "_wanted": [left("-")],
@@ -60,7 +60,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/handler.py",
+        "native/calls/handler.py",
         "native/test_chain.py",
         {
             "_pointers": [left("+", 1), left("+", 2), left("*", 0)],
@@ -70,7 +70,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/chain.py",
+        "native/calls/schedule.py",
         "native/test_chain.py",
         {
             "_Planning.__init__": [left("+", 2), left("+", 5), left("//")],
@@ -97,16 +97,20 @@ MUTANTS = [
         {
             "_continues": [condition("False", 0), left("and", 0), left("and", 1), right("and", 1)],
             "_images": [condition("False", 1), condition("True", 0)],
-            "chain_step": [change("end.shape", "end.shape[::-1]")],
         },
+    ),
+    *mutants(
+        "lowering/kernels.py",
+        "lowering/test_chains.py",
+        {"chain_step": [change("placeholder.shape", "placeholder.shape[::-1]")]},
     ),
     *mutants(
         "lowering/build.py",
         "lowering/test_chains.py",
-        {"_chained": [change("not in", "in"), skip("read.update")]},
+        {"_chained": [change("not in", "in"), left("|")]},
     ),
     *mutants(
-        "native/convolution.py",
+        "native/kernels/convolution.py",
         "native/test_kernels.py",
         {
             "_Item.write": [left("or", 0), right("or", 0)],
@@ -114,18 +118,29 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/rows.py",
+        "native/kernels/row_block.py",
         "native/test_kernels.py",
         {
-            "Rows.__init__": [change("%", "//"), left("-")],
-            "Rows.input_row": [unsigned("-"), change("<", ">"), left("&"), left("-")],
-            "Rows.copy_row": [left("*", 0), left("*", 1), left("*", 2), left("+", 0), left("+", 2)],
-            "Rows._fill": [left("*")],
-            "Rows._copy": [left("*", 0), left("*", 1), left("-", 1), change("below", "count", 1)],
+            "RowBlock.__init__": [change("%", "//"), left("-")],
+            "RowBlock.input_row": [unsigned("-"), change("<", ">"), left("&"), left("-")],
+            "RowBlock.copy_row": [
+                left("*", 0),
+                left("*", 1),
+                left("*", 2),
+                left("+", 0),
+                left("+", 2),
+            ],
+            "RowBlock._fill": [left("*")],
+            "RowBlock._copy": [
+                left("*", 0),
+                left("*", 1),
+                left("-", 1),
+                change("below", "count", 1),
+            ],
         },
     ),
     *mutants(
-        "native/depthwise.py",
+        "native/kernels/depthwise.py",
         "native/test_kernels.py",
         {
             "_Item._copy_rows": [condition("False", 1), change("*", "+", 1)],
@@ -134,11 +149,11 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/product.py",
+        "native/kernels/gemm_tile.py",
         "native/test_kernels.py",
         {
             "sums": [change("*", "+", 1), condition("True", 1)],
-            "wide_sums": [left("-", 1), change("8", "0"), left("*", 1)],
+            "int16_sums": [left("-", 1), change("8", "0"), left("*", 1)],
             "forms": [left("^", 0), left("^", 1), left("^", 2), change("8", "7"), left("-")],
             "joined": [change("256", "128"), change("total", "lower[0]", 1)],
         },
@@ -154,7 +169,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/plan.py",
+        "native/tiling.py",
         "native/test_kernels.py",
         {
             "together": [condition("True", 0), condition("True", 1)],
@@ -165,7 +180,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/matmul.py",
+        "native/kernels/matmul.py",
         "native/test_matmul.py",
         {
             "_Item.__init__": [change("-", "+"), change("//", "%", 1)],
@@ -191,30 +206,30 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/held.py",
+        "native/codegen/accumulators.py",
         "native/test_kernels.py",
         {
-            "Vectors.step": [left("^"), change("*", "+", 1)],
-            "Pairs.__init__": [change("2", "1", 0)],
-            "Pairs.step": [change("16", "0", 1), change("32", "16")],
-            "Pairs.values": [left("+", 1)],
+            "VectorAccumulators.step": [left("^"), change("*", "+", 1)],
+            "PairAccumulators.__init__": [change("2", "1", 0)],
+            "PairAccumulators.step": [change("16", "0", 1), change("32", "16")],
+            "PairAccumulators.values": [left("+", 1)],
             "_crossed": [change("5", "6"), change("2", "3", 0)],
-            "Tiles.begin": [left("+")],
-            "Tiles.step": [left("+", 0), left("+", 1), left("*", 2)],
-            "Tiles.values": [left("+", 1), left("*", 2)],
+            "TileAccumulators.begin": [left("+")],
+            "TileAccumulators.step": [left("+", 0), left("+", 1), left("*", 2)],
+            "TileAccumulators.values": [left("+", 1), left("*", 2)],
         },
     ),
     *mutants(
-        "native/held.py",
+        "native/codegen/accumulators.py",
         "native/test_isa.py",
         {
-            "Tiles.enter": [skip("code.call")],
-            "Tiles.leave": [skip("code.call")],
-            "Tiles.rows_of": [left("-"), change("16", "8", 0)],
+            "TileAccumulators.enter": [skip("code.call")],
+            "TileAccumulators.leave": [skip("code.call")],
+            "TileAccumulators.rows_of": [left("-"), change("16", "8", 0)],
         },
     ),
     *mutants(
-        "native/isa.py",
+        "native/codegen/isa.py",
         "native/test_compiler.py",
         {
             "_may_use_tiles": [change("0", "-1")],
@@ -222,7 +237,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/plan.py",
+        "native/tiling.py",
         "native/test_matmul.py",
         {
             "_MOST_TERMS_OF_INT16": [change("256", "258")],
@@ -231,31 +246,31 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/product.py",
+        "native/kernels/gemm_tile.py",
         "native/test_matmul.py",
         {"words": [condition("False", 2), left("-", 1)]},
     ),
     *mutants(
         "native/forms.py",
-        "lowering/test_fused.py",
+        "lowering/test_fusions.py",
         {
             "convolve_transposed": [change("0", "1", 3), right("-", 0), condition("True", 1)],
         },
     ),
     *mutants(
-        "native/plan.py",
-        "lowering/test_fused_int16.py",
+        "native/tiling.py",
+        "lowering/test_fusions_int16.py",
         {"_MOST_TERMS": [change("510", "512")]},
     ),
     *mutants(
-        "lowering/fused.py",
-        "lowering/test_fused_int16.py",
+        "lowering/fusions/products.py",
+        "lowering/test_fusions_int16.py",
         {
             "_MOST_TERMS": [left("//")],
         },
     ),
     *mutants(
-        "native/compiler.py",
+        "native/calls/compiler.py",
         "native/test_compiler.py",
         {
             "_object": [condition("True")],
@@ -264,25 +279,48 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/isa.py",
-        "lowering/test_fused.py",
+        "native/codegen/isa.py",
+        "lowering/test_fusions.py",
         {"chosen": [condition("False", 0), condition("False", 1), change("s.is_default", "True")]},
     ),
     *mutants(
-        "lowering/fused.py",
-        "lowering/test_fused.py",
+        "lowering/fusions/products.py",
+        "lowering/test_fusions.py",
         {
-            "fusions": [right("and", 0)],
-            "Joined.is_right": [change("==", "!=")],
-            "_joined": [condition("True", 0), change("max", "min")],
-            "are_few": [condition("False", 1), change("<=", ">"), left("and")],
-            "_convolution": [condition("False", 0)],
+            "Product.operands": [condition("False")],
             "_matmul": [condition("True", 1)],
             "_columns": [right("or", 1), left("or", 1)],
         },
     ),
     *mutants(
-        "lowering/fused.py",
+        "lowering/fusions/pattern.py",
+        "lowering/test_fusions.py",
+        {"clamp_of": [right("and", 0)]},
+    ),
+    *mutants(
+        "lowering/fusions/additions.py",
+        "lowering/test_fusions.py",
+        {
+            "ProductAddition.is_right": [change("==", "!=")],
+            "joined": [condition("True", 0), change("max", "min")],
+        },
+    ),
+    *mutants(
+        "lowering/kernel_plan.py",
+        "lowering/test_kernel_plan.py",
+        {
+            "KernelPlan._described": [condition("False", 1), condition("False", 2)],
+            "KernelPlan.__str__": [change(">", ">=", 0), change(">", ">=", 1)],
+            "_title": [change("is", "is not")],
+        },
+    ),
+    *mutants(
+        "lowering/kernel_plan.py",
+        "lowering/test_fusions.py",
+        {"KernelPlan.leaves_little": [condition("False", 2), change("<=", ">"), left("and")]},
+    ),
+    *mutants(
+        "lowering/fusions/products.py",
         "runtime/test_reasons.py",
         {
             "is_integer_product": [right("and")],
@@ -296,8 +334,8 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "lowering/fused_rescale.py",
-        "lowering/test_fused.py",
+        "lowering/fusions/pattern.py",
+        "lowering/test_fusions.py",
         {
             "is_rescale": [right("or"), change("DType.INT8", "DType.INT16")],
             "rounds_twice": [change("==", "!=")],
@@ -306,8 +344,8 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "lowering/fused_slice.py",
-        "lowering/test_fused.py",
+        "lowering/fusions/slices.py",
+        "lowering/test_fusions.py",
         {
             "needless_slice": [
                 condition("False", 0),
@@ -320,21 +358,21 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "lowering/fused_rescale.py",
+        "lowering/fusions/pattern.py",
         "sweep/test_program.py",
         {"Reader.attribute": [condition("True")]},
     ),
     *mutants(
-        "lowering/fused_sums.py",
-        "lowering/test_fused.py",
+        "lowering/fusions/additions.py",
+        "lowering/test_fusions.py",
         {
-            "additions": [condition("True", 0), condition("True", 1), left("and", 0)],
+            "find_additions": [condition("True", 0), condition("True", 1), left("and", 0)],
             "_is_of_equal_shapes": [change(">=", "<=")],
             "_scales": [left("and"), right("and")],
         },
     ),
     *mutants(
-        "native/addition.py",
+        "native/kernels/addition.py",
         "native/test_addition.py",
         {
             "_Item.write": [left("+", 0), change("4", "2")],
@@ -342,22 +380,22 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/summed.py",
+        "native/kernels/fused_add.py",
         "native/test_addition.py",
         {
-            "Sum.tables": [change("scale.size", "0")],
+            "AddKey.tables": [change("scale.size", "0")],
             "_label": [left("+")],
-            "Summing.totals": [change("'SUB'", "'ADD'")],
-            "Summing._scaled": [condition("False")],
+            "AddWriter.totals": [change("'SUB'", "'ADD'")],
+            "AddWriter._scaled": [condition("False")],
         },
     ),
     *mutants(
-        "native/summed.py",
+        "native/kernels/fused_add.py",
         "native/test_kernels.py",
-        {"Summing.totals": [unsigned("not"), condition("False", 0), condition("True", 0)]},
+        {"AddWriter.totals": [unsigned("not"), condition("False", 0), condition("True", 0)]},
     ),
     *mutants(
-        "native/pool.py",
+        "native/kernels/pool.py",
         "native/test_pool.py",
         {
             "_covered": [change("0", "1"), right("-", 0), right("-", 1)],
@@ -371,7 +409,7 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "native/helpers.py",
+        "native/calls/threads.py",
         "native/test_helpers.py",
         {
             "_write_came": [unsigned("-")],
@@ -382,8 +420,8 @@ MUTANTS = [
         },
     ),
     *mutants(
-        "lowering/fused_pools.py",
-        "lowering/test_fused.py",
+        "lowering/fusions/pools.py",
+        "lowering/test_fusions.py",
         {"_is_faster": [right("and"), left("and"), condition("False", 0)]},
     ),
     *mutants(

@@ -226,9 +226,9 @@ MUTANTS = [
         {"rescale_before_clamp": [condition("False"), condition("True")]},
     ),
     *mutants(
-        "lowering/build.py",
+        "lowering/uses.py",
         "grad/test_type_conversion.py",
-        {"_block": [change("==", ">="), change("not in", "in", 1)]},
+        {"uses_of": [change("==", ">="), change("not in", "in", 1)]},
     ),
     *mutants(
         "quant/storages/division.py",
@@ -396,10 +396,10 @@ MUTANTS = [
                 change("<", "=="),
                 change(">", "<", 1),
                 unwrap("jnp.maximum", 0),
-                unwrap("jnp.maximum", 1),
             ],
-            "_of": [unwrap("jnp.maximum", 1)],
-            "_unit": [change("_LEAST_RATIO", "0.0"), left("*", 1)],
+            "_least": [change("biases", "readers")],
+            "_of": [unwrap("jnp.maximum", 0), unwrap("jnp.minimum")],
+            "_unit": [change("_LEAST_RATIO", "0.0"), left("*", 0), left("*", 1)],
         },
     ),
     *mutants(

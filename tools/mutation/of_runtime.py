@@ -45,8 +45,12 @@ MUTANTS = [
         {
             "_batch": [left("and", 4), right("and", 3), left("and", 3), left("and", 2)],
             "_read": [left("or"), condition("False", 3), condition("False", 5)],
-            "_member": [change("entry.file_size", "0", 0)],
         },
+    ),
+    *mutants(
+        "arguments/archives.py",
+        "arguments/test_archives.py",
+        {"content": [change("entry.file_size", "0", 0), condition("False", 0)]},
     ),
     *mutants(
         "runtime/saved_graph.py",

@@ -9,7 +9,15 @@ import numpy as np
 
 from tosajax.checks._common import broadcast_errors, broadcast_shape, input1_shape
 from tosajax.checks.call import Call, Problem
-from tosajax.checks.values import ValueRule, constant_problems, in_range
+from tosajax.checks.values import (
+    ValueRule,
+    constant_problems,
+    derived_problems,
+    exact,
+    fits_int32,
+    in_range,
+    shifted,
+)
 from tosajax.dtypes import DType
 
 add_shape = arithmetic_right_shift_shape = bitwise_and_shape = broadcast_shape
@@ -25,6 +33,20 @@ logical_xor_errors = maximum_errors = minimum_errors = mul_errors = broadcast_er
 pow_errors = sub_errors = broadcast_errors
 
 table_shape = input1_shape
+
+_BOTH = "input1", "input2"
+
+
+def add_undefined(c: Call) -> Iterator[Problem]:
+    if c.input1.dtype is DType.INT32:
+        rule = fits_int32("r1", "input1 + input2")
+        yield from derived_problems(c, _BOTH, lambda a, b: [(rule, exact(a) + exact(b))])
+
+
+def sub_undefined(c: Call) -> Iterator[Problem]:
+    if c.input1.dtype is DType.INT32:
+        rule = fits_int32("r1", "input1 - input2")
+        yield from derived_problems(c, _BOTH, lambda a, b: [(rule, exact(a) - exact(b))])
 
 
 def shift_values(dtype: np.dtype) -> list[ValueRule]:
@@ -45,7 +67,12 @@ def intdiv_values() -> list[ValueRule]:
 
 
 def intdiv_undefined(c: Call) -> Iterator[Problem]:
-    return constant_problems(c, intdiv_values())
+    yield from constant_problems(c, intdiv_values())
+    rule = fits_int32("r2", "input1 / input2")
+    # No other quotient has more bits than its dividend.
+    yield from derived_problems(
+        c, _BOTH, lambda a, b: [(rule, np.where(b == -1, -exact(a), np.int64(0)))]
+    )
 
 
 def mul_values(dtype: np.dtype) -> list[ValueRule]:
@@ -57,7 +84,19 @@ def mul_values(dtype: np.dtype) -> list[ValueRule]:
 
 
 def mul_undefined(c: Call) -> Iterator[Problem]:
-    return constant_problems(c, mul_values(c.input1.dtype.storage))
+    broken = list(constant_problems(c, mul_values(c.input1.dtype.storage)))
+    yield from broken
+    if c.input1.dtype is DType.INT32 and not broken:
+        yield from derived_problems(c, (*_BOTH, "shift"), _shifted_product)
+
+
+def _shifted_product(
+    a: np.ndarray, b: np.ndarray, shift: np.ndarray
+) -> Iterator[tuple[ValueRule, np.ndarray]]:
+    amount = exact(shift).reshape(())
+    if amount > 0:  # without a shift, the product keeps its low bits
+        rule = fits_int32("r3", "input1 * input2 / 2**shift")
+        yield rule, shifted(exact(a) * exact(b), amount)
 
 
 def pow_values() -> list[ValueRule]:
@@ -72,13 +111,30 @@ def pow_values() -> list[ValueRule]:
 
 
 def pow_undefined(c: Call) -> Iterator[Problem]:
-    return constant_problems(c, pow_values())
+    yield from constant_problems(c, pow_values())
+    rule = ValueRule("r2", "the larger operand", lambda x, xp: ~is_positive(x, xp), "more than 0")
+    # In float32, which holds all other types: NumPy's fmax of bf16 warns of NaN.
+    yield from derived_problems(
+        c, _BOTH, lambda a, b: [(rule, np.fmax(a.astype(np.float32), b.astype(np.float32)))]
+    )
 
 
 def table_undefined(c: Call) -> Iterator[Problem]:
     """A table of int16 without a legal step leaves every value open."""
-    if c.input1.dtype is DType.INT16 and c.known("table") and is_steep(c.table.values, np).all():
+    if c.input1.dtype is not DType.INT16:
+        return
+    if c.known("table") and is_steep(c.table.values, np).all():
         yield c.problem("r1", "every step of table is beyond int16, expected -32768 to 32767")
+    else:
+        rule = in_range("r1", "the step of table at input1", -(1 << 15), (1 << 15) - 1)
+        yield from derived_problems(
+            c, ("input1", "table"), lambda x, table: [(rule, np.diff(exact(table))[table_index(x)])]
+        )
+
+
+def table_index(values: Any) -> Any:
+    """The first of the two entries in a table of int16 that each value lies between."""
+    return (values.astype(np.int32) + 32768) >> 7
 
 
 def is_steep(table: Any, xp: Any) -> Any:

@@ -17,10 +17,15 @@ reciprocal_shape = rsqrt_shape = sin_shape = input1_shape
 
 def abs_values(dtype: np.dtype) -> list[ValueRule]:
     """Rules of elements of this type."""
+    return _more_than_the_least("r1", dtype)
+
+
+def _more_than_the_least(rule: str, dtype: np.dtype) -> list[ValueRule]:
+    """int32 are not the minimum, whose negative does not fit."""
     if dtype != np.int32:
         return []
     least = np.iinfo(np.int32).min
-    return [ValueRule("r1", "input1", lambda x, xp: x == least, f"more than {least}")]
+    return [ValueRule(rule, "input1", lambda x, xp: x == least, f"more than {least}")]
 
 
 def abs_undefined(c: Call) -> Iterator[Problem]:
@@ -30,6 +35,15 @@ def abs_undefined(c: Call) -> Iterator[Problem]:
 def negate_zero_points(c: Call) -> Iterator[ValueRule]:
     yield from zero_point(c, "e1", "input1_zp")
     yield from zero_point(c, "e2", "output_zp")
+
+
+def negate_values(dtype: np.dtype) -> list[ValueRule]:
+    """Rules of elements of this type, less `input1_zp`."""
+    return _more_than_the_least("r2", dtype)
+
+
+def negate_undefined(c: Call) -> Iterator[Problem]:
+    return constant_problems(c, negate_values(c.input1.dtype.storage))
 
 
 def negate_errors(c: Call) -> Iterator[Problem]:

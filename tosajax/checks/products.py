@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from tosajax.checks._common import Shapes
 from tosajax.checks.call import Call, Problem
-from tosajax.checks.values import ValueRule, constant_problems, zero_point
+from tosajax.checks.values import (
+    ValueRule,
+    constant_problems,
+    derived_problems,
+    exact,
+    in_range,
+    zero_point,
+)
 
 
 def matmul_shape(c: Call) -> Shapes:
@@ -22,3 +31,17 @@ def matmul_zero_points(c: Call) -> Iterator[ValueRule]:
 
 def matmul_errors(c: Call) -> Iterator[Problem]:
     return constant_problems(c, matmul_zero_points(c))
+
+
+def matmul_undefined(c: Call) -> Iterator[Problem]:
+    out_type = c.output.dtype
+    if out_type.is_integer:
+        rule = in_range("r1", "the sum of products", out_type.minimum, out_type.maximum)
+
+        def sums(a: np.ndarray, b: np.ndarray, a_zp: np.ndarray, b_zp: np.ndarray):
+            a, b = exact(a) - exact(a_zp), exact(b) - exact(b_zp)
+            # Most products are too short for their sum to leave the type, which spares them here.
+            if a.shape[-1] * np.abs(a).max() * np.abs(b).max() > out_type.maximum:
+                yield rule, a @ b
+
+        yield from derived_problems(c, ("a", "b", "a_zp", "b_zp"), sums)

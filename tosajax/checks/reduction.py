@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from tosajax.checks._common import Shapes, axis_errors, output_errors
 from tosajax.checks.call import Call, Problem
+from tosajax.checks.values import derived_problems, fits_int32
+from tosajax.dtypes import DType
 
 
 def reduce_sum_shape(c: Call) -> Shapes:
@@ -22,6 +26,14 @@ def reduce_sum_errors(c: Call) -> Iterator[Problem]:
         yield c.problem("e2", f"output has {found} elements along axis {c.axis}, expected 1")
     else:
         yield from output_errors(c, "arguments", *reduce_sum_shape(c))
+
+
+def reduce_sum_undefined(c: Call) -> Iterator[Problem]:
+    if c.input.dtype is DType.INT32:
+        rule = fits_int32("r1", "the sum of input")
+        yield from derived_problems(
+            c, ["input"], lambda x: [(rule, x.sum(c.axis, np.int64, keepdims=True))]
+        )
 
 
 reduce_all_shape = reduce_any_shape = reduce_max_shape = reduce_sum_shape

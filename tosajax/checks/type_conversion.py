@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,8 +12,11 @@ from tosajax.checks.call import Call, Problem
 from tosajax.checks.values import (
     ValueRule,
     constant_problems,
+    derived_problems,
+    exact,
+    fits_int32,
     in_range,
-    uint16_zero_point,
+    shifted,
     zero_point,
 )
 from tosajax.dtypes import DType
@@ -42,7 +46,40 @@ def rescale_values() -> list[ValueRule]:
 
 
 def rescale_undefined(c: Call) -> Iterator[Problem]:
-    return constant_problems(c, rescale_values())
+    yield from constant_problems(c, rescale_values())
+    operands = "input", "multiplier", "shift", "input_zp", "output_zp"
+    yield from derived_problems(c, operands, functools.partial(_scaled, c))
+
+
+def _scaled(
+    c: Call,
+    input: np.ndarray,
+    multiplier: np.ndarray,
+    shift: np.ndarray,
+    input_zp: np.ndarray,
+    output_zp: np.ndarray,
+) -> Iterator[tuple[ValueRule, np.ndarray]]:
+    """The rules on values of a RESCALE, where multiplier and shift are legal."""
+    value = exact(input, unsigned=c.input_unsigned)
+    value = value - exact(input_zp, unsigned=c.input_unsigned).reshape(())
+    channels = (-1,) if c.per_channel else ()
+    factor, amount = exact(multiplier).reshape(channels), exact(shift).reshape(channels)
+    legal = (factor >= 0) & (amount >= 2) & (amount <= 62)
+    amount = np.where(legal, amount, 2)
+    if c.scale32:
+        half = np.int64(1) << (amount - 1)
+        wanted = "-2**(shift - 1) to 2**(shift - 1) - 1"
+        yield (
+            ValueRule("r3", "input - input_zp", lambda x, _: (x < -half) | (x >= half), wanted),
+            np.where(legal, value, 0),
+        )
+    elif c.input.dtype in (DType.INT32, DType.INT48):
+        # Narrower values have at most 17 bits, and 30 once they are scaled.
+        scaled = np.where(legal, shifted(value * factor, amount), 0)
+        yield fits_int32("r3", "(input - input_zp) * multiplier / 2**shift"), scaled
+        zero = exact(output_zp, unsigned=c.output_unsigned).reshape(())
+        total = np.where(legal, exact(scaled.astype(np.int32)) + zero, 0)
+        yield fits_int32("r4", "the scaled value + output_zp"), total
 
 
 def rescale_zero_points(c: Call) -> Iterator[ValueRule]:
@@ -50,10 +87,8 @@ def rescale_zero_points(c: Call) -> Iterator[ValueRule]:
         ("e1", "e3", "input_zp", c.input_unsigned),
         ("e2", "e4", "output_zp", c.output_unsigned),
     ):
-        if unsigned and getattr(c, name).dtype is DType.INT16:
-            yield uint16_zero_point(rule_uint16, name)
-        else:
-            yield from zero_point(c, rule, name)
+        is_uint16 = unsigned and getattr(c, name).dtype is DType.INT16
+        yield from zero_point(c, rule_uint16 if is_uint16 else rule, name, unsigned=unsigned)
 
 
 def rescale_errors(c: Call) -> Iterator[Problem]:

@@ -98,8 +98,9 @@ def add_scales(parser: argparse.ArgumentParser) -> None:
         )  # fmt: skip
     parser.add_argument(
         "--scales", metavar="FILE",
-        help="take the scales of the .tflite model that the graph was converted from, or of the "
-        "ExecuTorch program (.pte) that holds it",
+        help="take the scales of the .tflite model that the graph was converted from, of the "
+        "ExecuTorch program (.pte) that holds it, or, with those of inner tensors, of the "
+        "program's ETRecord",
     )  # fmt: skip
 
 

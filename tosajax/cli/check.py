@@ -22,8 +22,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         type=_target,
-        help='profiles, extensions and level, "PRO-INT+EXT-INT16@8K", or a NPU: ethos-u55-128, '
-        "ethos-u65-512, ethos-u85-256, ...; everything by default",
+        help='profiles, extensions and level, "PRO-INT+EXT-INT16@8K", of TOSA 1.0 unless it says '
+        "TOSA-1.1+PRO-INT, or a NPU: ethos-u55-128, ethos-u65-512, ethos-u85-256, ...; everything "
+        "by default, the draft of 1.1 included",
     )
     parser.add_argument(
         "--verbose",
@@ -36,7 +37,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _plain(report: tosajax.Report) -> dict[str, Any]:
     """All findings, as JSON holds them."""
     findings = [dataclasses.asdict(f) | {"verdict": f.verdict.name} for f in report.findings]
-    return {"verdict": report.verdict.name, "needs": report.needs, "findings": findings}
+    return {
+        "verdict": report.verdict.name,
+        "needs": report.needs,
+        "version": str(report.version),
+        "findings": findings,
+    }
 
 
 def _target(text: str) -> tosajax.Target:

@@ -65,6 +65,7 @@ def _figures(graph: Graph, report: tosajax.Report) -> Iterator[tuple[str, str]]:
     from tosajax.graph.summary import summarize
 
     figures = summarize(graph)
+    yield "TOSA", str(report.version)
     yield "needs", " + ".join(report.needs or ())
     yield "nodes", f"{sum(figures.operators.values()):,}"
     yield "operators", _counted(figures.operators)

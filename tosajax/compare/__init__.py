@@ -7,6 +7,7 @@ print(found.first_divergent)
 from __future__ import annotations
 
 from tosajax.compare.comparison import Comparison, Row
+from tosajax.compare.etrecord_scales import scales_of_etrecord
 from tosajax.compare.examples import random_inputs
 from tosajax.compare.executorch_scales import scales_of_executorch
 from tosajax.compare.litert import TFLite, tflite
@@ -31,6 +32,7 @@ __all__ = [
     "edges",
     "random_inputs",
     "scales_of",
+    "scales_of_etrecord",
     "scales_of_executorch",
     "scales_of_model",
     "scales_of_tflite",

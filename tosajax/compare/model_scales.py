@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 
-from tosajax.compare import executorch_scales, tflite_scales
+from tosajax.compare import etrecord, executorch_scales, tflite_scales
 from tosajax.compare._model_files import identifier_of
+from tosajax.compare.etrecord_scales import scales_of_etrecord
 from tosajax.graph import Graph, Quantization
 from tosajax.report import FormatError
 
 
 def scales_of_model(path: str | os.PathLike[str], graph: Graph) -> dict[str, Quantization]:
-    """The scales of a graph's integers, from a TFLite model or an ExecuTorch program.
+    """The scales of a graph's integers, from a TFLite model, an ExecuTorch program or its ETRecord.
 
-    See `scales_of_tflite` and `scales_of_executorch`; the content of the file decides.
+    See `scales_of_tflite`, `scales_of_executorch` and `scales_of_etrecord`; the content of the file
+    decides.
 
     Raises:
-      FormatError: the file is neither, or damaged.
+      FormatError: the file is none of them, or damaged.
       ValueError: it does not fit the graph.
       OSError: the file cannot be read.
     """
+    if etrecord.is_archive(path):
+        return scales_of_etrecord(path, graph)
     identifier = identifier_of(path)
     if identifier == tflite_scales.IDENTIFIER:
         return tflite_scales.scales_of_tflite(path, graph)
     if identifier == executorch_scales.IDENTIFIER:
         return executorch_scales.scales_of_executorch(path, graph)
-    raise FormatError(f"{path} is neither a TFLite model nor an ExecuTorch program")
+    raise FormatError(f"{path} is neither a TFLite model nor an ExecuTorch program or its ETRecord")

@@ -29,7 +29,7 @@ def terms_of(
     """
     operator = OPERATORS[op]
     first, *more = [shapes[a.name] for a in operator.inputs if a.name in shapes]
-    if operator.has_weights:
+    if operator.is_product:
         return math.prod(more[0][axis] for axis in operator.summed_axes)
     if operator.chapter == "fft":
         return len(operator.inputs) * math.prod(first[1:])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Set
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -18,6 +19,9 @@ from tosajax.graph import Graph, Node
 _NAMED = re.compile(r'"((?:[^"\\]|\\.)*)"\("[^"]*":\d+:\d+\)')
 _PLACE = re.compile(r'"([^"]*)":(\d+):\d+')
 _FRAME = re.compile(r'File "([^"]*)", line (\d+)')
+# Names of a node in the programs of PyTorch that led to it, each with the pass that followed; the
+# oldest first.
+Trace = tuple[tuple[str, str], ...]
 _LIBRARY = ("site-packages/", "dist-packages/")
 
 
@@ -64,6 +68,39 @@ def tensors_by_names(graph: Graph) -> list[dict[str, list[str]]]:
     return kinds
 
 
+def trace_of(entries: Any) -> Trace:
+    """The nodes of PyTorch that a node was made of, from its `node_trace`, the newest first."""
+    found = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
+    return tuple((str(e.get("name")), str(e.get("pass_name"))) for e in reversed(found))
+
+
+def tensors_by_traces(graph: Graph, traces: Set[Trace]) -> dict[Trace, list[str]]:
+    """The tensors that were made of each node of PyTorch, in order.
+
+    Args:
+      graph: of ExecuTorch, with locations.
+      traces: to find. Programs made later have longer ones, with the same start.
+    """
+    lengths = sorted({len(trace) for trace in traces})
+    found: dict[Trace, list[str]] = {}
+    for node in graph.ordered_nodes():
+        trace = _trace(node.location)
+        for length in lengths:
+            if length <= len(trace) and trace[:length] in traces:
+                found.setdefault(trace[:length], []).extend(node.outputs)
+    return found
+
+
+def _trace(location: str | None) -> Trace:
+    if not location or not location.startswith("{"):
+        return ()
+    try:
+        info = json.loads(location)
+    except (ValueError, RecursionError):
+        return ()
+    return trace_of(_entry(_entry(info, "torch_info"), "node_trace"))
+
+
 def matches(node: Node, where: str | None) -> bool:
     """Whether `where`, a regular expression, is found in the node's outputs or its location."""
     if where is None:
@@ -79,9 +116,8 @@ def _names_of_torch(location: str) -> list[list[str]]:
     except ValueError:
         return [[], [], []]
     torch = _entry(info, "torch_info")
-    trace = _entry(torch, "node_trace")
     # The newest first; the names of operators that TOSA's own nodes have are those of tensors.
-    nodes = [str(_entry(e, "name")) for e in (trace if isinstance(trace, list) else [])]
+    nodes = [name for name, _ in trace_of(_entry(torch, "node_trace"))[::-1]]
     stack = _entry(torch, "nn_module_stack")
     return [nodes[-1:], nodes[:-1], [path for path in _modules(stack) if path]]
 

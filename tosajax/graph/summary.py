@@ -43,7 +43,7 @@ def summarize(graph: Graph) -> Summary:
 def macs_of(node: Node, graph: Graph) -> int:
     """The multiply-accumulates of one node of a legal graph."""
     operator = spec.OPERATORS[node.op]
-    if not operator.has_weights:
+    if not operator.is_product:
         return 0
     names = (*node.inputs[:2], *node.outputs[:1])
     x, weight, output = (graph.tensors[name].shape or () for name in names)

@@ -46,6 +46,26 @@ def _named(node: Node, graph: Graph) -> list[tuple[str, int]]:
     return pairs
 
 
+def of_one_scale(graph: Graph) -> dict[str, str]:
+    """For each tensor, one that stands for all with its scale: those before and after it.
+
+    Between them are only operators such as CLAMP and RESHAPE.
+    """
+    found = {name: name for name in graph.tensors}
+
+    def root(name: str) -> str:
+        while found[name] != name:
+            found[name] = name = found[found[name]]
+        return name
+
+    for node in graph.ordered_nodes():
+        if node.op in _KEEPING and node.inputs and node.outputs:
+            ends = node.inputs[0], node.outputs[0]
+            if graph.tensors[ends[0]].dtype is graph.tensors[ends[1]].dtype:
+                found[root(ends[1])] = root(ends[0])
+    return {name: root(name) for name in found}
+
+
 def unsigned_tensors(graph: Graph) -> set[str]:
     """The tensors whose bytes are those of unsigned integers, at the ends of converted graphs."""
     found: dict[str, bool] = {}

@@ -23,6 +23,7 @@ import numpy as np
 from tosajax import dtypes, spec
 from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Source, Tensor
+from tosajax.graph.type_rows import needed_version
 from tosajax.io import schema
 from tosajax.io.attributes import (
     as_int32,
@@ -361,7 +362,7 @@ def write_graph(graph: Graph) -> dict[str, Any]:
         if any(name != sub.name for name, sub in part.subgraphs.items()):
             raise ValueError(f"graph {part.name!r} has a subgraph by another name than its own")
     return {
-        "version": WRITTEN,
+        "version": WRITTEN[needed_version(graph)],
         "regions": [
             {"name": name, "blocks": [{"name": name, **_block_fields(part)}]}
             for name, part in regions.items()

@@ -11,9 +11,14 @@ from typing import Any
 
 from tosajax.io.schema import FEATURES
 from tosajax.report import FormatError, UnsupportedError
+from tosajax.versions import V1_0, V1_1
 
 SUPPORTED = "1.0.x and 1.1.0-draft"
-WRITTEN = {"_major": 1, "_minor": 0, "_patch": 0, "_draft": False}
+# The version that a file of a graph states, by the version that the graph needs.
+WRITTEN = {
+    V1_0: {"_major": 1, "_minor": 0, "_patch": 0, "_draft": False},
+    V1_1: {"_major": 1, "_minor": 1, "_patch": 0, "_draft": True},  # as tosa-tools 2026.8 has it
+}
 
 
 def is_before_1_0(root: Mapping[str, Any]) -> bool:
@@ -31,7 +36,7 @@ def check_version(root: Mapping[str, Any]) -> str:
     version = root["version"]
     if version is None:
         raise FormatError("the file states no version")
-    major, minor, patch, draft = (version[k] for k in WRITTEN)
+    major, minor, patch, draft = (version[k] for k in WRITTEN[V1_0])
     name = f"{major}.{minor}.{patch}{'-draft' if draft else ''}"
     if (major, minor) != (1, 0) and (major, minor, patch, draft) != (1, 1, 0, True):
         raise UnsupportedError(f"TOSA version {name} is not supported, expected {SUPPORTED}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
@@ -11,27 +10,17 @@ import jax
 import numpy as np
 from jax import lax
 
-from tosajax import ops, spec
-from tosajax.checks import RULES
+from tosajax import ops
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.graph import Graph, Node, Tensor, declared_variables
 from tosajax.graph.edit import unused
-from tosajax.lowering.chains import Part, chain_step, chains, made_by, read_by
+from tosajax.lowering.chains import inputs_inside, outputs_of
 from tosajax.lowering.control_flow import FlagNames, cond_if_step, while_loop_step
-from tosajax.lowering.fused import (
-    Fusions,
-    Kernel,
-    are_few,
-    fusions,
-    is_integer_product,
-    kernel_of,
-    kernel_step,
-    native_set,
-    obstacle,
-)
-from tosajax.lowering.fused_rescale import nodes_of
+from tosajax.lowering.fusions.products import is_integer_product, obstacle
 from tosajax.lowering.inputs import checked_inputs, forms_of
+from tosajax.lowering.kernel_plan import KernelPlan, plan_of, without_kernels
+from tosajax.lowering.kernels import Kernel, chain_step, kernel_of, kernel_step, native_set
 from tosajax.lowering.operators import custom_step, operator_step
 from tosajax.lowering.run import (
     Amend,
@@ -45,6 +34,7 @@ from tosajax.lowering.run import (
     Watch,
     name_in,
 )
+from tosajax.lowering.uses import Uses, uses_of
 from tosajax.lowering.variable_steps import read_step, write_step
 from tosajax.lowering.variables import State
 from tosajax.native import waiting_threads
@@ -195,44 +185,23 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
         name: _block(part, f"{prefix}{name}/", context) for name, part in graph.subgraphs.items()
     }
     constants = _constants(graph, prefix, context.params)
-    nodes = [n for n in graph.ordered_nodes() if n.op not in (*spec.CONSTANT_OPERATORS, "VARIABLE")]
-    readers = Counter(name for node in nodes for name in node.inputs)
-    if context.report_unpredictable:
-        readers.update(name for node in nodes if RULES[node.op].require for name in node.inputs)
-    alone = {
-        name: node.op
-        for node in nodes
-        for name in node.inputs
-        if readers[name] == 1 and name not in graph.outputs
-    }
-    found = {} if context.native is False else _fusions(nodes, graph, alone, context.traced)
-    isa = native_set(context.native) if found else None
-    found = {} if isa is None else found
-    hidden = {id(node) for fusion in found.values() for node in nodes_of(fusion)[:-1]}
-    nodes = [node for node in nodes if id(node) not in hidden]
-    waits = bool(found) and are_few(
-        [n for n in nodes if not (n.outputs and n.outputs[0] in found)], graph.tensors
-    )
-    fenced = {
-        name
-        for name, tensor in graph.tensors.items()
-        if readers[name] > 1 or (tensor.dtype.is_float and alone.get(name) != "CLAMP")
-    }
-    kernels = {name: kernel_of(fusion, graph.tensors, isa) for name, fusion in found.items()}
-    parts = [kernels.get(node.outputs[0], node) if node.outputs else node for node in nodes]
-    each: list[_Named] = []
-    for part in parts:
+    uses = uses_of(graph, report_unpredictable=context.report_unpredictable)
+    plan, kernels = _planned(graph, uses, context)
+    fenced = _fenced_tensors(graph, uses)
+    single: list[_Named] = []
+    for place, part in enumerate(plan.parts):
         if isinstance(part, Node):
-            step = _step(part, graph, prefix, blocks, context, alone)
+            step = _step(part, graph, prefix, blocks, context, uses.only)
             scope = _scope(part, graph.tensors, native=context.native is not False)
         else:
-            step = kernel_step(part, graph.tensors, context.traced)
-            scope = scope_name(part.fusion.main)
-        each.append(_fenced(step, scope, made_by(part), fenced))
+            step = kernel_step(kernels[place], graph.tensors, context.traced)
+            scope = scope_name(part.main)
+        single.append(_fenced(step, scope, outputs_of(part), fenced))
     together = [
-        _chained(some, parts, graph, context, fenced) if len(some) > 1 else each[some[0]]
-        for some in chains(parts, graph.tensors)
+        _chained(call, plan, kernels, graph, context, fenced) if len(call) > 1 else single[call[0]]
+        for call in plan.calls
     ]
+    waits = plan.has_kernels and plan.leaves_little
 
     def run_graph(
         params: Params,
@@ -245,8 +214,8 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
         values.update(zip(graph.inputs, inputs, strict=True))
         run = Run(params, state, values, {}, amend, watch)
         run.found(graph.inputs, prefix)
-        # Those who look at tensors see what a chain makes inside.
-        steps = together if amend is None and watch is None else each
+        # Those who look at tensors see the ones inside of a chain.
+        steps = together if amend is None and watch is None else single
         with waiting_threads(waits):
             for step, names in steps:
                 step(run)
@@ -256,14 +225,31 @@ def _block(graph: Graph, prefix: str, context: Context) -> GraphFunction:
     return run_graph
 
 
-def _fusions(
-    nodes: Sequence[Node], graph: Graph, alone: Mapping[str, str], traced: Traced
-) -> dict[str, Fusions]:
-    """What native kernels compute, by the name of the last output."""
-    # Kernels take the bounds of CLAMP as operands, and no other attribute.
-    fit = [node for node in nodes if node.op == "CLAMP" or not traced.keys() & {*node.outputs}]
-    readers = {name: node for node in fit for name in node.inputs if name in alone}
-    return {nodes_of(f)[-1].outputs[0]: f for f in fusions(fit, graph.tensors, readers)}
+def _planned(graph: Graph, uses: Uses, context: Context) -> tuple[KernelPlan, dict[int, Kernel]]:
+    """The plan of a graph, and the kernels of its fusions by their place among the parts."""
+    if context.native is not False:
+        plan = plan_of(uses, graph.tensors, context.traced)
+        isa = native_set(context.native) if plan.has_kernels else None
+        if isa is not None:
+            return plan, {
+                place: kernel_of(part, graph.tensors, isa)
+                for place, part in enumerate(plan.parts)
+                if not isinstance(part, Node)
+            }
+    return without_kernels(uses, graph.tensors), {}
+
+
+def _fenced_tensors(graph: Graph, uses: Uses) -> set[str]:
+    """The tensors that stand behind a barrier; see `_fenced`."""
+
+    def feeds_clamp(name: str) -> bool:
+        return name in uses.only and uses.only[name].op == "CLAMP"
+
+    return {
+        name
+        for name, tensor in graph.tensors.items()
+        if uses.counts[name] > 1 or (tensor.dtype.is_float and not feeds_clamp(name))
+    }
 
 
 def _constants(graph: Graph, prefix: str, params: Params) -> dict[str, str]:
@@ -285,16 +271,22 @@ _Named = tuple[Step, Sequence[str]]
 
 
 def _chained(
-    places: Sequence[int], parts: Sequence[Part], graph: Graph, context: Context, fenced: Set[str]
+    call: range,
+    plan: KernelPlan,
+    kernels: Mapping[int, Kernel],
+    graph: Graph,
+    context: Context,
+    fenced: Set[str],
 ) -> _Named:
-    """A chain of parts in some places."""
-    inside = [parts[at] for at in places]
-    read = {name for at, part in enumerate(parts) if at not in places for name in read_by(part)}
-    read.update(graph.outputs)
-    wanted = [name for part in inside for name in made_by(part) if name in read]
-    kernels = [part for part in inside if isinstance(part, Kernel)]
-    scope = "/".join(f"{scope_name(k.fusion.main)}/{k.route.scope}" for k in kernels)
-    step = chain_step(inside, wanted, graph.tensors, context.traced)
+    """The step of a chain of kernels."""
+    others = (part for place, part in enumerate(plan.parts) if place not in call)
+    read = {name for part in others for name in inputs_inside(part)} | {*graph.outputs}
+    inside = [(place, plan.parts[place]) for place in call]
+    wanted = [name for _, part in inside for name in outputs_of(part) if name in read]
+    chain = [part if isinstance(part, Node) else kernels[place] for place, part in inside]
+    named = (part for part in chain if isinstance(part, Kernel))
+    scope = "/".join(f"{scope_name(k.fusion.main)}/{k.route.scope}" for k in named)
+    step = chain_step(chain, wanted, graph.tensors, context.traced)
     return _fenced(step, scope, wanted, fenced)
 
 
@@ -322,9 +314,9 @@ def _step(
     prefix: str,
     blocks: Mapping[str, GraphFunction],
     context: Context,
-    alone: Mapping[str, str],
+    only: Mapping[str, Node],
 ) -> Step:
-    """The step of a node; `alone` holds the operator of the only reader of a tensor."""
+    """The step of a node; `only` holds the only reader of a tensor."""
     match node.op:
         case "COND_IF":
             return cond_if_step(node, blocks, FlagNames(context))
@@ -338,4 +330,5 @@ def _step(
         case "CUSTOM":
             return custom_step(node, graph, context)
         case _:
-            return operator_step(node, graph.tensors, context, alone.get(node.outputs[0]))
+            reader = only.get(node.outputs[0])
+            return operator_step(node, graph.tensors, context, reader and reader.op)

@@ -12,6 +12,7 @@ from jax.core import Tracer
 
 from tosajax.checks.zero_points import OpenZeroPoint, check_zero_points
 from tosajax.fixedpoint import _x64
+from tosajax.graph import Tensor
 from tosajax.lowering.run import Context, Run
 
 
@@ -28,6 +29,24 @@ def judge_zero_points(zero_points: Sequence[OpenZeroPoint], run: Run, context: C
         with _x64.scope_of(value.dtype):
             broken = jnp.any(zero_point.rule.is_broken(value, jnp))
         run.flags[name] = run.flags.get(name, False) | broken
+
+
+def check_inputs(
+    zero_points: Sequence[OpenZeroPoint], tensors: Sequence[Tensor], arrays: Sequence[Any]
+) -> None:
+    """Applies the rules on zero points that are inputs; no other input is read.
+
+    Args:
+      zero_points: from `input_zero_points`.
+      tensors: the inputs.
+      arrays: their values, some of which may be traced.
+
+    Raises:
+      TosaError: a value breaks a rule.
+    """
+    if zero_points:
+        names = (t.name for t in tensors)
+        check_at_hand(zero_points, dict(zip(names, arrays, strict=True)))
 
 
 def check_at_hand(zero_points: Sequence[OpenZeroPoint], values: Mapping[str, Any]) -> None:

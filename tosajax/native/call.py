@@ -14,23 +14,15 @@ import numpy as np
 from jax import lax
 
 from tosajax.fixedpoint import _x64
-from tosajax.native import (
-    addition,
-    chain,
-    compiler,
-    convolution,
-    depthwise,
-    matmul,
-    pool,
-    threads_wait,
-)
-from tosajax.native import plan as plans
-from tosajax.native.chain import Link, Made, Prepared
-from tosajax.native.isa import InstructionSet
-from tosajax.native.plan import Cut, Plan
-from tosajax.native.requantize import UPPER, Scale, Small
-from tosajax.native.results import End, Then
-from tosajax.native.summed import Sum
+from tosajax.native import threads_wait, tiling
+from tosajax.native.calls import compiler, schedule
+from tosajax.native.calls.schedule import KernelCall, Link, Placeholder
+from tosajax.native.codegen.isa import InstructionSet
+from tosajax.native.codegen.requantize import UPPER, ByteScaleForm, ScaleTable
+from tosajax.native.kernels import addition, convolution, depthwise, matmul, pool
+from tosajax.native.kernels.epilogue import EpilogueKey, FusedAdd
+from tosajax.native.kernels.fused_add import AddKey
+from tosajax.native.tiling import Cut, Plan
 from tosajax.ops._window import Window
 
 Array = jax.Array | np.ndarray
@@ -130,7 +122,7 @@ def convolve(
     window: Window,
     epilogue: Epilogue | None = None,
     adding: Adding | None = None,
-) -> Prepared:
+) -> KernelCall:
     """Sums (x - x_zp) * weight + bias over windows, padded with x_zp.
 
     Args:
@@ -148,41 +140,41 @@ def convolve(
     oc = shape[0]
     vectors = -(-oc // isa.lanes)
     end = _end(isa, oc, epilogue, wide=_is_wide(o))
-    of_tile = plans.vectors_of_tile(isa, vectors, window, o.x.shape)
+    of_tile = tiling.vectors_of_tile(isa, vectors, window, o.x.shape)
     scales = None
     if adding is not None:
         how, scales = _sum(isa, adding.op, adding.scales, adding.epilogue)
-        end = end._replace(then=Then(how, adding.is_right))
-    cut = plans.cut_of(isa, window, shape, wide=end.wide)
+        end = end._replace(then=FusedAdd(how, adding.is_right))
+    cut = tiling.cut_of(isa, window, shape, wide=end.wide)
     packed, weight_sums = _packed(o.weight, isa, vectors, of_tile, cut)
 
     def plan(of: Sequence[int], workers: int) -> Plan:
-        return plans.of_convolution(isa, end, window, shape, of_tile, of, workers)
+        return tiling.of_convolution(isa, end, window, shape, of_tile, of, workers)
 
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), oc
 
     operands = packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
     if adding is None or scales is None:
-        return Prepared(convolution.module_of, plan, out, (o.x, *operands), end.dtype)
+        return KernelCall(convolution.module_of, plan, out, (o.x, *operands), end.dtype)
     both = o.x, adding.other
-    return Prepared(convolution.module_of, plan, out, (*both, *operands, scales), end.dtype, 2)
+    return KernelCall(convolution.module_of, plan, out, (*both, *operands, scales), end.dtype, 2)
 
 
 def convolve_depthwise(
     isa: InstructionSet, o: Operands, window: Window, epilogue: Epilogue | None = None
-) -> Prepared:
+) -> KernelCall:
     """`convolve` of each channel by itself, to [N, OH, OW, C * M]."""
-    isa = isa.of_vectors
+    isa = isa.vector_set
     kh, kw, inputs, multiplier = o.weight.shape
-    # Small pixels lie in a vector together; each of them has the same weights.
+    # ByteScaleForm pixels lie in a vector together; each of them has the same weights.
     width = window.out(o.x.shape)[1]
-    together = plans.together(isa, inputs * multiplier, width)
+    together = tiling.together(isa, inputs * multiplier, width)
     places = min(width // together, depthwise.MOST_PLACES)
     oc = inputs * multiplier * together
     vectors = -(-oc // isa.lanes)
     end = _end(isa, oc, epilogue, wide=_is_wide(o))
-    kind = depthwise.Kind(isa, kh, kw, places, multiplier > 1, end)
+    kind = depthwise.KernelKey(isa, kh, kw, places, multiplier > 1, end)
     xp = _module_of(o.weight)
     flat = o.weight.reshape(kh, kw, inputs * multiplier)
     weight_sums = flat.astype(np.int32).sum((0, 1))
@@ -192,13 +184,13 @@ def convolve_depthwise(
     packed = cut.transpose(3, 0, 1, 4, 2).reshape(-1).astype(_term_type(isa))
 
     def plan(of: Sequence[int], workers: int) -> Plan:
-        return plans.of_depthwise(kind, window, multiplier, of, workers)
+        return tiling.of_depthwise(kind, window, multiplier, of, workers)
 
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), inputs * multiplier
 
     operands = o.x, packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
-    return Prepared(depthwise.module_of, plan, out, operands, end.dtype)
+    return KernelCall(depthwise.module_of, plan, out, operands, end.dtype)
 
 
 def multiply(
@@ -206,7 +198,7 @@ def multiply(
     inputs: Sequence[Array],
     zero_points: Sequence[Array],
     epilogue: Epilogue | None = None,
-) -> Prepared:
+) -> KernelCall:
     """Products of matrices, (a - a_zp) @ (b - b_zp).
 
     Args:
@@ -221,11 +213,11 @@ def multiply(
     """
     width = inputs[1].shape[2]
     wide = np.dtype(inputs[0].dtype) == np.int16
-    isa = isa.of_int16 if wide else isa
+    isa = isa.int16_set if wide else isa
     end = _end(isa, width, epilogue, wide=wide)
 
     def plan(of: Sequence[int], workers: int) -> Plan:
-        return plans.of_matmul(isa, end, width, of, workers)
+        return tiling.of_matmul(isa, end, width, of, workers)
 
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return of[1], width
@@ -233,7 +225,7 @@ def multiply(
     limits = _limits(zero_points[0], epilogue, zero_points[1])
     bias = [np.zeros(1, np.int32)] * (1 + wide)
     operands = *inputs, _channels(end, width, bias, epilogue), limits
-    return Prepared(matmul.module_of, plan, out, operands, end.dtype, 2)
+    return KernelCall(matmul.module_of, plan, out, operands, end.dtype, 2)
 
 
 def add(
@@ -242,7 +234,7 @@ def add(
     inputs: tuple[Array, Array],
     scales: tuple[Scaling, Scaling],
     epilogue: Epilogue,
-) -> Prepared:
+) -> KernelCall:
     """The sum, or with "SUB" the difference, of scaled inputs, scaled.
 
     Args:
@@ -256,18 +248,18 @@ def add(
       What `run` computes: int8 of that shape.
     """
     how, operand = _sum(isa, op, scales, epilogue)
-    kind = addition.Kind(isa, 1, how)
+    kind = addition.KernelKey(isa, 1, how)
 
     def plan(of: Sequence[int], workers: int) -> Plan:
-        return plans.of_addition(kind, math.prod(of), workers)
+        return tiling.of_addition(kind, math.prod(of), workers)
 
     operands = *inputs, operand
-    return Prepared(addition.module_of, plan, lambda of: tuple(of[1:]), operands, np.int8, 2)
+    return KernelCall(addition.module_of, plan, lambda of: tuple(of[1:]), operands, np.int8, 2)
 
 
 def combine(
     isa: InstructionSet, op: str, x: Array, window: Window, zero_points: Sequence[Array]
-) -> Prepared:
+) -> KernelCall:
     """The average or the maximum of windows.
 
     Args:
@@ -281,18 +273,18 @@ def combine(
       What `run` computes: [N, OH, OW, C], of the type of x.
     """
     channels = x.shape[3]
-    kind = pool.Kind(isa, op, np.dtype(x.dtype), 0)
+    kind = pool.KernelKey(isa, op, np.dtype(x.dtype), 0)
     kind = kind._replace(last=channels % kind.lanes)
 
     def plan(of: Sequence[int], workers: int) -> Plan:
-        return plans.of_pool(kind, window, of, workers)
+        return tiling.of_pool(kind, window, of, workers)
 
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), channels
 
     xp = _module_of(*zero_points)
     numbers = xp.stack([xp.asarray(z).astype(np.int32).reshape(()) for z in zero_points])
-    return Prepared(pool.module_of, plan, out, (x, numbers), x.dtype)
+    return KernelCall(pool.module_of, plan, out, (x, numbers), x.dtype)
 
 
 # Operands.
@@ -304,17 +296,17 @@ def _is_wide(o: Operands) -> bool:
 
 def _end(
     isa: InstructionSet, channels: int, epilogue: Epilogue | None, *, wide: bool = False
-) -> End:
+) -> EpilogueKey:
     last = channels % isa.lanes or isa.lanes
     if epilogue is None:
-        return End(isa, None, False, last, wide, "i64" if wide else "i32")
+        return EpilogueKey(isa, None, False, last, wide, "i64" if wide else "i32")
     upper = not wide and _is_upper(epilogue.shift)
-    return End(isa, epilogue.double, upper, last, wide, epilogue.out)
+    return EpilogueKey(isa, epilogue.double, upper, last, wide, epilogue.out)
 
 
 def _sum(
     isa: InstructionSet, op: str, scales: tuple[Scaling, Scaling], epilogue: Epilogue
-) -> tuple[Sum, Array]:
+) -> tuple[AddKey, Array]:
     """How a sum is made, and the operand of its scales."""
     left, right = scales
     result = Rescaling(epilogue.multiplier, epilogue.shift, epilogue.double)
@@ -328,20 +320,20 @@ def _sum(
     xp = _module_of(*numbers)
     column = xp.stack([xp.asarray(n).astype(np.int32).reshape(1) for n in numbers])
 
-    def scale(r: Rescaling) -> Scale:
-        return Scale(isa.lanes, r.double, _is_upper(r.shift))
+    def scale(r: Rescaling) -> ScaleTable:
+        return ScaleTable(isa.lanes, r.double, _is_upper(r.shift))
 
     left_next, right_next = (r and scale(r) for r in (left.then, right.then))
-    how = Sum(op, (_form(left), _form(right)), (left_next, right_next, scale(result)))
+    how = AddKey(op, (_form(left), _form(right)), (left_next, right_next, scale(result)))
     return how, xp.tile(column, (1, isa.lanes))
 
 
-def _form(scale: Scaling) -> Small:
+def _form(scale: Scaling) -> ByteScaleForm:
     """That of the first scale of an addition's input."""
     numbers = scale.multiplier, scale.shift
     if any(isinstance(n, jax.Array) for n in numbers):
-        return Small.of_any(double=scale.double)
-    return Small.of(*(np.asarray(n).item() for n in numbers), double=scale.double)
+        return ByteScaleForm.of_any(double=scale.double)
+    return ByteScaleForm.of(*(np.asarray(n).item() for n in numbers), double=scale.double)
 
 
 def _is_upper(shift: Any) -> bool:
@@ -350,7 +342,7 @@ def _is_upper(shift: Any) -> bool:
 
 
 def _term_type(isa: InstructionSet) -> type:
-    return np.int8 if isa.bytes_of_term == 1 else np.int16
+    return np.int8 if isa.element_bytes == 1 else np.int16
 
 
 def _module_of(*arrays: Any) -> Any:
@@ -360,7 +352,7 @@ def _module_of(*arrays: Any) -> Any:
 
 def _by_channel(
     isa: InstructionSet,
-    end: End,
+    end: EpilogueKey,
     count: int,
     o: Operands,
     weight_sums: Array,
@@ -372,8 +364,8 @@ def _by_channel(
         words = _wide_bias(isa, o.bias, weight_sums)
         return _channels(end, count, words, epilogue), _limits(np.zeros(1, np.int32), epilogue)
     bias, x_zp = (xp.asarray(v).reshape(-1).astype(np.int32) for v in (o.bias, o.x_zp))
-    if isa.bytes_of_term == 1:  # Bytes are raised, and keep their zero point.
-        bias = bias - (x_zp + np.int32(isa.raised)) * xp.asarray(weight_sums)
+    if isa.element_bytes == 1:  # Bytes are raised, and keep their zero point.
+        bias = bias - (x_zp + np.int32(isa.input_offset)) * xp.asarray(weight_sums)
     return _channels(end, count, [bias], epilogue), _limits(x_zp, epilogue)
 
 
@@ -382,13 +374,15 @@ def _wide_bias(isa: InstructionSet, bias: Array, weight_sums: Array) -> list[Arr
     xp = _module_of(bias, weight_sums)
     with _x64.scope():
         total = xp.asarray(bias).reshape(-1).astype(np.int64)
-        if isa.bytes_of_term == 1:  # Upper bytes are raised, lower ones less 128 but for that.
-            raised = np.int64(128 - isa.raised - 256 * isa.raised)
+        if isa.element_bytes == 1:  # Upper bytes are raised, lower ones less 128 but for that.
+            raised = np.int64(128 - isa.input_offset - 256 * isa.input_offset)
             total = total + raised * xp.asarray(weight_sums).astype(np.int64)
         return [part.astype(np.int32) for part in (total & 0xFFFFFFFF, total >> 32)]
 
 
-def _channels(end: End, count: int, bias: Sequence[Array], epilogue: Epilogue | None) -> Array:
+def _channels(
+    end: EpilogueKey, count: int, bias: Sequence[Array], epilogue: Epilogue | None
+) -> Array:
     """The rows of so many channels; see `results`."""
     rows = [*bias] if epilogue is None else [*bias, epilogue.multiplier, epilogue.shift]
     xp = _module_of(*rows)
@@ -431,12 +425,12 @@ def _packed(
 # Calls.
 
 
-def run(prepared: Prepared) -> jax.Array:
+def run(prepared: KernelCall) -> jax.Array:
     """The result of a kernel. `vmap` joins examples of the inputs in one call."""
     return run_all([prepared], [0])[0]
 
 
-def run_all(kernels: Sequence[Prepared], outputs: Sequence[int]) -> list[jax.Array]:
+def run_all(kernels: Sequence[KernelCall], outputs: Sequence[int]) -> list[jax.Array]:
     """The results of kernels that one call runs one after the other.
 
     Args:
@@ -471,7 +465,9 @@ def run_all(kernels: Sequence[Prepared], outputs: Sequence[int]) -> list[jax.Arr
     def one_by_one(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         made: list[jax.Array] = []
         for link in links:
-            read = (made[s.number] if isinstance(s, Made) else arrays[s] for s in link.sources)
+            read = (
+                made[s.number] if isinstance(s, Placeholder) else arrays[s] for s in link.sources
+            )
             operands = *read, *(arrays[number] for number in link.others)
             made.append(run(link.kernel._replace(operands=operands)))
         return tuple(made[number] for number in outputs)
@@ -484,9 +480,9 @@ def _called(
 ) -> tuple[jax.Array, ...]:
     """The results of a call of XLA's."""
     images = arrays[0].shape[0]
-    planned = chain.call_of(links, outputs, images, operands=len(arrays), waits=waits)
+    planned = schedule.call_of(links, outputs, images, operands=len(arrays), waits=waits)
     compiler.register(planned, [link.kernel.module_of for link in links])
-    made = [links[number].kernel.made(number) for number in outputs]
+    made = [links[number].kernel.placeholder(number) for number in outputs]
     times = images // links[0].kernel.shape[0]
     with contextlib.ExitStack() as scopes:
         for one in made:
@@ -500,14 +496,16 @@ def _called(
         return tuple(jax.ffi.ffi_call(planned.name, (*results, workspace))(*arrays, words)[:-1])
 
 
-def linked(kernels: Sequence[Prepared]) -> tuple[list[Link], list[jax.Array], int]:
+def linked(kernels: Sequence[KernelCall]) -> tuple[list[Link], list[jax.Array], int]:
     """Kernels with the numbers of their operands, all operands of the call, and its inputs."""
-    given = {id(x): x for k in kernels for x in k.operands[: k.inputs] if not isinstance(x, Made)}
+    given = {
+        id(x): x for k in kernels for x in k.operands[: k.inputs] if not isinstance(x, Placeholder)
+    }
     number_of = {key: number for number, key in enumerate(given)}
     operands, links = [*given.values()], []
     for kernel in kernels:
         inputs, others = kernel.operands[: kernel.inputs], kernel.operands[kernel.inputs :]
-        sources = tuple(x if isinstance(x, Made) else number_of[id(x)] for x in inputs)
+        sources = tuple(x if isinstance(x, Placeholder) else number_of[id(x)] for x in inputs)
         numbers = range(len(operands), len(operands) + len(others))
         links.append(Link(kernel, sources, tuple(numbers)))
         operands += others

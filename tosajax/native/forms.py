@@ -11,7 +11,7 @@ import numpy as np
 
 from tosajax.fixedpoint import _x64
 from tosajax.native.call import Epilogue, Operands, convolve, run
-from tosajax.native.isa import InstructionSet
+from tosajax.native.codegen.isa import InstructionSet
 from tosajax.ops._window import Window
 from tosajax.ops.conv import phases
 from tosajax.ops.routes.constant import depth_to_channels

@@ -14,14 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-# The operands that have a value for each element; others are parameters of one element or channel.
-_DATA = {
-    *("a", "b", "indices", "input", "input1", "input2", "input3", "input_imag", "input_real"),
-    *("values", "values_in"),
-}
-# The chapters whose operators compute each [n, ...] of their data by itself.
-_WITH_N = {"conv", "fft", "image", "pool", "products", "scatter_gather"}
-_OPERATORS = __package__ or ""
+from tosajax.spec import Operator
 
 Compute = Callable[[Mapping[str, Any]], list[jax.Array]]
 
@@ -62,21 +55,25 @@ class Operand:
         return lax.reshape(self.array, (self.count if self.differs else 1, *ones, *self.shape))
 
 
-def batched(compute: Compute, module: str, arguments: Mapping[str, Any]) -> list[jax.Array]:
+def batched(
+    compute: Compute, operator: Operator | None, arguments: Mapping[str, Any]
+) -> list[jax.Array]:
     """The results for all examples, along a new first axis.
 
     Args:
       compute: the results of the function for its arguments.
-      module: of the function.
+      operator: the row of the function in the operator table; None where it has none.
       arguments: by name, with Operands for arrays.
     """
-    package, _, chapter = module.rpartition(".")
-    data = {name: value for name, value in arguments.items() if name in _DATA}
-    others = {name: value for name, value in arguments.items() if name not in _DATA}
-    if package != _OPERATORS or any(operand.differs for operand in _operands(others)):
+    if operator is None:
+        return _one_by_one(compute, arguments)
+    names = {argument.name for argument in operator.inputs if argument.is_data}
+    data = {name: value for name, value in arguments.items() if name in names}
+    others = {name: value for name, value in arguments.items() if name not in names}
+    if any(operand.differs for operand in _operands(others)):
         return _one_by_one(compute, arguments)
     others = _replaced(others, lambda operand: operand.array)
-    if chapter in _WITH_N:
+    if operator.has_batch:
         return _as_part_of_n(compute, data, others)
     return _as_dimension(compute, data, others)
 

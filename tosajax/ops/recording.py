@@ -25,6 +25,7 @@ from jax.interpreters import ad, batching, mlir
 
 from tosajax.fixedpoint import _x64
 from tosajax.ops._batching import Operand, batched
+from tosajax.spec import OPERATORS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -252,7 +253,7 @@ def _batch(
 
     (count,) = {jnp.shape(x)[0] for x, has in zip(moved, differs, strict=True) if has}
     examples = [Operand(x, has, count) for x, has in zip(moved, differs, strict=True)]
-    results = batched(compute, call.function.__module__, call.arguments(examples))
+    results = batched(compute, OPERATORS.get(op), call.arguments(examples))
     return results, [0] * len(results)
 
 

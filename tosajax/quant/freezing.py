@@ -235,7 +235,7 @@ def warn_of_sums(graph: Graph) -> None:
     for part in graph.walk():
         for node in part.nodes:
             tensors = [part.tensors[name] for name in node.inputs]
-            is_product = spec.OPERATORS[node.op].has_weights and tensors[0].dtype.is_integer
+            is_product = spec.OPERATORS[node.op].is_product and tensors[0].dtype.is_integer
             if not is_product or any(tensor.values is None for tensor in tensors[1:]):
                 continue
             limit = part.tensors[node.outputs[0]].dtype.maximum

@@ -13,7 +13,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.graph.summary import macs_of
 from tosajax.lowering.build import scope_name
-from tosajax.lowering.fused import is_integer_product
+from tosajax.lowering.fusions.products import is_integer_product
 from tosajax.ops.routes.route import find, why_not_native
 from tosajax.text_table import Column, text_table
 

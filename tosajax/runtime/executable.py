@@ -17,10 +17,10 @@ from tosajax.arguments.types import check_type, count, shown
 from tosajax.checks.zero_points import input_zero_points
 from tosajax.graph import Graph
 from tosajax.graph.zero_points import unsigned_tensors
-from tosajax.lowering.fused import native_set
+from tosajax.lowering.kernels import native_set
 from tosajax.lowering.run import CustomOps, Params
 from tosajax.lowering.variables import State, Variable, initial_state
-from tosajax.lowering.zero_points import check_at_hand
+from tosajax.lowering.zero_points import check_inputs
 from tosajax.passes.binding import bind_formed
 from tosajax.report import Report
 from tosajax.runtime import saved, saved_graph
@@ -132,8 +132,7 @@ class Executable:
             unsigned=lambda: self._unsigned,
             scaled=self.graph.quantization,
         )
-        if self._zero_points:
-            check_at_hand(self._zero_points, dict(zip(self.graph.inputs, arrays, strict=True)))
+        check_inputs(self._zero_points, self.graph.input_tensors, arrays)
         compiled, constants = self._compile(arrays)
         run = functools.partial(compiled, constants)
         try:
@@ -226,6 +225,7 @@ class Executable:
             platforms=platforms,
             graph=content,
             unsigned=self._unsigned,
+            zero_points=self._zero_points,
         )
 
     def _repr_html_(self) -> str:

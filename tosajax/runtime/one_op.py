@@ -26,7 +26,6 @@ from tosajax.validation import validate
 # The element type of an array; SHAPE inputs are lists of integers, and int4 is of ml_dtypes.
 _DTYPES = {d.storage: d for d in DType if d not in (DType.INT4, DType.SHAPE)}
 _INT4 = np.dtype("int4")
-_NOT_ALONE = ("CONST", "CONST_SHAPE", "VARIABLE", "VARIABLE_READ", "VARIABLE_WRITE")
 
 
 def run_op(
@@ -66,7 +65,7 @@ def run_op(
     check_type("op", op, str, 'the name of an operator, such as "ADD"')
     check_type("inputs", inputs, (list, tuple), "a list of arrays")
     operator = spec.operator_named(op)
-    if op in _NOT_ALONE:
+    if op in spec.CONSTANT_OPERATORS or operator.chapter == "variable":
         raise ValueError(f"{op!r} is not an operator that computes something by itself")
     graph, traced = _graph_of(operator, inputs, dict(attrs or {}), outputs)
     graph = bind(graph)

@@ -14,10 +14,12 @@ import numpy as np
 
 from tosajax import html
 from tosajax.arguments.types import check_type
+from tosajax.checks.zero_points import OpenZeroPoint
 from tosajax.dtypes import DType
 from tosajax.fixedpoint import _x64
 from tosajax.graph import DYNAMIC, Tensor
 from tosajax.lowering.variables import State, Variable
+from tosajax.lowering.zero_points import check_inputs
 from tosajax.report import FormatError, UnsupportedError
 from tosajax.runtime import saved_file
 from tosajax.runtime.batching import Batch, batched, call_in_parts, of_a_batch, part_of
@@ -48,13 +50,14 @@ class SavedExecutable:
         self.inputs, self.outputs = manifest.inputs, manifest.outputs
         self.state = dict(state)
         self._flags, self._batch = manifest.flags, manifest.batch
-        self._unsigned = manifest.unsigned
+        self._unsigned, self._zero_points = manifest.unsigned, manifest.zero_points
         self._call = call
 
     def __call__(self, *inputs: jax.Array | np.ndarray) -> Any:
         """Runs the program; results and errors are those of `Executable`."""
         shapes = [t.shape for t in self.inputs]
         arrays = accept(self.inputs, shapes, inputs, unsigned=lambda: self._unsigned)
+        check_inputs(self._zero_points, self.inputs, arrays)
         batch = self._batch_of(arrays)
         try:
             state, flags, outputs = call_in_parts(self._call, batch, _leaves(self.state), arrays)
@@ -106,6 +109,7 @@ def write(
     platforms: Sequence[str] | None,
     graph: bytes = b"",
     unsigned: Collection[str] = (),
+    zero_points: Sequence[OpenZeroPoint] = (),
 ) -> None:
     """Writes a program to a file, whole or not at all.
 
@@ -117,6 +121,7 @@ def write(
       platforms: as for `jax.export`; None for the one at hand.
       graph: from `saved_graph.content_of`.
       unsigned: names of tensors that the program reads as unsigned.
+      zero_points: inputs that are zero points, with their rules.
 
     Raises:
       UnsupportedError: an input of an open batch is int48.
@@ -145,6 +150,7 @@ def write(
         tuple(variables),
         tuple(names) if program.reports else None,
         tuple(t.name for t in program.inputs if t.name in unsigned),
+        tuple(zero_points),
     )
     arrays = [np.asarray(x).tobytes() for x in (*constants, *_leaves(variables))]
     contents = Contents(bytes(exported.serialize()), b"".join(arrays), graph)
@@ -174,6 +180,9 @@ def load_executable(
 
     Where `compile` would have native kernels, the graph in the file is compiled with them, and
     gives the bits of the program.
+
+    Inputs that are zero points are checked as in the saved executable. Files of versions before
+    this check do not hold its rules: an illegal zero point is computed with there.
 
     Load only files that you trust: XLA makes native code of the program, which runs in this
     process. A check admits only operations that graphs consist of, which stay within their arrays:

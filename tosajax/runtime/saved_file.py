@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
+from tosajax.arguments.archives import BROKEN, content
 from tosajax.arguments.types import shown
 from tosajax.atomic import replacing
+from tosajax.checks.values import zero_point_rule
+from tosajax.checks.zero_points import OpenZeroPoint
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Tensor
 from tosajax.report import FormatError, UnsupportedError
@@ -26,26 +28,13 @@ from tosajax.runtime.batching import Batch
 _KIND, _VERSION = "tosajax executable", 4
 # The fields of a batch in a manifest: devices are not saved, and a call runs one micro-batch.
 _CALLS = ("carries", "examples", "at_once")
+# The fields of a zero point in a manifest, and their types.
+_ZERO_POINT = {"tensor": str, "node": str, "label": str, "argument": str, "unsigned": bool}
 _MANIFEST = "manifest.json"
 _MEMBERS = _, _ARRAYS, _GRAPH = "program.bin", "arrays.bin", "graph.tosa"
 # A member is at most this many times larger than its bytes in the file, so that a small file never
 # takes much memory. Writers store a member as it is where it compresses further.
 _MOST = 32
-_ENCRYPTED = 1  # the bit of an archive's flags
-# Errors of reading a broken archive or manifest.
-_BROKEN = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    KeyError,
-    TypeError,
-    ValueError,
-    EOFError,
-    NotImplementedError,
-    OSError,
-    OverflowError,
-    RecursionError,
-)
 
 
 class Manifest(NamedTuple):
@@ -57,6 +46,7 @@ class Manifest(NamedTuple):
     variables: tuple[str, ...]
     flags: tuple[tuple[str, str], ...] | None  # None where callers do not get them
     unsigned: tuple[str, ...] = ()  # names of inputs whose bits the program reads as unsigned
+    zero_points: tuple[OpenZeroPoint, ...] = ()  # inputs, with their rules
 
 
 class Contents(NamedTuple):
@@ -96,6 +86,7 @@ def write(path: str | os.PathLike[str], manifest: Manifest, contents: Contents) 
         "variables": manifest.variables,
         "flags": manifest.flags,
         "unsigned": manifest.unsigned,
+        "zero_points": [*map(_zero_point_entry, manifest.zero_points)],
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
     }
     members = {_MANIFEST: json.dumps(fields).encode(), **members}
@@ -120,7 +111,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Manifest, Contents]:
             return _read(file, size)
         except UnsupportedError as error:
             raise UnsupportedError(f"{os.fspath(path)}: {error}") from None
-        except _BROKEN as error:
+        except BROKEN as error:
             message = f"{os.fspath(path)} is not a {_KIND}, or damaged: {_told(error)}"
             raise FormatError(message) from None
 
@@ -130,7 +121,7 @@ def _read(file: IO[bytes], size: int) -> tuple[Manifest, Contents]:
         entries = {entry.filename: entry for entry in archive.infolist()}
         if len(entries) != len(archive.infolist()):
             raise ValueError("it has two members of one name")
-        fields = json.loads(_member(archive, entries[_MANIFEST], size))
+        fields = json.loads(content(archive, entries[_MANIFEST], size, _MOST))
         if not isinstance(fields, dict) or fields.get("kind") != _KIND:
             raise ValueError(f"its manifest is {shown(fields)}")
         version = fields.get("version")
@@ -141,23 +132,11 @@ def _read(file: IO[bytes], size: int) -> tuple[Manifest, Contents]:
         wanted = _MANIFEST, *_MEMBERS
         if sorted(entries) != sorted(wanted):
             raise ValueError(f"it has {', '.join(entries)}, expected {', '.join(wanted)}")
-        contents = Contents(*(_member(archive, entries[name], size) for name in _MEMBERS))
+        contents = Contents(*(content(archive, entries[name], size, _MOST) for name in _MEMBERS))
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.members.items()}
     if fields.get("sha256") != sums:
         raise ValueError("the manifest is of another program or other arrays")
     return _manifest(fields), contents
-
-
-def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, size: int) -> bytes:
-    """The content of a member, unless it is much larger than its bytes in the file."""
-    if entry.flag_bits & _ENCRYPTED:
-        raise ValueError(f"{entry.filename} is encrypted")
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"{entry.filename} has compression {entry.compress_type}")
-    if entry.file_size > _MOST * min(entry.compress_size, size):
-        found = f"{entry.filename} has {entry.file_size} bytes in {entry.compress_size}"
-        raise ValueError(f"{found}, expected at most {_MOST} times as many")
-    return archive.read(entry)
 
 
 def _told(error: Exception) -> str:
@@ -180,8 +159,12 @@ def _manifest(fields: Mapping[str, Any]) -> Manifest:
     variables = tuple(_texts(fields["variables"], "variables"))
     if len(set(variables)) != len(variables):
         raise ValueError(f"variables are {variables}, expected each once")
+    batch = _batch(fields["parts"], inputs)
+    # Files of earlier versions lack the rest.
     unsigned = tuple(_texts(fields.get("unsigned", []), "unsigned"))
-    return Manifest(inputs, outputs, _batch(fields["parts"], inputs), variables, flags, unsigned)
+    entries = _list(fields.get("zero_points", []), "zero_points")
+    zero_points = tuple(_zero_point(entry, inputs) for entry in entries)
+    return Manifest(inputs, outputs, batch, variables, flags, unsigned, zero_points)
 
 
 def _tensors(entries: Any, name: str) -> tuple[Tensor, ...]:
@@ -198,6 +181,26 @@ def _tensor(entry: Any, name: str) -> Tensor:
     if any(type(n) is not int or n < DYNAMIC for n in shape):
         raise ValueError(f"{name} hold the shape {shown(shape)}")
     return Tensor(entry["name"], DType[entry["dtype"]], tuple(shape))
+
+
+def _zero_point_entry(zero_point: OpenZeroPoint) -> dict[str, Any]:
+    tensor, node, label, rule = zero_point
+    fields = tensor, node, label, rule.name, rule.bits is not None
+    return dict(zip(_ZERO_POINT, fields, strict=True))
+
+
+def _zero_point(entry: Any, inputs: Sequence[Tensor]) -> OpenZeroPoint:
+    """The zero point of a manifest; its rule follows from the type of the input."""
+    if not isinstance(entry, dict) or entry.keys() != _ZERO_POINT.keys():
+        raise ValueError(f"zero_points hold {shown(entry)}, expected {', '.join(_ZERO_POINT)}")
+    if not all(type(entry[name]) is kind for name, kind in _ZERO_POINT.items()):
+        raise ValueError(f"zero_points hold {shown(entry)}")
+    tensor, node, label, name, unsigned = (entry[field] for field in _ZERO_POINT)
+    dtypes = {t.name: t.dtype for t in inputs}
+    rule = zero_point_rule(label.partition(".")[2], name, dtypes[tensor], unsigned=unsigned)
+    if rule is None:
+        raise ValueError(f"zero_points hold {tensor!r} of {dtypes[tensor].name}, which has no rule")
+    return OpenZeroPoint(tensor, node, label, rule)
 
 
 def _batch(entry: Any, inputs: Sequence[Tensor]) -> Batch:

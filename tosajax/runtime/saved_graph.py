@@ -14,7 +14,8 @@ import jax
 
 from tosajax import io
 from tosajax.graph import Graph, Tensor
-from tosajax.lowering.fused import has_kernels, native_set
+from tosajax.lowering.fusions import has_kernels
+from tosajax.lowering.kernels import native_set
 from tosajax.lowering.variables import State, Variable
 from tosajax.ops.routes.platform import Platform
 from tosajax.passes.folding import fold

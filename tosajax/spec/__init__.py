@@ -1,4 +1,7 @@
-"""The operator table of TOSA 1.0.1: facts only, read by everything else, repeated nowhere."""
+"""The operator table of TOSA: facts only, read by everything else, repeated nowhere.
+
+It has all of 1.0.1, and of the draft of 1.1 what tosajax has; `since` is a column.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,10 @@ from tosajax.spec.enums import (
 )
 from tosajax.spec.levels import EXTENSIONS, LEVELS, PROFILES, Level
 from tosajax.spec.model import (
+    EXACT,
     MAX_RANK,
     REQUIRED,
+    Accuracy,
     Argument,
     Form,
     Kind,
@@ -96,6 +101,7 @@ def operator_named(name: str) -> Operator:
 
 __all__ = [
     "CONSTANT_OPERATORS",
+    "EXACT",
     "EXTENSIONS",
     "LEVELS",
     "MAX_RANK",
@@ -105,6 +111,7 @@ __all__ = [
     "REQUIRED_EXTENSION",
     "SPECIFICATION_VERSION",
     "AccType",
+    "Accuracy",
     "Argument",
     "Form",
     "Kind",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tosajax.spec.enums import NanMode
-from tosajax.spec.model import MAX_RANK, Operator, Rank, result, rows, scalar, tensor
+from tosajax.spec.model import MAX_RANK, Accuracy, Operator, Rank, result, rows, scalar, tensor
 
 _OF_ONE = (
     tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
@@ -22,6 +22,7 @@ CLAMP = Operator(
     section="2.4.1",
     number=11,
     instruction=10,
+    is_elementwise=True,
     arguments=(
         tensor("input", "in_out_t", "shape", Rank(0, MAX_RANK)),
         scalar("min_val", "in_out_t"),
@@ -46,6 +47,8 @@ ERF = Operator(
     section="2.4.2",
     number=12,
     instruction=11,
+    is_elementwise=True,
+    accuracy=Accuracy("ULP", ulps=5.0),
     arguments=_OF_ONE,
     types=_FLOATS,
 )
@@ -56,6 +59,8 @@ SIGMOID = Operator(
     section="2.4.3",
     number=13,
     instruction=12,
+    is_elementwise=True,
+    accuracy=Accuracy("ABS_ERROR", special=True),
     arguments=_OF_ONE,
     types=_FLOATS,
 )
@@ -66,6 +71,8 @@ TANH = Operator(
     section="2.4.4",
     number=14,
     instruction=13,
+    is_elementwise=True,
+    accuracy=Accuracy("ABS_ERROR", special=True),
     arguments=_OF_ONE,
     types=_FLOATS,
 )

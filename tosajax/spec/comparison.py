@@ -23,6 +23,7 @@ EQUAL = Operator(
     section="2.8.1",
     number=46,
     instruction=45,
+    is_elementwise=True,
     arguments=_OF_TWO,
     types=_NUMBERS_TO_BOOL,
 )
@@ -33,6 +34,7 @@ GREATER = Operator(
     section="2.8.2",
     number=47,
     instruction=46,
+    is_elementwise=True,
     arguments=_OF_TWO,
     types=_NUMBERS_TO_BOOL,
 )
@@ -43,6 +45,7 @@ GREATER_EQUAL = Operator(
     section="2.8.3",
     number=48,
     instruction=47,
+    is_elementwise=True,
     arguments=_OF_TWO,
     types=_NUMBERS_TO_BOOL,
 )

@@ -15,6 +15,8 @@ COND_IF = Operator(
     chapter="control_flow",
     section="2.16.1",
     number=70,
+    is_signless=True,
+    is_function=False,
     arguments=(
         tensor("condition", DType.BOOL, "shape", Rank(0, MAX_RANK)),
         tensors("input_list", ""),
@@ -30,6 +32,8 @@ WHILE_LOOP = Operator(
     chapter="control_flow",
     section="2.16.2",
     number=71,
+    is_signless=True,
+    is_function=False,
     arguments=(
         tensors("input_list", ""),
         graph("cond_graph"),

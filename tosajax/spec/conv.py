@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tosajax.spec.enums import AccType
-from tosajax.spec.model import Operator, constant, integers, result, rows, scalar, tensor
+from tosajax.spec.model import Accuracy, Operator, constant, integers, result, rows, scalar, tensor
 
 _PRODUCTS = rows(
     "in_t weight_t out_t acc_t",
@@ -24,6 +24,8 @@ CONV2D = Operator(
     section="2.3.3",
     number=3,
     instruction=2,
+    is_product=True,
+    accuracy=Accuracy("DOT_PRODUCT"),
     arguments=(
         tensor("input", "in_t", "[N, IH, IW, IC]"),
         tensor("weight", "weight_t", "[OC, KH, KW, IC]", prepared=True),
@@ -46,6 +48,8 @@ CONV3D = Operator(
     section="2.3.4",
     number=4,
     instruction=3,
+    is_product=True,
+    accuracy=Accuracy("DOT_PRODUCT"),
     arguments=(
         tensor("input", "in_t", "[N, ID, IH, IW, IC]"),
         tensor("weight", "weight_t", "[OC, KD, KH, KW, IC]", prepared=True),
@@ -68,6 +72,8 @@ DEPTHWISE_CONV2D = Operator(
     section="2.3.5",
     number=5,
     instruction=4,
+    is_product=True,
+    accuracy=Accuracy("DOT_PRODUCT"),
     arguments=(
         tensor("input", "in_t", "[N, IH, IW, C]"),
         tensor("weight", "weight_t", "[KH, KW, C, M]", prepared=True),
@@ -90,6 +96,8 @@ TRANSPOSE_CONV2D = Operator(
     section="2.3.10",
     number=10,
     instruction=9,
+    is_product=True,
+    accuracy=Accuracy("DOT_PRODUCT"),
     arguments=(
         tensor("input", "in_t", "[N, IH, IW, IC]"),
         tensor("weight", "weight_t", "[OC, KH, KW, IC]", prepared=True),

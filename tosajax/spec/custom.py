@@ -9,6 +9,8 @@ CUSTOM = Operator(
     chapter="custom",
     section="2.15.1",
     number=69,
+    is_signless=True,
+    is_function=False,
     arguments=(
         tensors("input_list", ""),
         scalar("operator_name", str),

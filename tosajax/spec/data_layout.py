@@ -37,6 +37,8 @@ CONCAT = Operator(
     instruction=54,
     keeps_scale=True,
     keeps_order=True,
+    moves=True,
+    is_signless=True,
     arguments=(
         tensors("input1", "in_out_t", "shapes1", Rank(1, MAX_RANK)),
         scalar("axis", int),
@@ -64,6 +66,8 @@ PAD = Operator(
     instruction=55,
     keeps_scale=True,
     keeps_order=True,
+    moves=True,
+    is_signless=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
         shape("padding", "2*rank(shape1)"),
@@ -81,6 +85,8 @@ RESHAPE = Operator(
     instruction=56,
     keeps_scale=True,
     keeps_order=True,
+    moves=True,
+    is_signless=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
         shape("shape", "rank(shape)"),
@@ -96,6 +102,8 @@ REVERSE = Operator(
     number=58,
     instruction=57,
     keeps_scale=True,
+    moves=True,
+    is_signless=True,
     arguments=(
         tensor("input1", "in_out_t", "shape", Rank(1, MAX_RANK)),
         scalar("axis", int),
@@ -112,6 +120,8 @@ SLICE = Operator(
     instruction=58,
     keeps_scale=True,
     keeps_order=True,
+    moves=True,
+    is_signless=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
         shape("start", "rank(shape1)"),
@@ -129,6 +139,8 @@ TILE = Operator(
     instruction=59,
     keeps_scale=True,
     keeps_order=True,
+    moves=True,
+    is_signless=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
         shape("multiples", "rank(shape1)"),
@@ -144,6 +156,8 @@ TRANSPOSE = Operator(
     number=61,
     instruction=60,
     keeps_scale=True,
+    moves=True,
+    is_signless=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(1, MAX_RANK)),
         integers("perms", "rank(shape1)"),

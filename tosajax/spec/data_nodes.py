@@ -9,6 +9,7 @@ CONST = Operator(
     chapter="data_nodes",
     section="2.14.1",
     number=67,
+    is_signless=True,
     arguments=(
         values("values", "out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "out_t", "shape", Rank(0, MAX_RANK), constant_in=("PRO-INT", "PRO-FP")),
@@ -35,6 +36,7 @@ IDENTITY = Operator(
     section="2.14.2",
     number=68,
     keeps_order=True,
+    is_signless=True,
     arguments=(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         result("output", "in_out_t", "shape", Rank(0, MAX_RANK)),

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from tosajax.dtypes import DType
 from tosajax.spec.enums import NanMode
-from tosajax.spec.model import MAX_RANK, Operator, Rank, constant, result, rows, scalar, tensor
+from tosajax.spec.model import (
+    MAX_RANK,
+    Accuracy,
+    Operator,
+    Rank,
+    constant,
+    result,
+    rows,
+    scalar,
+    tensor,
+)
 
 _OF_TWO = (
     tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
@@ -54,6 +64,8 @@ ADD = Operator(
     section="2.5.1",
     number=15,
     instruction=14,
+    is_elementwise=True,
+    accuracy=Accuracy("ULP", ulps=0.5, suite_bf16=1.0),
     arguments=_OF_TWO,
     types=_NUMBERS_OF_BOTH_PROFILES,
 )
@@ -64,6 +76,7 @@ ARITHMETIC_RIGHT_SHIFT = Operator(
     section="2.5.2",
     number=16,
     instruction=15,
+    is_elementwise=True,
     arguments=(
         tensor("input1", "in_out_t", "shape1", Rank(0, MAX_RANK)),
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),
@@ -79,6 +92,7 @@ BITWISE_AND = Operator(
     section="2.5.3",
     number=17,
     instruction=16,
+    is_elementwise=True,
     arguments=_OF_TWO,
     types=_INTEGERS,
 )
@@ -89,6 +103,7 @@ BITWISE_OR = Operator(
     section="2.5.4",
     number=18,
     instruction=17,
+    is_elementwise=True,
     arguments=_OF_TWO,
     types=_INTEGERS,
 )
@@ -99,6 +114,7 @@ BITWISE_XOR = Operator(
     section="2.5.5",
     number=19,
     instruction=18,
+    is_elementwise=True,
     arguments=_OF_TWO,
     types=_INTEGERS,
 )
@@ -109,6 +125,7 @@ INTDIV = Operator(
     section="2.5.6",
     number=20,
     instruction=19,
+    is_elementwise=True,
     arguments=_OF_TWO,
     types=rows(
         "in_out_t",
@@ -122,6 +139,7 @@ LOGICAL_AND = Operator(
     section="2.5.7",
     number=21,
     instruction=20,
+    is_elementwise=True,
     arguments=_OF_TWO,
     types=_BOOLEANS,
 )
@@ -132,6 +150,7 @@ LOGICAL_LEFT_SHIFT = Operator(
     section="2.5.8",
     number=22,
     instruction=21,
+    is_elementwise=True,
     arguments=_OF_TWO,
     types=_INTEGERS_OF_BOTH_PROFILES,
 )
@@ -142,6 +161,7 @@ LOGICAL_RIGHT_SHIFT = Operator(
     section="2.5.9",
     number=23,
     instruction=22,
+    is_elementwise=True,
     arguments=_OF_TWO,
     types=_INTEGERS_OF_BOTH_PROFILES,
 )
@@ -152,6 +172,7 @@ LOGICAL_OR = Operator(
     section="2.5.10",
     number=24,
     instruction=23,
+    is_elementwise=True,
     arguments=_OF_TWO,
     types=_BOOLEANS,
 )
@@ -162,6 +183,7 @@ LOGICAL_XOR = Operator(
     section="2.5.11",
     number=25,
     instruction=24,
+    is_elementwise=True,
     arguments=_OF_TWO,
     types=_BOOLEANS,
 )
@@ -172,6 +194,7 @@ MAXIMUM = Operator(
     section="2.5.12",
     number=26,
     instruction=25,
+    is_elementwise=True,
     arguments=_OF_TWO_WITH_NAN,
     types=_NUMBERS,
 )
@@ -182,6 +205,7 @@ MINIMUM = Operator(
     section="2.5.13",
     number=27,
     instruction=26,
+    is_elementwise=True,
     arguments=_OF_TWO_WITH_NAN,
     types=_NUMBERS,
 )
@@ -192,6 +216,8 @@ MUL = Operator(
     section="2.5.14",
     number=28,
     instruction=27,
+    is_elementwise=True,
+    accuracy=Accuracy("ULP", ulps=0.5, suite_bf16=1.0),
     arguments=(
         tensor("input1", "in_t", "shape1", Rank(0, MAX_RANK)),
         tensor("input2", "in_t", "shape2", Rank(0, MAX_RANK)),
@@ -215,6 +241,8 @@ POW = Operator(
     section="2.5.15",
     number=29,
     instruction=28,
+    is_elementwise=True,
+    accuracy=Accuracy("ABS_ERROR"),
     arguments=_OF_TWO,
     types=rows(
         "in_out_t",
@@ -231,6 +259,8 @@ SUB = Operator(
     section="2.5.16",
     number=30,
     instruction=29,
+    is_elementwise=True,
+    accuracy=Accuracy("ULP", ulps=0.5, suite_bf16=1.0),
     arguments=_OF_TWO,
     types=_NUMBERS_OF_BOTH_PROFILES,
 )
@@ -241,6 +271,7 @@ TABLE = Operator(
     section="2.5.17",
     number=31,
     instruction=30,
+    is_elementwise=True,
     arguments=(
         tensor("input1", "in_t", "shape", Rank(0, MAX_RANK)),
         constant("table", "table_t", "[TABLE_SIZE]", profiles="PRO-INT"),

@@ -11,6 +11,8 @@ SELECT = Operator(
     section="2.7.1",
     number=45,
     instruction=44,
+    is_elementwise=True,
+    is_signless=True,
     arguments=(
         tensor("input1", DType.BOOL, "shape1", Rank(0, MAX_RANK)),
         tensor("input2", "in_out_t", "shape2", Rank(0, MAX_RANK)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tosajax.spec.model import MAX_RANK, Operator, Rank, constant, result, rows, tensor
+from tosajax.spec.model import MAX_RANK, Accuracy, Operator, Rank, constant, result, rows, tensor
 
 _OF_ONE = (
     tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
@@ -21,6 +21,7 @@ ABS = Operator(
     section="2.6.1",
     number=32,
     instruction=31,
+    is_elementwise=True,
     arguments=_OF_ONE,
     types=rows(
         "in_out_t",
@@ -37,6 +38,7 @@ BITWISE_NOT = Operator(
     section="2.6.2",
     number=33,
     instruction=32,
+    is_elementwise=True,
     arguments=_OF_ONE,
     types=rows(
         "in_out_t",
@@ -52,6 +54,8 @@ CEIL = Operator(
     section="2.6.3",
     number=34,
     instruction=33,
+    is_elementwise=True,
+    accuracy=Accuracy("ULP", ulps=0.5),
     arguments=_OF_ONE,
     types=_FLOATS,
 )
@@ -62,6 +66,7 @@ CLZ = Operator(
     section="2.6.4",
     number=35,
     instruction=34,
+    is_elementwise=True,
     arguments=_OF_ONE,
     types=rows(
         "in_out_t",
@@ -75,6 +80,8 @@ COS = Operator(
     section="2.6.5",
     number=36,
     instruction=35,
+    is_elementwise=True,
+    accuracy=Accuracy("ABS_ERROR", special=True),
     arguments=_OF_ONE,
     types=_FLOATS,
 )
@@ -85,6 +92,8 @@ EXP = Operator(
     section="2.6.6",
     number=37,
     instruction=36,
+    is_elementwise=True,
+    accuracy=Accuracy("ABS_ERROR", special=True),
     arguments=_OF_ONE,
     types=_FLOATS,
 )
@@ -95,6 +104,8 @@ FLOOR = Operator(
     section="2.6.7",
     number=38,
     instruction=37,
+    is_elementwise=True,
+    accuracy=Accuracy("ULP", ulps=0.5),
     arguments=_OF_ONE,
     types=_FLOATS,
 )
@@ -105,6 +116,8 @@ LOG = Operator(
     section="2.6.8",
     number=39,
     instruction=38,
+    is_elementwise=True,
+    accuracy=Accuracy("ABS_ERROR", special=True),
     arguments=_OF_ONE,
     types=_FLOATS,
     is_singular=True,
@@ -116,6 +129,7 @@ LOGICAL_NOT = Operator(
     section="2.6.9",
     number=40,
     instruction=39,
+    is_elementwise=True,
     arguments=_OF_ONE,
     types=rows(
         "in_out_t",
@@ -129,6 +143,7 @@ NEGATE = Operator(
     section="2.6.10",
     number=41,
     instruction=40,
+    is_elementwise=True,
     arguments=(
         tensor("input1", "in_out_t", "shape", Rank(0, MAX_RANK)),
         constant("input1_zp", "in_out_t", "[1]"),
@@ -152,6 +167,8 @@ RECIPROCAL = Operator(
     section="2.6.11",
     number=42,
     instruction=41,
+    is_elementwise=True,
+    accuracy=Accuracy("ULP", ulps=1.0),
     arguments=_OF_ONE,
     types=_FLOATS,
     is_singular=True,
@@ -163,6 +180,8 @@ RSQRT = Operator(
     section="2.6.12",
     number=43,
     instruction=42,
+    is_elementwise=True,
+    accuracy=Accuracy("ULP", ulps=2.0),
     arguments=_OF_ONE,
     types=_FLOATS,
     is_singular=True,
@@ -174,6 +193,8 @@ SIN = Operator(
     section="2.6.13",
     number=44,
     instruction=43,
+    is_elementwise=True,
+    accuracy=Accuracy("ABS_ERROR", special=True),
     arguments=_OF_ONE,
     types=_FLOATS,
 )

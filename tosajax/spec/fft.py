@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tosajax.spec.model import Operator, result, rows, scalar, tensor
+from tosajax.spec.model import Accuracy, Operator, result, rows, scalar, tensor
 
 _FLOATS = rows(
     "in_out_t",
@@ -15,6 +15,7 @@ FFT2D = Operator(
     section="2.3.6",
     number=6,
     instruction=5,
+    accuracy=Accuracy("DOT_PRODUCT"),
     arguments=(
         tensor("input_real", "in_out_t", "[N, H, W]"),
         tensor("input_imag", "in_out_t", "[N, H, W]"),
@@ -32,6 +33,7 @@ RFFT2D = Operator(
     section="2.3.9",
     number=9,
     instruction=8,
+    accuracy=Accuracy("DOT_PRODUCT"),
     arguments=(
         tensor("input_real", "in_out_t", "[N, H, W]"),
         scalar("local_bound", bool, default=False),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tosajax.spec.enums import ResizeMode
-from tosajax.spec.model import Operator, result, rows, scalar, shape, tensor
+from tosajax.spec.model import Accuracy, Operator, result, rows, scalar, shape, tensor
 
 RESIZE = Operator(
     "RESIZE",
@@ -11,6 +11,8 @@ RESIZE = Operator(
     section="2.12.1",
     number=64,
     instruction=63,
+    is_homogeneous=True,
+    accuracy=Accuracy("MAX_RELATIVE"),
     arguments=(
         tensor("input", "in_t", "[N, IH, IW, C]"),
         shape("scale", "4"),

@@ -7,6 +7,7 @@ import enum
 from typing import NamedTuple
 
 from tosajax.dtypes import DType
+from tosajax.versions import V1_0, Version
 
 
 class Kind(enum.Enum):
@@ -64,7 +65,8 @@ class Argument:
 
     `dtype` is a DType, a Python type or enumeration, or the name of a type variable of the
     operator's rows (`in_t`). `shape` is the specification's notation: `[N,IH,IW,C]` names each
-    dimension, `shape1` names a whole shape, "" neither.
+    dimension, `shape1` names a whole shape, "" neither. `since` and `until` are the first and the
+    last version that have an attribute, None for the newest; nodes of other versions lack it.
     """
 
     name: str
@@ -77,6 +79,14 @@ class Argument:
     dynamic_with: str | None = None  # extension that lifts this
     default: object = REQUIRED
     prepared: bool = False  # kernels prepare it where it is constant
+    since: Version = V1_0
+    until: Version | None = None
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it has values for each example: not zero points, weights, tables and shapes."""
+        dims = self.dims or ("N",)
+        return self.form in (Form.TENSOR, Form.TENSOR_LIST) and dims[0] == "N"
 
     @property
     def dims(self) -> tuple[str, ...] | None:
@@ -86,17 +96,39 @@ class Argument:
         return tuple(dim.strip() for dim in self.shape[1:-1].split(","))
 
 
+class Accuracy(NamedTuple):
+    """How float results are judged; integers are always exact.
+
+    Args:
+      name: ABS_ERROR, DOT_PRODUCT, EXACT, MAX_RELATIVE, REDUCE_PRODUCT or ULP.
+      ulps: the bound of ULP, in units in the last place.
+      suite_bf16: the looser bound that Arm's conformance suite 1.0.2 has for bf16, if it has one.
+      special: a table of the operator gives the results of zeros and infinities.
+    """
+
+    name: str
+    ulps: float = 0.0
+    suite_bf16: float | None = None
+    special: bool = False
+
+
+EXACT = Accuracy("EXACT")
+
+
 @dataclasses.dataclass(frozen=True)
 class TypeRow:
     """One line of an operator's table of supported data types.
 
     `needs` lists alternatives; each is a set of profiles and extensions that are all needed.
-    `types` gives a DType (or, for `TABLE_SIZE`, a number) to every type variable.
+    `types` gives a DType (or, for `TABLE_SIZE`, a number) to every type variable. `since` and
+    `until` are the first and the last version that have the row, None for the newest.
     """
 
     needs: tuple[frozenset[str], ...]
     mode: str
     types: dict[str, DType | int]
+    since: Version = V1_0
+    until: Version | None = None
 
     def supported_by(self, names: frozenset[str]) -> bool:
         """Whether a target with these profiles and extensions has the row."""
@@ -119,18 +151,30 @@ class ChannelAxes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """One operator: its arguments in the order of the specification, and its type rows."""
+    """One operator: its arguments in the order of the specification, and its type rows.
+
+    `since` and `until` are the first and the last version that have it, None for the newest.
+    """
 
     name: str
     chapter: str  # the module in spec/, ops/, checks/ and grad/ that holds it
-    section: str  # number of its section in the specification
+    section: str  # number of its section in the first version that has it
     number: int  # in interchange files
     arguments: tuple[Argument, ...]
     types: tuple[TypeRow, ...]
     instruction: int | None = None  # of SPIR-V, TOSA.001000.1; None where it has none
+    since: Version = V1_0
+    until: Version | None = None
+    is_elementwise: bool = False  # each element of the result is of the elements at its place
+    moves: bool = False  # elements of the result are elements of the inputs, elsewhere
+    is_product: bool = False  # adds up products of its first input and its second
+    is_homogeneous: bool = False  # positive factors of an image's channels come out as they went in
+    is_function: bool = True  # results follow from the inputs, by the specification alone
+    is_signless: bool = False  # the bits are the same for unsigned integers as for signed ones
     keeps_scale: bool = False  # integers of the result stand for the numbers of the first input's
     keeps_order: bool = False  # a result of the shape of the first input is equal to it
     is_singular: bool = False  # the derivative is infinite or NaN at some operands
+    accuracy: Accuracy = EXACT  # of float results
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -145,52 +189,23 @@ class Operator:
         return tuple(a for a in self.arguments if a.kind is Kind.OUTPUT)
 
     @property
-    def is_elementwise(self) -> bool:
-        """Whether each element of the result is computed from the elements at its place."""
-        return self.chapter.startswith("elementwise_") or self.chapter in (
-            "activation",
-            "comparison",
-            "type_conversion",
-        )
-
-    @property
-    def moves(self) -> bool:
-        """Whether the elements of the result are elements of the inputs, elsewhere."""
-        return self.chapter in ("data_layout", "scatter_gather")
-
-    @property
     def passes_on(self) -> tuple[Argument, ...]:
         """The inputs of whose elements the result consists; none where it computes others."""
-        is_choice = self.chapter == "elementwise_ternary"
+        is_choice = self.is_signless and self.is_elementwise
         if not (self.moves or is_choice or (self.keeps_scale and not self.is_elementwise)):
             return ()
         (output,) = self.outputs
         return tuple(a for a in self.inputs if a.dtype == output.dtype)
 
     @property
-    def is_homogeneous(self) -> bool:
-        """Whether positive factors of the channels of an image come out as they went in."""
-        return self.chapter in ("pool", "image")
-
-    @property
-    def is_function(self) -> bool:
-        """Whether its results follow from its inputs, by the specification alone."""
-        return self.chapter not in ("control_flow", "custom", "variable")
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether it multiplies its first input by its second, and adds up the products."""
-        return self.chapter in ("conv", "products")
-
-    @property
     def channel_axes(self) -> ChannelAxes:
-        """Of an operator that has weights.
+        """The axes of the channels in the second factor of a product.
 
         Raises:
-          ValueError: it has none.
+          ValueError: the operator is not a product.
         """
-        if not self.has_weights:
-            raise ValueError(f"{self.name} has no weights")
+        if not self.is_product:
+            raise ValueError(f"{self.name} is not a product")
         x, weight, output = (list(a.dims or ()) for a in (*self.inputs[:2], self.outputs[0]))
         factors = output[-1].replace(" ", "").split("*")
         return ChannelAxes(
@@ -200,10 +215,33 @@ class Operator:
 
     @property
     def summed_axes(self) -> tuple[int, ...]:
-        """Axes of the weights along which products are added up: the output lacks them."""
+        """Axes of the second factor along which products are added up: the output lacks them."""
         kept = self.outputs[0].shape.strip("[]").replace("*", ",").replace(" ", "").split(",")
-        dims = (self.inputs[1].dims or ()) if self.has_weights else ()
+        dims = (self.inputs[1].dims or ()) if self.is_product else ()
         return tuple(axis for axis, name in enumerate(dims) if name not in kept)
+
+    @property
+    def window_axes(self) -> tuple[int, ...]:
+        """Axes of a convolution's weights that are a window over its input."""
+        dims = (self.inputs[1].dims or ()) if self.is_product else ()
+        return tuple(axis for axis, name in enumerate(dims) if name.startswith("K"))
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether it computes each [n, ...] of its data by itself."""
+        return any((a.dims or ("",))[0] == "N" for a in self.outputs)
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether the result consists of the elements of one tensor, the first input."""
+        data = [a for a in self.inputs if a.is_data]
+        is_one = len(data) == 1 and data[0].form is Form.TENSOR
+        return self.moves and is_one and len(self.passes_on) == 1
+
+    @property
+    def is_extreme(self) -> bool:
+        """Whether the result is the largest or the smallest of some elements of the input."""
+        return self.keeps_scale and self.chapter == "reduction"
 
     @property
     def needs_out_type(self) -> bool:
@@ -219,8 +257,10 @@ class Operator:
         return False
 
 
-def rows(variables: str, *lines: tuple[str, str, str]) -> tuple[TypeRow, ...]:
-    """Builds type rows from `variables` and lines of (profiles, mode, types)."""
+def rows(
+    variables: str, *lines: tuple[str, str, str], since: Version = V1_0
+) -> tuple[TypeRow, ...]:
+    """Builds type rows of one version from `variables` and lines of (profiles, mode, types)."""
     names = variables.split()
     return tuple(
         TypeRow(
@@ -230,6 +270,7 @@ def rows(variables: str, *lines: tuple[str, str, str]) -> tuple[TypeRow, ...]:
                 name: int(value) if value.isdigit() else DType[value]
                 for name, value in zip(names, types.split(), strict=True)
             },
+            since=since,
         )
         for needs, mode, types in lines
     )

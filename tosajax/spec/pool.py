@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tosajax.spec.enums import AccType, NanMode
-from tosajax.spec.model import Operator, constant, integers, result, rows, scalar, tensor
+from tosajax.spec.model import Accuracy, Operator, constant, integers, result, rows, scalar, tensor
 
 AVG_POOL2D = Operator(
     "AVG_POOL2D",
@@ -11,6 +11,8 @@ AVG_POOL2D = Operator(
     section="2.3.2",
     number=2,
     instruction=1,
+    is_homogeneous=True,
+    accuracy=Accuracy("DOT_PRODUCT"),
     arguments=(
         tensor("input", "in_out_t", "[N, IH, IW, C]"),
         constant("input_zp", "in_out_t", "[1]", prepared=True),
@@ -40,6 +42,7 @@ MAX_POOL2D = Operator(
     section="2.3.8",
     number=8,
     instruction=7,
+    is_homogeneous=True,
     arguments=(
         tensor("input", "in_out_t", "[N, IH, IW, C]"),
         integers("kernel", "2"),

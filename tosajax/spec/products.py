@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tosajax.spec.model import Operator, constant, result, rows, tensor
+from tosajax.spec.model import Accuracy, Operator, constant, result, rows, tensor
 
 MATMUL = Operator(
     "MATMUL",
@@ -10,6 +10,8 @@ MATMUL = Operator(
     section="2.3.7",
     number=7,
     instruction=6,
+    is_product=True,
+    accuracy=Accuracy("DOT_PRODUCT"),
     arguments=(
         tensor("a", "in_t", "[N, H, C]"),
         tensor("b", "in_t", "[N, C, W]", prepared=True),

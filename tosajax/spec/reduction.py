@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tosajax.spec.enums import NanMode
-from tosajax.spec.model import MAX_RANK, Operator, Rank, result, rows, scalar, tensor
+from tosajax.spec.model import MAX_RANK, Accuracy, Operator, Rank, result, rows, scalar, tensor
 
 _ALONG_AXIS = (
     tensor("input", "in_out_t", "shape1", Rank(1, MAX_RANK)),
@@ -78,6 +78,7 @@ REDUCE_PRODUCT = Operator(
     section="2.9.5",
     number=53,
     instruction=52,
+    accuracy=Accuracy("REDUCE_PRODUCT"),
     arguments=_ALONG_AXIS,
     types=rows(
         "in_out_t",
@@ -93,6 +94,7 @@ REDUCE_SUM = Operator(
     section="2.9.6",
     number=54,
     instruction=53,
+    accuracy=Accuracy("DOT_PRODUCT"),
     arguments=_ALONG_AXIS,
     types=rows(
         "in_out_t acc_t",

@@ -23,6 +23,8 @@ GATHER = Operator(
     number=62,
     instruction=61,
     keeps_scale=True,
+    moves=True,
+    is_signless=True,
     arguments=(
         tensor("values", "in_out_t", "[N, K, C]"),
         tensor("indices", "index_t", "[N, W]"),
@@ -37,6 +39,8 @@ SCATTER = Operator(
     section="2.11.2",
     number=63,
     instruction=62,
+    moves=True,
+    is_signless=True,
     arguments=(
         tensor("values_in", "in_out_t", "[N, K, C]"),
         tensor("indices", "index_t", "[N, W]"),

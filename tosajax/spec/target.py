@@ -1,4 +1,4 @@
-"""Target: the profiles, extensions and level that a graph is checked against."""
+"""Target: the version, profiles, extensions and level that a graph is checked against."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import dataclasses
 from tosajax.arguments.types import check_type, shown
 from tosajax.spec import EXTENSIONS, LEVELS, PROFILES, Level
 from tosajax.spec.npu import NPUS
+from tosajax.versions import V1_0, VERSIONS, Version
+
+_PREFIX = "TOSA-"  # before the version, as in the targets of ExecuTorch
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
     """The profiles, extensions and level of an implementation, "PRO-INT+EXT-INT16@8K".
+
+    "TOSA-1.1+PRO-INT@8K" is one of version 1.1; those that state no version are of 1.0.
 
     It describes an implementation that the specification allows. LLVM's `tosa-attach-target` also
     writes targets that it does not: without a profile, or with an extension that none of their
@@ -23,15 +28,18 @@ class Target:
       level: "8K" or "none".
       npu: "ethos-u55-128" and others of `spec.npu.NPUS`, whose own limits hold as well; the text of
         a target may be this name alone.
+      version: of the specification, 1.0 or 1.1.
 
     Raises:
-      ValueError: a name is unknown, there is no profile, or an extension has none of its profiles.
+      ValueError: a name or the version is unknown, there is no profile, or an extension has none
+        of its profiles.
     """
 
     profiles: frozenset[str]
     extensions: frozenset[str] = frozenset()
     level: str = "8K"
     npu: str | None = None
+    version: Version = V1_0
 
     def __post_init__(self) -> None:
         for name in ("profiles", "extensions"):
@@ -40,6 +48,7 @@ class Target:
                 raise TypeError(f"{name} is {found}, expected a set; Target.parse reads a text")
         object.__setattr__(self, "profiles", frozenset(self.profiles))
         object.__setattr__(self, "extensions", frozenset(self.extensions))
+        object.__setattr__(self, "version", _version(self.version))
         _reject_unknown("profile", self.profiles, PROFILES)
         _reject_unknown("extension", self.extensions, EXTENSIONS)
         _reject_unknown("level", [self.level], LEVELS)
@@ -60,18 +69,23 @@ class Target:
     def parse(cls, text: str) -> Target:
         """Reads "PRO-INT+EXT-INT16@8K"; without "@" the level is 8K; case does not matter.
 
-        The name of a NPU, "ethos-u55-128", stands for all that it runs.
+        "TOSA-1.1" among the profiles is the version, without it 1.0. The name of a NPU,
+        "ethos-u55-128", stands for all that it runs.
         """
         check_type("a target", text, str, 'a text such as "PRO-INT+EXT-INT16@8K"')
         if text.strip().lower().startswith("ethos"):
             return cls.of_npu(text.strip().lower())
         names, at, level = text.partition("@")
         parts = [part.strip().upper() for part in names.split("+") if part.strip()]
+        versions = dict.fromkeys(p for p in parts if p.startswith(_PREFIX))
+        if len(versions) > 1:
+            raise ValueError(f"a target has one version, found {' and '.join(versions)}")
         levels = {name.lower(): name for name in LEVELS}
         return cls(
-            profiles=frozenset(p for p in parts if not p.startswith("EXT-")),
+            profiles=frozenset(p for p in parts if not p.startswith(("EXT-", _PREFIX))),
             extensions=frozenset(p for p in parts if p.startswith("EXT-")),
             level=levels.get(level.strip().lower(), level.strip()) if at else "8K",
+            version=next((Version.parse(v.removeprefix(_PREFIX)) for v in versions), V1_0),
         )
 
     @classmethod
@@ -82,8 +96,8 @@ class Target:
 
     @classmethod
     def everything(cls, level: str = "8K") -> Target:
-        """All profiles and all extensions."""
-        return cls(frozenset(PROFILES), frozenset(EXTENSIONS), level)
+        """All profiles and all extensions of the newest version in the operator table."""
+        return cls(frozenset(PROFILES), frozenset(EXTENSIONS), level, version=VERSIONS[-1])
 
     @property
     def names(self) -> frozenset[str]:
@@ -99,7 +113,8 @@ class Target:
         if self.npu is not None and self == Target.of_npu(self.npu):
             return self.npu
         names = [n for n in (*PROFILES, *EXTENSIONS) if n in self.names]
-        return f"{'+'.join(names)}@{self.level}"
+        version = [] if self.version == V1_0 else [f"{_PREFIX}{self.version}"]
+        return f"{'+'.join([*version, *names])}@{self.level}"
 
 
 def target_of(target: Target | str | None) -> Target:
@@ -114,6 +129,21 @@ def target_of(target: Target | str | None) -> Target:
     wanted = 'a Target or a text such as "PRO-INT+EXT-INT16@8K"'
     check_type("target", target, (Target, str), wanted)
     return Target.parse(target) if isinstance(target, str) else target
+
+
+def _version(value: object) -> Version:
+    """A version of the operator table.
+
+    Raises:
+      TypeError: the value is not a version.
+      ValueError: the table does not have it.
+    """
+    check_type("version", value, tuple, 'a Version; Target.parse reads "TOSA-1.1+PRO-INT"')
+    if value not in VERSIONS:
+        known = ", ".join(map(str, VERSIONS))
+        found = ".".join(map(str, value))  # type: ignore[arg-type]
+        raise ValueError(f"unknown version {found}, expected one of {known}")
+    return VERSIONS[VERSIONS.index(value)]
 
 
 def _reject_unknown(what: str, names, known) -> None:

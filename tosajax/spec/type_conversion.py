@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from tosajax.dtypes import DType
 from tosajax.spec.enums import RoundingMode
-from tosajax.spec.model import MAX_RANK, Operator, Rank, constant, result, rows, scalar, tensor
+from tosajax.spec.model import (
+    MAX_RANK,
+    Accuracy,
+    Operator,
+    Rank,
+    constant,
+    result,
+    rows,
+    scalar,
+    tensor,
+)
 
 CAST = Operator(
     "CAST",
@@ -12,6 +22,8 @@ CAST = Operator(
     section="2.13.1",
     number=65,
     instruction=64,
+    is_elementwise=True,
+    accuracy=Accuracy("ULP", ulps=0.5),
     arguments=(
         tensor("input", "in_t", "shape", Rank(0, MAX_RANK)),
         result("output", "out_t", "shape", Rank(0, MAX_RANK)),
@@ -73,6 +85,7 @@ RESCALE = Operator(
     section="2.13.2",
     number=66,
     instruction=65,
+    is_elementwise=True,
     arguments=(
         tensor("input", "in_t", "shape", Rank(0, MAX_RANK)),
         constant("multiplier", "mul_t", "[NC]", profiles="PRO-INT"),

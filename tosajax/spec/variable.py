@@ -23,6 +23,7 @@ VARIABLE = Operator(
     chapter="variable",
     section="2.17.1",
     number=72,
+    is_function=False,
     arguments=(
         scalar("name", str),
         Argument("var_shape", Kind.ATTRIBUTE, Form.SHAPE, DType.SHAPE, "var_shape", Rank(1, 1)),
@@ -42,6 +43,7 @@ VARIABLE_WRITE = Operator(
     chapter="variable",
     section="2.17.2",
     number=73,
+    is_function=False,
     arguments=(
         tensor("input1", "in_t", "shape", Rank(0, MAX_RANK)),
         scalar("name", str),
@@ -59,6 +61,7 @@ VARIABLE_READ = Operator(
     chapter="variable",
     section="2.17.3",
     number=74,
+    is_function=False,
     arguments=(
         scalar("name", str),
         result("output1", "out_t", "shape", Rank(0, MAX_RANK)),

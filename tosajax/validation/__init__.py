@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from tosajax.arguments.types import check_type
 from tosajax.checks import Surroundings
 from tosajax.graph import Graph, Node, declared_variables
+from tosajax.graph.type_rows import needed_version
 from tosajax.report import Finding, Report, Verdict
 from tosajax.spec.target import Target, target_of
 from tosajax.validation.needs import Need, smallest
@@ -28,11 +29,11 @@ def validate(graph: Graph, target: Target | str | None = None) -> Report:
     Args:
       graph: any graph; dimensions must be known (see `tosajax.bind`), and where they are not, the
         rules that are broken whatever they are come first.
-      target: of the implementation, also as text ("PRO-INT@8K"); by default one with everything,
-        at level 8K.
+      target: of the implementation, also as text ("PRO-INT@8K"); by default one with everything
+        that tosajax has, the draft of TOSA 1.1 included, at level 8K.
 
     Returns:
-      A report of all findings, and the profiles and extensions the graph needs.
+      A report of all findings, and the version, profiles and extensions the graph needs.
 
     Raises:
       TypeError: an argument is of another type.
@@ -63,7 +64,7 @@ def _report(graph: Graph, target: Target, *, formed: bool) -> Report:
         findings += (finding for finding in sizes if finding.label == OPEN)
         if target.npu is not None and not any(f.verdict is Verdict.ERROR for f in findings):
             findings += npu_findings(part, around, target.npu)
-    return Report(tuple(findings), smallest(needs))
+    return Report(tuple(findings), smallest(needs), needed_version(graph))
 
 
 def refuse(node: Node, graph: Graph, around: Surroundings) -> None:

@@ -11,6 +11,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Node
 from tosajax.report import Finding, TosaError, Verdict
 from tosajax.spec.target import Target
+from tosajax.versions import is_in, needed
 
 OPEN = "tensor.dynamic"
 
@@ -83,6 +84,10 @@ def _producers(graph: Graph) -> Iterator[Finding]:
 def tensor_findings(graph: Graph, target: Target) -> Iterator[Finding]:
     limit = 1 << min(target.limits.MAX_LOG2_SIZE, 63)
     for tensor in graph.tensors.values():
+        if not is_in(tensor.dtype, target.version):
+            found = f"tensor {tensor.name!r} is {tensor}, which needs {needed(tensor.dtype)}"
+            where = f"{target} of TOSA {target.version}"
+            yield error("tensor.version", f"{found}, target is {where}")
         if tensor.dtype is DType.SHAPE:
             continue
         if tensor.shape is None:

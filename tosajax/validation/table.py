@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,15 @@ import numpy as np
 from tosajax import spec
 from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType
-from tosajax.graph import DYNAMIC, Graph, Node, Tensor, arguments
+from tosajax.graph import DYNAMIC, Graph, Node, Tensor
+from tosajax.graph.type_rows import matching_rows, tensor_arguments, versioned_attributes
 from tosajax.report import Finding, Verdict
 from tosajax.spec import Argument, Form, Kind, Operator, TypeRow
 from tosajax.spec.target import Target
 from tosajax.validation.certain import OpenCall, Outcomes, Size, certain, opened
 from tosajax.validation.needs import Need
 from tosajax.validation.structure import error
+from tosajax.versions import Versioned, is_in, needed
 
 # Attributes that the tensor holds, not the node: values of a CONST, initial value and shape of a
 # VARIABLE.
@@ -43,7 +45,7 @@ def node_findings(
     needs: list[Need],
 ) -> Iterator[Finding]:
     operator = spec.OPERATORS[node.op]
-    paired = _tensor_arguments(operator, node, graph.tensors)
+    paired = tensor_arguments(operator, node, graph.tensors)
     row = yield from _type_findings(operator, node, paired, target, needs)
     if any(_is_unusable(tensor) for _, tensor in paired):  # reported with the tensor
         if not any(_is_illegal(tensor) for _, tensor in paired) and not _is_nested(operator):
@@ -66,7 +68,7 @@ def input_findings(
     Those of control flow depend on the shapes inside other graphs, which may be open as well.
     """
     operator, target = spec.OPERATORS[node.op], Target.everything("none")
-    paired = _tensor_arguments(operator, node, tensors)
+    paired = tensor_arguments(operator, node, tensors)
     row = yield from _type_findings(operator, node, paired, target, [])
     inputs = [(argument, tensor) for argument, tensor in paired if argument.kind is Kind.INPUT]
     if any(_is_unusable(tensor) for _, tensor in inputs):
@@ -92,7 +94,7 @@ def _open_findings(
     names = (*node.inputs, *node.outputs)
     tensors = {name: opened(tensors[name], outcomes) for name in names}
     operator = spec.OPERATORS[node.op]
-    paired = _tensor_arguments(operator, node, tensors)
+    paired = tensor_arguments(operator, node, tensors)
     shapes = list(_shape_findings(operator, node, paired, row, target))
     yield from shapes
     yield from _constant_findings(node, paired, target, [])
@@ -132,22 +134,6 @@ def _rule_findings(call: Call, target: Target) -> Iterator[Finding]:
         yield Finding(Verdict.UNPREDICTABLE, label, message, node.title)
 
 
-def _tensor_arguments(
-    operator: Operator, node: Node, tensors: Mapping[str, Tensor]
-) -> list[tuple[Argument, Tensor]]:
-    """Every tensor of a node with its argument, inputs first."""
-    if operator.name == "VARIABLE":  # its output stands for the variable's initial value
-        return [(a, tensors[node.outputs[0]]) for a in operator.attributes if a.form is Form.VALUES]
-    pairs: list[tuple[Argument, Tensor]] = []
-    for kind, names in ((Kind.INPUT, node.inputs), (Kind.OUTPUT, node.outputs)):
-        found = arguments(operator, names, kind)
-        for argument in operator.inputs if kind is Kind.INPUT else operator.outputs:
-            value = found.get(argument.name, ())
-            for name in value if isinstance(value, tuple) else (value,):
-                pairs.append((argument, tensors[name]))
-    return pairs
-
-
 def _counts(operator: Operator, node: Node) -> Iterator[tuple[str, str]]:
     for what, wanted, found in (
         ("inputs", operator.inputs, node.inputs),
@@ -167,7 +153,7 @@ def _form_problems(
     operator: Operator, node: Node, tensors: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, str]]:
     """Tensors that are of another kind than in the table, and constants without values."""
-    for argument, tensor in _tensor_arguments(operator, node, tensors):
+    for argument, tensor in tensor_arguments(operator, node, tensors):
         is_shape = tensor.dtype is DType.SHAPE
         if is_shape != (argument.form is Form.SHAPE):
             wanted = "a shape" if argument.form is Form.SHAPE else "a tensor"
@@ -246,13 +232,15 @@ def _type_findings(
     """Yields findings on types; returns the type row of the node, or None."""
     name = node.op.lower()
     acc_type = node.attributes.get("acc_type")
-    rows = [r for r in operator.types if _matches(r, paired, acc_type)]
+    rows = matching_rows(operator, node, paired)
     described = _describe_types(paired, acc_type)
     if not rows:
         wanted = "; ".join(sorted({" ".join(_names(r)) for r in operator.types}))
         variables = " ".join(operator.types[0].types)
         yield error(f"{name}.types", f"types are {described}, expected {variables}: {wanted}", node)
         return None
+    yield from _version_findings(operator, node, rows, described, target)
+    rows = [row for row in rows if is_in(row, target.version)] or rows
     alternatives = tuple(need for row in rows for need in row.needs)
     needs.append(alternatives)
     if not any(row.supported_by(target.names) for row in rows):
@@ -266,12 +254,18 @@ def _type_findings(
     return rows[0]
 
 
-def _matches(
-    row: TypeRow, paired: Iterable[tuple[Argument, Tensor]], acc_type: DType | None
-) -> bool:
-    if acc_type is not None and row.types.get("acc_t", acc_type) is not acc_type:
-        return False
-    return all(row.type_of(a) in (None, t.dtype) for a, t in paired)
+def _version_findings(
+    operator: Operator, node: Node, rows: list[TypeRow], described: str, target: Target
+) -> Iterator[Finding]:
+    """The operator, its attributes and its types where the target's version lacks them."""
+    used: list[tuple[str, Sequence[Versioned]]] = [(node.op, [operator])]
+    used += [(f"attribute {a.name}", [a]) for a in versioned_attributes(operator, node)]
+    used += [(described, rows)] if rows else []
+    for name, facts in used:
+        if not any(is_in(fact, target.version) for fact in facts):
+            message = f"{name} needs {needed(facts[0])}"
+            label = f"{node.op.lower()}.version"
+            yield error(label, f"{message}, target is {target} of TOSA {target.version}", node)
 
 
 def _describe_types(paired: list[tuple[Argument, Tensor]], acc_type: DType | None) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import inspect
 import os
 
@@ -22,7 +20,7 @@ from hifi.bench_cases import (
 )
 
 from tosajax.hifi import capi, kernels
-from tosajax.hifi.bench import _job, cli
+from tosajax.hifi.bench import _job
 from tosajax.hifi.bench.cli import BENCHES
 from tosajax.hifi.kernels import scratch
 
@@ -51,7 +49,7 @@ def test_outputs_are_those_of_the_kernels(bench, rng, case):
     out = bench.path("out.bin")
     files = {"write_file": 1, "write_out_file_name": out}
     assert bench.run(case.bench, **options, **files) == 0, bench.err + bench.out
-    assert "2 frames of out: as in NumPy" in bench.out
+    assert "2 frames of out: not verified, there is no reference file" in bench.out
     expected = [case.expect(*frame) for frame in frames]
     result = bench.read("out.bin", case.out)
     np.testing.assert_array_equal(result, np.concatenate([x.reshape(-1) for x in expected]))
@@ -66,7 +64,7 @@ def test_defaults_run_and_pass(bench, name):
     small = {"in_feats": 8, "out_feats": 12} if name in ("gru", "lstm") else {}
     assert bench.run(name, **small) == 0
     frames = 5 if small else 2
-    assert f"{frames} frames of out: as in NumPy" in bench.out
+    assert f"{frames} frames of out: not verified" in bench.out
     assert bench.files() == []
 
 
@@ -183,34 +181,6 @@ def test_a_reference_of_another_bit_gives_1(bench, rng, case):
         assert "not verified" in bench.out
 
 
-@pytest.mark.parametrize("case", FAST[3::9])
-def test_a_function_that_is_wrong_by_some_bits_gives_1(bench, rng, case, monkeypatch):
-    """Without a reference file outputs are compared with NumPy's."""
-
-    def wrong(compute):
-        def run(*arguments):
-            frames = [frame.copy() for frame in compute(*arguments)[0]]
-            last = frames[1].reshape(-1)[-1:]
-            last[...] = last + np.float32(0.5) if case.out is np.float32 else last ^ case.out(4)
-            return [frames]
-
-        return run
-
-    found = BENCHES[case.bench]
-    changed = found._replace(job=functools.partial(with_run, found.job, wrong))
-    monkeypatch.setattr(cli, "BENCHES", {case.bench: changed})
-    files = write_inputs(bench, case, [list(case.draw(rng)) for _ in range(2)])
-    assert bench.run(case.bench, **case.options, **files) == 1
-    assert "1 of " in bench.out
-    assert "(NumPy)" in bench.out
-    assert "the first in frame 1 at " in bench.out
-
-
-def with_run(job, change, options):
-    found = job(options)
-    return dataclasses.replace(found, run=change(found.run))
-
-
 def test_outputs_are_written_though_they_are_not_as_wanted(bench):
     reference = bench.write("ref", np.zeros(64, np.int32))
     files = {"read_ref_file_name": reference, "write_out_file_name": bench.path("out")}
@@ -251,13 +221,19 @@ def test_floats_are_compared_by_an_epsilon_that_grows_with_sums():
 def test_floats_of_files_may_be_anything(bench):
     x = np.array([np.inf, -np.inf, np.nan, 3e38, -0.0, 1e-45], np.float32)
     inp = bench.write("inp", x)
-    options = {"inp_precision": -1, "out_precision": -1, "frames": 1, "read_inp_file_name": inp}
+    options = {"inp_precision": -1, "out_precision": -1, "frames": 1, "write_file": 1}
     for activation in ("sigmoid", "tanh", "relu_std", "softmax"):
-        assert bench.run("activations", **options, num_elements=6, activation=activation) == 0
-        bench.write("inp", np.array([np.inf, 1, 2, 3, 4, -np.inf], np.float32))
-        assert bench.run("activations", **options, num_elements=6, activation=activation) == 0
-        bench.write("inp", x)
-    del options["read_inp_file_name"]
+        files = {"read_inp_file_name": inp, "write_out_file_name": bench.path(activation)}
+        of = {"num_elements": 6, "activation": activation}
+        assert bench.run("activations", **options, **files, **of) == 0
+        files = {"read_inp_file_name": inp, "read_ref_file_name": bench.path(activation)}
+        assert bench.run("activations", **{**options, "write_file": 0}, **files, **of) == 0
+        assert "as in" in bench.out
     files = {"read_inp1_file_name": inp, "read_inp2_file_name": inp}
-    for kernel in ("elm_add", "elm_mul"):
-        assert bench.run("basic", **options, **files, io_length=6, kernel_name=kernel) == 0
+    with np.errstate(all="ignore"):
+        references = {"elm_add": x + x, "elm_mul": x * x}
+    for kernel, reference in references.items():
+        files["read_ref_file_name"] = bench.write("ref", reference)
+        of = {"io_length": 6, "kernel_name": kernel}
+        assert bench.run("basic", **{**options, "write_file": 0}, **files, **of) == 0
+        assert "as in" in bench.out

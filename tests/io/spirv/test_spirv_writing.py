@@ -13,8 +13,9 @@ from spirv_assembler import OPCODES
 
 from tosajax import Builder, DType, spec
 from tosajax.graph import DYNAMIC, Graph, Node, Tensor
-from tosajax.io import spirv
+from tosajax.io import spirv, vgf
 from tosajax.report import TosaError, UnsupportedError
+from tosajax.versions import V1_1
 
 
 def _instructions(content: bytes) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -246,6 +247,15 @@ def test_shapes_have_int32(number):
     graph = dataclasses.replace(graph, tensors={**graph.tensors, shape.name: other})
     with pytest.raises(UnsupportedError, match=r"RESHAPE .*: shape: .* do not fit INT32"):
         spirv.to_bytes(graph)
+
+
+def test_later_version_is_refused(monkeypatch):
+    later = dataclasses.replace(spec.OPERATORS["ABS"], since=V1_1)
+    monkeypatch.setitem(spec.OPERATORS, "ABS", later)
+    wanted = r"ABS 'y' needs TOSA 1\.1: the instruction set TOSA\.001000\.1 has TOSA 1\.0"
+    for write in (spirv.to_bytes, vgf.to_bytes):
+        with pytest.raises(UnsupportedError, match=wanted):
+            write(_abs())
 
 
 # Graphs that are not well formed.

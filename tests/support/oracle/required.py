@@ -9,6 +9,8 @@ import jax
 import numpy as np
 
 from oracle.device import to_device
+from tosajax import Builder, DType, validate
+from tosajax.spec import OPERATORS
 
 Rules = Mapping[str, bool]
 
@@ -45,6 +47,8 @@ def check(
 ) -> None:
     """Compares the flags of every example with those wanted: eager, jit and vmap.
 
+    The same values as constants of a graph must be findings of the same rules.
+
     Args:
       require: the function under test.
       inputs: arrays with a leading axis for the examples; static tuples are not arrays.
@@ -79,6 +83,33 @@ def check(
         assert values.shape == (len(wanted),)
         for i, want in enumerate(wanted):
             assert values[i] == want[rule], (rule, i, [np.asarray(x) for x in example(i)])
+
+    for i in range(len(wanted)):
+        found = _constants(require.__name__, [np.asarray(x) for x in example(i)], attributes)
+        if found is not None:
+            assert found == {rule for rule, is_broken in wanted[i].items() if is_broken}, (i, found)
+
+
+# Rules that validation does not apply to constants, as it would compute whole convolutions.
+NOT_OF_CONSTANTS = {
+    *("AVG_POOL2D", "CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D"),
+}
+
+
+def _constants(name: str, arrays: Sequence[np.ndarray], attributes: Any) -> set[str] | None:
+    """The rules on values that constants break in a graph; None where it cannot be legal."""
+    op = name.removesuffix("_require").upper()
+    if op not in OPERATORS or op in NOT_OF_CONSTANTS:
+        return None
+    dtypes = {dtype.storage: dtype for dtype in DType if dtype is not DType.SHAPE}
+    attributes = {"dtype" if name == "out_type" else name: x for name, x in attributes.items()}
+    b = Builder()
+    graph = b.graph([b.op(op, *(b.const(x, dtypes[x.dtype]) for x in arrays), **attributes)])
+    report = validate(graph)
+    if report.errors:
+        return None
+    labels = (f.label.partition(".") for f in report.findings)
+    return {rule for start, _, rule in labels if start == op.lower() and rule[0] == "r"}
 
 
 def any_of(rows: Sequence[Rules]) -> Rules:

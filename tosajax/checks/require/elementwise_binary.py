@@ -13,6 +13,7 @@ from tosajax.checks.elementwise_binary import (
     mul_values,
     pow_values,
     shift_values,
+    table_index,
 )
 from tosajax.checks.require._common import (
     Flags,
@@ -85,8 +86,8 @@ def table_require(input1: jax.Array, table: jax.Array) -> Flags:
     """r1, for int16: the two entries that a value lies between are less than 2**15 apart."""
     if input1.dtype != np.int16:
         return {}
-    index = (input1.astype(jnp.int32) + 32768) >> 7
-    return flags(r1=is_steep(table, jnp).at[index].get(mode="promise_in_bounds"))
+    steep = is_steep(table, jnp).at[table_index(input1)].get(mode="promise_in_bounds")
+    return flags(r1=steep)
 
 
 def _shift_require(amount: jax.Array) -> Flags:

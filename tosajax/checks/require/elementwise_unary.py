@@ -5,10 +5,8 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from tosajax.checks.elementwise_unary import abs_values
+from tosajax.checks.elementwise_unary import abs_values, negate_values
 from tosajax.checks.require._common import Flags, add_overflows, broken_by, flags, sub_overflows
-
-_MINIMUM = np.iinfo(np.int32).min
 
 
 def abs_require(input1: jax.Array) -> Flags:
@@ -27,6 +25,6 @@ def negate_require(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array
     value = input1 - zero_in
     return flags(
         r1=sub_overflows(input1, zero_in),
-        r2=value == _MINIMUM,
+        **broken_by(negate_values(value.dtype), input1=value),
         r3=add_overflows(-value, zero_out),
     )

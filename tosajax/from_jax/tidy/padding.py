@@ -9,7 +9,6 @@ from tosajax.from_jax.written import Written
 from tosajax.graph import Graph, Node
 from tosajax.graph.edit import Draft
 
-_PADDING = ("CONV2D", "CONV3D", "DEPTHWISE_CONV2D")
 _LONGEST = spec.LEVELS["8K"].MAX_KERNEL
 
 
@@ -19,7 +18,7 @@ def with_padding(written: Written) -> Written:
     producers = {name: node for node in graph.nodes for name in node.outputs}
     draft = Draft(graph)
     for node in graph.ordered_nodes():
-        before = producers.get(node.inputs[0]) if node.op in _PADDING else None
+        before = producers.get(node.inputs[0]) if _pads(node) else None
         pad = None if before is None else _padding(graph, node, before)
         if before is not None and pad is not None:
             inputs = (before.inputs[0], *node.inputs[1:])
@@ -27,6 +26,12 @@ def with_padding(written: Written) -> Written:
             node = dataclasses.replace(node, inputs=inputs, attributes=attributes)
         draft.nodes.append(node)
     return Written(draft.finished(), written.origins)
+
+
+def _pads(node: Node) -> bool:
+    """Whether a node is a convolution that pads its input."""
+    operator = spec.OPERATORS[node.op]
+    return operator.is_product and "pad" in node.attributes
 
 
 def _padding(graph: Graph, conv: Node, before: Node) -> tuple[int, ...] | None:

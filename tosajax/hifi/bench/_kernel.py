@@ -17,7 +17,6 @@ from tosajax.hifi.bench._files import Array, File, Frame
 from tosajax.hifi.bench._job import Inputs, Job, Outputs
 from tosajax.hifi.bench._library import refusals
 from tosajax.hifi.bench._options import Option, check, path
-from tosajax.hifi.bench.definitions import functions
 from tosajax.hifi.capi._plan import Operand
 
 # Precisions of options, as names of functions have them.
@@ -39,7 +38,6 @@ class Step(NamedTuple):
       inputs: the arrays that it reads.
       out: its result.
       run: computes the result from the inputs by name.
-      expected: computes it by the definitions.
       room: elements of memory with gaps.
     """
 
@@ -47,7 +45,6 @@ class Step(NamedTuple):
     inputs: Sequence[Array]
     out: Array
     run: Compute
-    expected: Compute
     room: int = 0
 
     @property
@@ -81,7 +78,7 @@ def library_step(
     with refusals(name, **renamed):
         plan = capi.plan(name, **given)
     scales = [x for x in jax.tree.leaves(dict(plan.numbers)) if isinstance(x, Operand)]
-    row, (out,) = kernels.NAMES[name], plan.out
+    (out,) = plan.out
 
     def scale_of(x: Any) -> Any:
         return arguments[x.argument.removeprefix("p_")] if isinstance(x, Operand) else x
@@ -94,11 +91,6 @@ def library_step(
             capi.strict(name)(**{**given, **{x.argument: x.memory for x in memory}})
         return result.read()
 
-    def expected(arrays: Frame) -> np.ndarray:
-        numbers = jax.tree.map(scale_of, dict(plan.numbers))
-        keywords = {**arrays, **numbers, **plan.static, **row.fixed}
-        return getattr(functions, row.function.__name__)(SimpleNamespace(**keywords))
-
     def array(key: str, x: Operand) -> Array:
         limit = _BIAS_LIMIT if key == "bias" and "quant" in plan.numbers else None
         return Array(key, x.dtype, x.shape, limit)
@@ -108,7 +100,6 @@ def library_step(
         [array(key, x) for key, x in plan.arrays.items()],
         array("out", out),
         run,
-        expected,
         room=sum(_size(x) for x in plan.arrays.values() if x.strides is not None),
     )
 
@@ -130,7 +121,6 @@ def then(first: Step, second: Step, carried: str) -> Step:
         [*first.inputs, *others],
         second.out,
         chain(first.run, second.run),
-        chain(first.expected, second.expected),
         first.room + second.room + first.out.size,
     )
 
@@ -167,7 +157,6 @@ def kernel_job(
         ],
         [File([step.out], frames, options.read_ref_file_name, options.write_out_file_name)],
         over_frames(step.run),
-        over_frames(step.expected),
         terms,
         room + step.room,
     )

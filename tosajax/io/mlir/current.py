@@ -29,8 +29,6 @@ _NOT_ATTRIBUTES = (Form.VALUES, Form.GRAPH)
 _DRAFT_FLAGS = {"CAST": "input_unsigned"}
 # What Arm's converter to VGF writes on operations, which says nothing of their results.
 _OF_CONVERTERS = ("spirv_graph_constant_id", "graph_partition_id", "graph_partition_leaf_node")
-# Operators for which signs do not matter, beside those that move elements.
-_SIGNLESS = ("CONST", "IDENTITY", "SELECT", "CUSTOM", "COND_IF", "WHILE_LOOP")
 
 
 class Current:
@@ -257,7 +255,7 @@ def _check_signs(operator: Operator, made: Made) -> None:
     """
     operation = made.operation
     values = (*operation.operands, *operation.results)
-    if operator.moves or operator.name in _SIGNLESS or not any(map(_is_unsigned, values)):
+    if operator.is_signless or not any(map(_is_unsigned, values)):
         return
     if operator.name != "RESCALE":
         stated = next(v.type for v in values if _is_unsigned(v))

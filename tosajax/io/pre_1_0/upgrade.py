@@ -117,9 +117,7 @@ def _check_attributes(node: OldNode) -> None:
 
 def _takes_unsigned(op: str) -> bool:
     """Whether an operator does the same with the bits of unsigned integers as with signed ones."""
-    if op in ("RESCALE", "SELECT", "CONST", "IDENTITY", "CUSTOM", "COND_IF", "WHILE_LOOP"):
-        return True
-    return op in spec.OPERATORS and spec.OPERATORS[op].moves
+    return op == "RESCALE" or (op in spec.OPERATORS and spec.OPERATORS[op].is_signless)
 
 
 def _variables(graphs: Iterable[OldGraph]) -> dict[str, Tensor]:

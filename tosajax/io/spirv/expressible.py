@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from tosajax import spec
 from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Graph, Node, Tensor
-from tosajax.io.spirv.grammar import NUMBERS
+from tosajax.graph.type_rows import node_version
+from tosajax.io.spirv.grammar import INSTRUCTION_SET, NUMBERS
 from tosajax.io.spirv.types import MOST_DIMENSIONS
 from tosajax.report import UnsupportedError
+from tosajax.versions import V1_0
 
 _FOLDED = (*spec.CONSTANT_OPERATORS, "IDENTITY")
 
@@ -22,7 +24,7 @@ def check(graph: Graph) -> None:
       ValueError: the graph is not well formed.
     """
     for node in graph.nodes:
-        _check_operator(node)
+        _check_operator(node, graph)
         for name in (*node.inputs, *node.outputs):
             if name not in graph.tensors:
                 raise ValueError(f"{node.title}: tensor {name!r} is not declared")
@@ -38,9 +40,13 @@ def check(graph: Graph) -> None:
             raise UnsupportedError(f"tensor {tensor.name!r} is {tensor}: SPIR-V has no {reason}")
 
 
-def _check_operator(node: Node) -> None:
+def _check_operator(node: Node, graph: Graph) -> None:
     if node.op not in spec.OPERATORS:
         raise ValueError(f"{node.title}: {node.op!r} is not an operator of TOSA 1.0")
+    version = node_version(node, graph.tensors)
+    if version > V1_0:
+        have = f"the instruction set {INSTRUCTION_SET} has TOSA {V1_0}"
+        raise UnsupportedError(f"{node.title} needs TOSA {version}: {have}")
     if node.op not in NUMBERS and node.op not in _FOLDED:
         raise UnsupportedError(f"{node.title}: SPIR-V has no {node.op}")
 

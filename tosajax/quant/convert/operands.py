@@ -114,7 +114,7 @@ def _operands(graph: Graph, node: Node, asked: Asked) -> list[Operand]:
 
 def _products(graph: Graph, node: Node) -> tuple[str, ...]:
     """The operands that a convolution of floats, or a MATMUL, multiplies; none of other nodes."""
-    is_float = spec.OPERATORS[node.op].has_weights and graph.tensors[node.inputs[0]].dtype.is_float
+    is_float = spec.OPERATORS[node.op].is_product and graph.tensors[node.inputs[0]].dtype.is_float
     return node.inputs[:2] if is_float else ()
 
 

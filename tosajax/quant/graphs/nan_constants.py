@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tosajax import spec
 from tosajax.graph import Graph, Node
 from tosajax.report import UnsupportedError
 from tosajax.spec import NanMode
@@ -81,9 +82,9 @@ def _truth(graph: Graph, node: Node, truths: Mapping[str, bool], possible: set[s
         case "LOGICAL_AND" | "LOGICAL_OR":
             decides = node.op == "LOGICAL_OR"
             return decides if decides in inputs else _same(inputs)
-        case "REDUCE_ANY" | "REDUCE_ALL" | "RESHAPE" | "TRANSPOSE" | "TILE" | "SLICE" | "REVERSE":
+        case "REDUCE_ANY" | "REDUCE_ALL":
             return inputs[0]
-    return None
+    return inputs[0] if spec.OPERATORS[node.op].rearranges else None
 
 
 def _same(truths: Sequence[bool | None]) -> bool | None:

@@ -27,9 +27,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 _PASSING = frozenset(
     ("ADD", "CLAMP", "IDENTITY", "MAXIMUM", "MINIMUM", "MUL", "NEGATE", "SELECT", "SUB")
 )
-# Operators that move the elements of one tensor.
-_MOVING = frozenset(("RESHAPE", "REVERSE", "SLICE", "TILE", "TRANSPOSE"))
-_EXTREMES = frozenset(("REDUCE_MAX", "REDUCE_MIN"))
+_EXTREMES = frozenset(name for name, op in spec.OPERATORS.items() if op.is_extreme)
 _SUMS = _EXTREMES | {"REDUCE_SUM"}
 
 
@@ -176,7 +174,7 @@ class _Writer:
 
     def _moved(self, node: Node) -> Sequence[Node] | None:
         """RESHAPE and others of a mask of one number and another, as a SELECT of moved booleans."""
-        choice = self._choices.get(node.inputs[0]) if node.op in _MOVING else None
+        choice = self._choices.get(node.inputs[0]) if spec.OPERATORS[node.op].rearranges else None
         if choice is None:
             return None
         tensors, (output,) = self.draft.tensors, node.outputs

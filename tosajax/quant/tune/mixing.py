@@ -217,7 +217,7 @@ def _int4_weights(model: PreparedModel) -> set[str]:
 def _has_int4(op: str) -> bool:
     """Whether an operator multiplies INT8 by INT4."""
     operator = spec.OPERATORS[op]
-    return operator.has_weights and any(DType.INT4 in row.types.values() for row in operator.types)
+    return operator.is_product and any(DType.INT4 in row.types.values() for row in operator.types)
 
 
 def _byte_rules(model: QModel) -> list[Rule]:

@@ -177,7 +177,7 @@ class _Walk:
         return all(self._reads(node, name, channels) for node in found)
 
     def _reads(self, node: Node, name: str, channels: np.ndarray) -> bool:
-        if spec.OPERATORS[node.op].chapter == "conv" or node.op == "MATMUL":
+        if spec.OPERATORS[node.op].is_product:
             return self._multiplies(node, name, channels)
         if len(node.outputs) != 1:
             return False
@@ -201,7 +201,7 @@ class _Walk:
         row = _row(channels)
         if row is None or self.graph.tensors[right].values is None:
             return False
-        axes = (1,) if node.op == "MATMUL" else spec.OPERATORS[node.op].channel_axes.inputs
+        axes = spec.OPERATORS[node.op].channel_axes.inputs
         self.multiplied.append(Constant(right, axes, row))
         self.reads.append(Read(name, row))
         return True

@@ -1,0 +1,284 @@
+"""Quantized values in the exported programs of an ETRecord. Needs no PyTorch.
+
+An ETRecord is a ZIP archive of ExecuTorch's developer tools: the JSON of exported programs, their
+arrays, and tables. A `.pt2` file of `torch.export.save` has the same JSON. Arrays are not read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+from tosajax.arguments.archives import BROKEN, content
+from tosajax.graph.locations import Trace, trace_of
+from tosajax.report import FormatError
+
+_MAGIC = b"PK\x03\x04"
+_MARK = "ETRECORD_V0"
+# A JSON member is at most this many times larger than its bytes in the file.
+_MOST = 64
+_ARRAYS = "_state_dict"  # each program of an ETRecord has a member of its name and this
+_EXPORTED = re.compile(r"(^|/)(models/[^/]+\.json|serialized_exported_program\.json)$")
+_QUANTIZE, _DEQUANTIZE = "quantize_per_tensor", "dequantize_per_tensor"
+_DELEGATE = "executorch_call_delegate"
+# Operators whose results are elements of their input.
+_MOVES = re.compile(
+    r"(_?unsafe_)?(view|reshape|flatten|permute|transpose|t|expand|repeat|squeeze|unsqueeze|slice|"
+    r"select|split|chunk|clone|alias|detach|contiguous|flip|max_pool\dd)(_copy|_with_\w+)?$"
+)
+_LONGEST_CHAIN = 32  # nodes between a quantized value and the last one before it
+
+
+class Value(NamedTuple):
+    """A quantized tensor of a program.
+
+    Args:
+      name: of the tensor.
+      scale: positive and finite.
+      zero_point: an integer.
+      type: the number of its ScalarType.
+      size: of its elements; None where a dimension is open.
+      names: of the node that makes it, and of those before it with one input each, from the
+        nearest on.
+      traces: of the same nodes.
+      sources: the names of the quantized tensors that it is computed from; None where others are.
+      is_moved: whether it is elements of its one source, in other places.
+    """
+
+    name: str
+    scale: float
+    zero_point: int
+    type: int
+    size: int | None
+    names: tuple[str, ...] = ()
+    traces: tuple[Trace, ...] = ()
+    sources: frozenset[str] | None = None
+    is_moved: bool = False
+
+
+class Program(NamedTuple):
+    """Quantized values of an exported program, or of what a delegate was made of.
+
+    Args:
+      values: in the order of the program, by name.
+      inputs: the names of those that users give, or None where one is not quantized.
+      outputs: the names of those that users get, or None where one is not quantized.
+    """
+
+    values: Mapping[str, Value]
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+
+
+class _Node(NamedTuple):
+    kind: str  # as "quantize_per_tensor"
+    inputs: tuple[str, ...]  # tensors
+    arguments: Sequence[Any]
+    outputs: tuple[str, ...]
+    trace: Trace
+
+
+def is_archive(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins like a ZIP archive."""
+    with open(path, "rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def programs(path: str | os.PathLike[str]) -> list[Program]:
+    """The programs of an ETRecord or of a .pt2 file, those of delegates included.
+
+    Raises:
+      FormatError: the file is neither, or damaged.
+      OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            with zipfile.ZipFile(file) as archive:
+                members = [
+                    content(archive, entry, size, _MOST)
+                    for entry in _entries(archive.infolist(), os.fspath(path))
+                ]
+            return [program for member in members for program in _programs(json.loads(member))]
+        except FormatError:
+            raise
+        except (*BROKEN, AttributeError, IndexError) as error:
+            words = f"it lacks {error}" if isinstance(error, KeyError) else str(error)[:200]
+            raise FormatError(f"{os.fspath(path)}: the ETRecord is damaged: {words}") from None
+
+
+def _entries(entries: Sequence[zipfile.ZipInfo], path: str) -> list[zipfile.ZipInfo]:
+    """The members that are programs."""
+    names = {entry.filename for entry in entries}
+    if len(names) != len(entries):
+        raise FormatError(f"{path}: the ETRecord is damaged: it has two members of one name")
+    found = [
+        entry
+        for entry in entries
+        if entry.filename + _ARRAYS in names or _EXPORTED.search(entry.filename)
+    ]
+    if not found and _MARK not in names:
+        raise FormatError(
+            f"{path} is a ZIP archive without {_MARK} or an exported program: it is neither an "
+            "ETRecord nor a .pt2 file"
+        )
+    if not found:
+        raise FormatError(f"{path}: the ETRecord holds no program")
+    return found
+
+
+def _programs(fields: Any) -> Iterator[Program]:
+    """A program, and those of its delegates."""
+    module = fields["graph_module"]
+    nodes = [_node(node) for node in module["graph"]["nodes"]]
+    yield _program(module, nodes)
+    for node in nodes:
+        if node.kind == _DELEGATE:
+            text = next(filter(None, (given.get("as_string") for given in node.arguments)), None)
+            if text is not None:
+                yield from _programs(json.loads(text)["original_module"])
+
+
+def _node(fields: Mapping[str, Any]) -> _Node:
+    # As "torch.ops.aten.add.Tensor", or "torch.ops.higher_order.executorch_call_delegate".
+    *_, kind, overload = ["", *fields["target"].split(".")]
+    kind = overload if kind == "higher_order" else kind
+    given = [argument["arg"] for argument in fields["inputs"]]
+    inputs = tuple(name for argument in given for name in _tensors(argument))
+    outputs = tuple(name for result in fields["outputs"] for name in _tensors(result))
+    source = (fields.get("metadata") or {}).get("from_node")
+    return _Node(kind, inputs, given, outputs, trace_of(_flat(source)))
+
+
+def _flat(text: str | None) -> list[Any]:
+    """The entries of nodes that a node was made of, each of which holds the one before it."""
+    found, inner = [], json.loads(text) if text else None
+    while inner:
+        found.append(inner[0])
+        inner = inner[0].get("from_node")
+    return found
+
+
+def _tensors(argument: Mapping[str, Any]) -> Iterator[str]:
+    for kind, value in argument.items():
+        if kind in ("as_tensor", "as_optional_tensor"):
+            yield from _named(value)
+        elif kind in ("as_tensors", "as_optional_tensors"):
+            for one in value:
+                yield from _named(one)
+
+
+def _named(value: Mapping[str, Any]) -> Iterator[str]:
+    """The name of a tensor, of which an optional one may be none."""
+    value = value.get("as_tensor", value)
+    if isinstance(value.get("name"), str):
+        yield value["name"]
+
+
+def _program(module: Mapping[str, Any], nodes: Sequence[_Node]) -> Program:
+    graph, signature = module["graph"], module["signature"]
+    makers = {name: node for node in nodes for name in node.outputs}
+    known: dict[str, tuple[float, int, int]] = {}
+    for node in nodes:
+        if node.kind in (_QUANTIZE, _DEQUANTIZE) and (numbers := _numbers(node)):
+            name = node.outputs[0] if node.kind == _QUANTIZE else node.inputs[0]
+            known.setdefault(name, numbers)
+    sizes, constants = graph["tensor_values"], _constants(signature, nodes)
+    values = {
+        name: _value(name, numbers, _size(sizes.get(name)), makers, known, constants)
+        for name, numbers in known.items()
+        if name not in constants
+    }
+    inputs = [s["user_input"]["arg"] for s in signature["input_specs"] if "user_input" in s]
+    outputs = [s["user_output"]["arg"] for s in signature["output_specs"] if "user_output" in s]
+    reads = {node.inputs[0]: node.outputs[0] for node in nodes if node.kind == _QUANTIZE}
+    writes = {node.outputs[0]: node.inputs[0] for node in nodes if node.kind == _DEQUANTIZE}
+    ends = [
+        tuple(name if name in values else beyond.get(name) for one in own for name in _tensors(one))
+        for own, beyond in ((inputs, reads), (outputs, writes))
+    ]
+    return Program(values, ends[0], ends[1])
+
+
+def _constants(signature: Mapping[str, Any], nodes: Sequence[_Node]) -> set[str]:
+    """Parameters and buffers, and what is computed from them alone."""
+    found = {
+        name
+        for specification in signature["input_specs"]
+        for kind, one in specification.items()
+        if kind != "user_input"
+        for name in _named(one.get("arg") or {})
+    }
+    for node in nodes:
+        if node.inputs and found.issuperset(node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+def _numbers(node: _Node) -> tuple[float, int, int] | None:
+    """Scale, zero point and type; None where they are not constants of the program."""
+    _, scale, zero_point, _, _, kind = [*node.arguments, *[{}] * 6][:6]
+    found = scale.get("as_float"), zero_point.get("as_int"), kind.get("as_scalar_type")
+    if found[0] is None or not node.inputs or not node.outputs:
+        return None
+    number, zero, type_ = float(found[0]), int(found[1]), int(found[2])
+    if not 0 < number < math.inf:
+        raise ValueError(f"the scale of {node.outputs[0]} is {number}, expected it to be positive")
+    return number, zero, type_
+
+
+def _size(tensor: Mapping[str, Any] | None) -> int | None:
+    """The number of elements; None where a dimension is open."""
+    sizes = [one.get("as_int") for one in tensor["sizes"]] if tensor else [None]
+    known = [size for size in sizes if size is not None]
+    return math.prod(known) if len(known) == len(sizes) else None
+
+
+def _value(
+    name: str,
+    numbers: tuple[float, int, int],
+    size: int | None,
+    makers: Mapping[str, _Node],
+    known: Mapping[str, Any],
+    constants: Set[str],
+) -> Value:
+    scale, zero_point, kind = numbers
+    node = makers.get(name)
+    if node is None or node.kind != _QUANTIZE:  # an input, or of a delegate
+        own = () if node is None else (node.trace,)
+        return Value(name, scale, zero_point, kind, size, (name,), own)
+    chain, sources = _before(node.inputs[0], makers, known, constants)
+    return Value(
+        name, scale, zero_point, kind, size,
+        (name, *(n for one in chain for n in one.outputs)),
+        tuple(one.trace for one in chain if one.trace), sources,
+        bool(chain) and len(sources or ()) == 1 and all(_MOVES.match(one.kind) for one in chain),
+    )  # fmt: skip
+
+
+def _before(
+    name: str, makers: Mapping[str, _Node], known: Mapping[str, Any], constants: Set[str]
+) -> tuple[list[_Node], frozenset[str] | None]:
+    """The nodes before a value as long as each has one input, and all quantized ones before it."""
+    chain: list[_Node] = []
+    sources: set[str] = set()
+    is_chain, waiting, seen = True, [name], {name}
+    while waiting:
+        node = makers.get(waiting.pop(0))
+        if node is None or len(seen) > _LONGEST_CHAIN:
+            return chain, None
+        if node.kind == _DEQUANTIZE and node.inputs[0] in known:
+            sources.add(node.inputs[0])
+            continue
+        inputs = [n for n in node.inputs if n not in constants]
+        if is_chain:
+            chain.append(node)
+            is_chain = len(inputs) == 1
+        waiting += [n for n in inputs if n not in seen]
+        seen.update(inputs)
+    return chain, frozenset(sources)

@@ -1,0 +1,209 @@
+"""Scales in an ETRecord of ExecuTorch, for the graph of its delegate, inner tensors included."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+
+from tosajax.compare import etrecord
+from tosajax.compare._model_files import Stored
+from tosajax.compare.etrecord import Program, Value
+from tosajax.dtypes import DType
+from tosajax.graph import DYNAMIC, Graph, Quantization, Tensor
+from tosajax.graph.locations import Trace, tensors_by_traces
+from tosajax.graph.zero_points import of_one_scale, unsigned_tensors, zero_points
+
+# By numbers of ScalarType in exported programs, the types with scales.
+_TYPES = {1: Stored(DType.INT8, is_unsigned=True), 2: Stored(DType.INT8), 3: Stored(DType.INT16)}
+_SMALL = {stored.dtype for stored in _TYPES.values()}
+
+
+def scales_of_etrecord(path: str | os.PathLike[str], graph: Graph) -> dict[str, Quantization]:
+    """The scales of a graph's integers, from the ETRecord of the program that holds the graph.
+
+    Its exported programs quantize each tensor. A tensor of the graph is found by the nodes of
+    PyTorch that its location names, as ExecuTorch writes them with
+    `dump_debug_info(ArmCompileSpec.DebugMode.TOSA)`; a node without such a location, as TABLE, by
+    the tensors that it is computed from; inputs and outputs also by their order. A `.pt2` file that
+    `torch.export.save` made of the quantized program is read in the same way.
+
+    Args:
+      path: of the ETRecord.
+      graph: of one of the delegates.
+
+    Returns:
+      Those of INT8 and INT16 tensors that were found, by the graph's names.
+
+    Raises:
+      FormatError: the file is not an ETRecord, or damaged.
+      ValueError: no tensor was found, several programs give other scales, or a zero point is not
+        the graph's.
+      OSError: the file cannot be read.
+    """
+    programs = etrecord.programs(path)
+    traces = {t for p in programs for v in p.values.values() for t in v.traces}
+    named = tensors_by_traces(graph, traces)
+    found = [_Match(graph, program, named).run() for program in programs]
+    best = max(found, key=len)
+    if not best:
+        raise ValueError(f"{os.fspath(path)}: {_why_none(programs, named)}")
+    if any(len(other) == len(best) and other != best for other in found):
+        raise ValueError(
+            f"{os.fspath(path)}: several programs have the names of {len(best)} tensors, with "
+            "different scales: give them one by one"
+        )
+    _check(os.fspath(path), graph, best)
+    count = sum(map(_has_scale, graph.tensors.values()))
+    if len(best) < count:
+        warnings.warn(
+            f"{os.fspath(path)} has scales of {len(best)} of the graph's {count} INT8 and INT16 "
+            f"tensors{_hint(named)}",
+            stacklevel=2,
+        )
+    return best
+
+
+def _has_scale(tensor: Tensor) -> bool:
+    return tensor.dtype in _SMALL and tensor.values is None
+
+
+def _hint(named: Mapping[Trace, list[str]]) -> str:
+    return "" if named else (
+        ": its locations do not name nodes of PyTorch, which ExecuTorch writes with "
+        "dump_debug_info(ArmCompileSpec.DebugMode.TOSA)"
+    )  # fmt: skip
+
+
+def _why_none(programs: Sequence[Program], named: Mapping[Trace, list[str]]) -> str:
+    count = sum(len(program.values) for program in programs)
+    if not count:
+        return "its programs quantize no tensor by one constant scale"
+    return f"none of {count} quantized tensors was found in the graph{_hint(named)}"
+
+
+def _check(path: str, graph: Graph, found: Mapping[str, Quantization]) -> None:
+    """Refuses the scales of another network, or of another calibration of it."""
+    unsigned = unsigned_tensors(graph)
+    for name, zero_point in zero_points(graph).items():
+        if name in found and name not in unsigned and found[name].zero_point != (zero_point,):
+            raise ValueError(
+                f"{path}: {name!r} has zero point {found[name].zero_point[0]} there, and "
+                f"{zero_point} in the graph: they are of different networks, or calibrations"
+            )
+
+
+class _Match:
+    """The tensors of a graph that a program quantizes.
+
+    Tensors between which only operators such as RESHAPE are have one scale: they are a group, known
+    by one of its tensors.
+    """
+
+    def __init__(self, graph: Graph, program: Program, named: Mapping[Trace, list[str]]) -> None:
+        self._graph, self._program, self._named = graph, program, named
+        self._unsigned = unsigned_tensors(graph)
+        self._group = of_one_scale(graph)
+        self._members: dict[str, list[str]] = {}
+        for name in self._group:
+            self._members.setdefault(self._group[name], []).append(name)
+        self._found: dict[str, Value] = {}  # by group
+        self._groups: dict[str, str] = {}  # by value
+        self._refused: set[str] = set()  # groups that several values of other scales may be
+
+    def run(self) -> dict[str, Quantization]:
+        for value in self._program.values.values():
+            self._add(value, self._by_name(value))
+        self._add_ends(self._program.inputs, self._graph.inputs)
+        self._add_ends(self._program.outputs, self._graph.outputs)
+        self._add_by_sources()
+        return {
+            name: own
+            for group, value in self._found.items()
+            if group not in self._refused
+            for name in self._members[group]
+            if (own := self._quantization(self._graph.tensors[name], value)) is not None
+        }
+
+    def _by_name(self, value: Value) -> str | None:
+        """The last tensor of the value's form that a node of its name, or made of it, computes."""
+        own = (name for name in value.names if name in self._graph.tensors)
+        made = (name for trace in value.traces for name in reversed(self._named.get(trace, ())))
+        return next((name for name in (*own, *made) if self._fits(name, value)), None)
+
+    def _add_ends(self, values: Sequence[str | None], tensors: Sequence[str]) -> None:
+        """By their order: of one, or of all that a delegate has."""
+        if len(values) != len(tensors):
+            return
+        for key, name in zip(values, tensors, strict=True):
+            value = None if key is None else self._program.values.get(key)
+            if value is not None and key not in self._groups and self._fits(name, value):
+                self._add(value, name)
+
+    def _add_by_sources(self) -> None:
+        """Values that are the only ones computed from some others, here and in the graph."""
+        named = {name for names in self._named.values() for name in names}
+        free: dict[frozenset[str], list[str]] = {}
+        for group, sources in _sources(self._graph, self._group).items():
+            if group not in self._found and group not in named:
+                free.setdefault(sources, []).append(group)
+        wanted: dict[frozenset[str] | None, list[Value]] = {}
+        for value in self._program.values.values():
+            if value.name not in self._groups:
+                wanted.setdefault(value.sources, []).append(value)
+        for sources, values in wanted.items():
+            if not sources or not sources <= self._groups.keys():
+                continue
+            groups = free.get(frozenset(self._groups[name] for name in sources), [])
+            fitting = [n for g in groups for n in self._members[g] if self._fits(n, values[0])]
+            if len(values) == len(groups) == 1 and fitting:
+                self._add(values[0], fitting[0])
+            elif len(sources) == 1:
+                self._add_moved(values, next(iter(sources)))
+
+    def _add_moved(self, values: Sequence[Value], source: str) -> None:
+        """Views and the like of another value: the graph may have no tensors for them."""
+        for value in values:
+            other = self._program.values[source]
+            if value.is_moved and value[1:4] == other[1:4]:
+                self._groups[value.name] = self._groups[source]
+
+    def _add(self, value: Value, name: str | None) -> None:
+        if name is None:
+            return
+        group = self._group[name]
+        other = self._found.setdefault(group, value)
+        if (other.scale, other.zero_point) != (value.scale, value.zero_point):
+            self._refused.add(group)
+        self._groups[value.name] = group
+
+    def _fits(self, name: str, value: Value) -> bool:
+        tensor = self._graph.tensors[name]
+        size = None if tensor.shape is None or DYNAMIC in tensor.shape else math.prod(tensor.shape)
+        if value.size is not None and size not in (None, value.size):
+            return False
+        return self._quantization(tensor, value) is not None
+
+    def _quantization(self, tensor: Tensor, value: Value) -> Quantization | None:
+        stored = _TYPES.get(value.type)
+        if stored is None or not _has_scale(tensor):
+            return None
+        unsigned = tensor.name in self._unsigned
+        return stored.quantization(tensor, (value.scale,), (value.zero_point,), unsigned=unsigned)
+
+
+def _sources(graph: Graph, groups: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """By group of INT8 or INT16 tensors, the groups of the nearest such before it."""
+    found: dict[str, frozenset[str]] = {}
+    before: dict[str, frozenset[str]] = {}  # by tensor: its group, or those it is computed from
+    for name, tensor in graph.tensors.items():
+        before[name] = frozenset([groups[name]] if _has_scale(tensor) else ())
+    for node in graph.ordered_nodes():
+        own = frozenset().union(*(before[name] for name in node.inputs if name in before))
+        for name in node.outputs:
+            if not before[name]:
+                before[name] = own
+            elif groups[name] not in own:
+                found[groups[name]] = own
+    return found

@@ -1,0 +1,47 @@
+"""Fusions: the nodes of a graph that one native kernel computes, by what the kernel is.
+
+A fusion is a NamedTuple of nodes. Its method `kernel` returns the kernel for an instruction set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.lowering.fusions.additions import Addition, ProductAddition, find_additions, joined
+from tosajax.lowering.fusions.pattern import nodes_of
+from tosajax.lowering.fusions.pools import Pool, find_pools
+from tosajax.lowering.fusions.products import Product, find_products, is_product
+
+Fusion = Product | ProductAddition | Addition | Pool
+
+
+def find_fusions(
+    nodes: Sequence[Node], tensors: Mapping[str, Tensor], readers: Mapping[str, Node]
+) -> list[Fusion]:
+    """Finds the fusions of a graph; no node is in two of them.
+
+    Args:
+      nodes: the graph's nodes, in order.
+      tensors: the graph's tensors, by name.
+      readers: the only reader of a tensor, by the tensor's name; graph outputs are left out.
+    """
+    products = find_products(nodes, tensors, readers)
+    of_sums = joined(find_additions(nodes, tensors, readers), products, tensors, readers)
+    taken = {id(fusion.main) for fusion in of_sums if isinstance(fusion, ProductAddition)}
+    alone = [fusion for fusion in products if id(fusion.main) not in taken]
+    return [*of_sums, *alone, *find_pools(nodes, tensors, readers)]
+
+
+def has_kernels(graph: Graph) -> bool:
+    """Whether native kernels can compute products or pools of a graph."""
+    return any(
+        find_pools(part.nodes, part.tensors, {})
+        or any(is_product(n, part.tensors) for n in part.nodes)
+        for part in graph.walk()
+    )
+
+
+def output_of(fusion: Fusion) -> str:
+    """The tensor that a fusion computes."""
+    return nodes_of(fusion)[-1].outputs[0]

@@ -1,0 +1,127 @@
+"""The plan of a graph: which nodes native kernels compute, and which kernels one call runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from tosajax import spec
+from tosajax.graph import Graph, Node, Tensor
+from tosajax.lowering.chains import Part, chains
+from tosajax.lowering.fusions import Fusion, find_fusions, nodes_of
+from tosajax.lowering.fusions.products import is_integer_product, obstacle
+from tosajax.lowering.run import Traced
+from tosajax.lowering.uses import Uses, uses_of
+from tosajax.validation import validate
+
+# Elements of a tensor that XLA computes on one thread, beside kernels.
+_LITTLE = 2**12
+_MOVES = "data_layout"
+_LARGE = "control_flow", "custom"
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelPlan:
+    """What computes the nodes of a graph; as text, a line for each part.
+
+    Args:
+      parts: the nodes in order, with fusions in the place of theirs.
+      calls: the parts that run together: those of a chain of kernels, or one alone.
+      tensors: the graph's tensors, by name.
+    """
+
+    parts: Sequence[Part]
+    calls: Sequence[range]
+    tensors: Mapping[str, Tensor] = dataclasses.field(repr=False)
+
+    @property
+    def has_kernels(self) -> bool:
+        return any(not isinstance(part, Node) for part in self.parts)
+
+    @property
+    def leaves_little(self) -> bool:
+        """Whether XLA computes so little between native kernels that one thread does it."""
+        nodes = [part for part in self.parts if isinstance(part, Node)]
+        nodes = [node for node in nodes if spec.OPERATORS[node.op].chapter != _MOVES]
+        if any(spec.OPERATORS[node.op].chapter in _LARGE for node in nodes):
+            return False
+        shapes = (self.tensors[name].shape for node in nodes for name in node.outputs)
+        return all(shape is not None and math.prod(shape) <= _LITTLE for shape in shapes)
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        for call in self.calls:
+            if len(call) > 1:
+                kernels = sum(not isinstance(self.parts[place], Node) for place in call)
+                lines.append(f"one call of {kernels} kernel{'s' * (kernels > 1)}:")
+            indent = "  " if len(call) > 1 else ""
+            lines += [f"{indent}{self._described(self.parts[place])}" for place in call]
+        return "\n".join(lines)
+
+    def _described(self, part: Part) -> str:
+        if not isinstance(part, Node):
+            return f"native  {', '.join(_title(node, part) for node in nodes_of(part))}"
+        reason = obstacle(part, self.tensors) if is_integer_product(part, self.tensors) else ""
+        return f"XLA     {part.title}" + (f": {reason}" if reason else "")
+
+
+def _title(node: Node, fusion: Fusion) -> str:
+    return node.title if node is fusion.main else node.op
+
+
+def plan_kernels(graph: Graph) -> KernelPlan:
+    """The plan of a graph where native kernels compute what they can.
+
+    `compile` follows it on processors with native kernels; `Executable.explain` says what a
+    program does. Graphs of loops and branches have plans of their own: `graph.subgraphs`.
+
+    Args:
+      graph: legal, every dimension known.
+
+    Raises:
+      TosaError: the graph is illegal.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 8, 8, 4))
+      >>> window = {"kernel": (2, 2), "stride": (2, 2), "pad": (0, 0, 0, 0)}
+      >>> y = b.op("MAX_POOL2D", x, **window)
+      >>> z = b.op("REVERSE", y, axis=1)
+      >>> print(tosajax.plan_kernels(b.graph([z])))
+      native  MAX_POOL2D 'max_pool2d_1'
+      XLA     REVERSE 'reverse_2'
+    """
+    validate(graph).raise_errors()  # also refuses an argument that is not a Graph
+    return plan_of(uses_of(graph), graph.tensors, {})
+
+
+def plan_of(uses: Uses, tensors: Mapping[str, Tensor], traced: Traced) -> KernelPlan:
+    """The plan of nodes, from the uses of their tensors.
+
+    Args:
+      uses: of the graph's tensors.
+      tensors: the graph's tensors, by name.
+      traced: attributes that come with the parameters. Kernels take the bounds of CLAMP as
+        operands, and no other attribute.
+    """
+    fit = {id(n) for n in uses.nodes if n.op == "CLAMP" or not traced.keys() & {*n.outputs}}
+    readers = {name: node for name, node in uses.only.items() if id(node) in fit}
+    nodes = [node for node in uses.nodes if id(node) in fit]
+    return _with_fusions(uses.nodes, find_fusions(nodes, tensors, readers), tensors)
+
+
+def without_kernels(uses: Uses, tensors: Mapping[str, Tensor]) -> KernelPlan:
+    """The plan by which XLA computes all nodes."""
+    return _with_fusions(uses.nodes, [], tensors)
+
+
+def _with_fusions(
+    nodes: Sequence[Node], fusions: Sequence[Fusion], tensors: Mapping[str, Tensor]
+) -> KernelPlan:
+    """Puts each fusion in the place of its last node."""
+    ends = {id(nodes_of(fusion)[-1]): fusion for fusion in fusions}
+    inside = {id(node) for fusion in fusions for node in nodes_of(fusion)[:-1]}
+    parts = [ends.get(id(node), node) for node in nodes if id(node) not in inside]
+    return KernelPlan(parts, chains(parts, tensors), tensors)

@@ -1,0 +1,1 @@
+"""The kernels: what each computes, as LLVM IR."""
