@@ -160,3 +160,9 @@ def test_errors(exported):
     model, params = tq.lift(graph)
     with pytest.raises(ValueError, match="without a float graph"):
         model.apply(params, np.zeros((1, 8, 8, 1), np.int8), mode="float")
+    with pytest.raises(ValueError, match="without a float graph has parameters already"):
+        tq.calibrate(model, [])
+    with pytest.raises(ValueError, match="not of integers from a float graph"):
+        tq.with_rules(model, params, [])
+    with pytest.raises(ValueError, match="no float graph to compare with"):
+        tq.bias_correct(model, params, [])

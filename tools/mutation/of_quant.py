@@ -300,8 +300,9 @@ MUTANTS = [
     *mutants(
         "quant/qmodel.py",
         "quant/tune/test_islands.py",
-        {"prepared": [left("or"), right("or")]},
+        {"prepared": [left("or")]},
     ),
+    *mutants("quant/qmodel.py", "quant/test_lifting.py", {"prepared": [right("or")]}),
     *mutants(
         "quant/tune/rescuing.py",
         "quant/tune/test_islands.py",
