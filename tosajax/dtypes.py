@@ -18,7 +18,14 @@ from tosajax.versions import V1_0, Version
 
 
 class DType(enum.Enum):
-    """An element type of TOSA, named as in interchange files."""
+    """An element type of TOSA, named as in interchange files.
+
+    Example:
+      >>> import tosajax
+      >>> int48 = tosajax.DType.INT48
+      >>> int48.storage, int48.bits, int48.maximum
+      (dtype('int64'), 48, 140737488355327)
+    """
 
     BOOL = "BOOL"
     INT4 = "INT4"

@@ -13,7 +13,13 @@ from tosajax.versions import V1_0, Version
 
 
 class Verdict(enum.IntEnum):
-    """The three results a graph may have ("TOSA Graph Compliance", TOSA 1.0.1)."""
+    """The three results a graph may have ("TOSA Graph Compliance", TOSA 1.0.1).
+
+    Example:
+      >>> import tosajax
+      >>> max(tosajax.Verdict.VALID, tosajax.Verdict.UNPREDICTABLE).name
+      'UNPREDICTABLE'
+    """
 
     VALID = 0
     UNPREDICTABLE = 1
@@ -22,7 +28,14 @@ class Verdict(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One broken rule: where, what was found, what was wanted."""
+    """One broken rule: where, what was found, what was wanted.
+
+    Example:
+      >>> import tosajax
+      >>> error = tosajax.Verdict.ERROR
+      >>> print(tosajax.Finding(error, "conv2d.e8", "bias has 3 channels", "CONV2D 'y'"))
+      CONV2D 'y': bias has 3 channels [conv2d.e8]
+    """
 
     verdict: Verdict
     label: str  # names the rule: "conv2d.e8", "graph.cycle"
@@ -56,6 +69,16 @@ class Report:
       needs: profiles and extensions that support all operators; None where no target supports one
         of them.
       version: the first of the specification that has all of the graph.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.FP32, (2,))
+      >>> report = tosajax.validate(b.graph([b.op("TANH", x)]), "PRO-INT")
+      >>> report.errors[0].label
+      'tanh.profile'
+      >>> report.needs
+      ('PRO-FP',)
     """
 
     findings: tuple[Finding, ...] = ()
@@ -128,7 +151,18 @@ def _brief(group: Sequence[Finding], most: int) -> Iterator[str]:
 
 
 class TosaError(ValueError):
-    """The graph breaks a rule of the specification; `report` lists all findings."""
+    """The graph breaks a rule of the specification; `report` lists all findings.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.FP32, (2,))
+      >>> try:
+      ...     tosajax.compile(b.graph([b.op("TANH", x)]), "PRO-INT")
+      ... except tosajax.TosaError as error:
+      ...     print(error.report.errors[0].label)
+      tanh.profile
+    """
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -143,8 +177,27 @@ class TosaError(ValueError):
 
 
 class FormatError(ValueError):
-    """The bytes are not a well-formed file of the format."""
+    """The bytes are not a well-formed file of the format.
+
+    Example:
+      >>> import tosajax
+      >>> try:
+      ...     tosajax.load(b"{}")
+      ... except tosajax.FormatError:
+      ...     print("not a well-formed file")
+      not a well-formed file
+    """
 
 
 class UnsupportedError(NotImplementedError):
-    """The file or graph is legal, but uses something that tosajax does not have."""
+    """The file or graph is legal, but uses something that tosajax does not have.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> try:
+      ...     tosajax.export(jnp.linalg.qr, jnp.ones((2, 2)))
+      ... except tosajax.UnsupportedError:
+      ...     print("TOSA does not have it")
+      TOSA does not have it
+    """

@@ -41,6 +41,11 @@ class Tensor:
       values: elements in `dtype.storage`, for the output of CONST and CONST_SHAPE (and the
         initial value of a variable), else None.
       variable: the name of the variable that the tensor stands for, if it does.
+
+    Example:
+      >>> import tosajax
+      >>> tosajax.Tensor("x", tosajax.DType.INT8, (-1, 4))
+      Tensor('x', INT8[?,4])
     """
 
     name: str
@@ -89,6 +94,11 @@ class Node:
     Attributes hold Python values: int, bool, str, bytes, tuple of int, an enumeration of
     `tosajax.spec`, a DType for acc_type, the name of a subgraph, and for CLAMP's bounds a scalar
     of the element type's storage. The output of CONST and CONST_SHAPE has their `values`.
+
+    Example:
+      >>> import tosajax
+      >>> tosajax.Node("REVERSE", ("x",), ("y",), {"axis": 1})
+      Node(REVERSE, (x) -> (y), axis=1)
     """
 
     op: str
@@ -139,6 +149,11 @@ class Rewrite:
       place: the node or tensor, as messages name it.
       done: what stands in the graph instead.
       differs: where results may differ from those of the source; "" where they do not.
+
+    Example:
+      >>> import tosajax
+      >>> print(tosajax.Rewrite("RESIZE 'y'", "cast to int32", "rounded once more"))
+      RESIZE 'y': cast to int32; rounded once more
     """
 
     place: str
@@ -156,6 +171,11 @@ class Agreement(NamedTuple):
       output: name.
       ulp: the largest difference in a run of both, in units in the last place of the output's
         largest element; 0 for equal ones.
+
+    Example:
+      >>> import tosajax
+      >>> print(tosajax.Agreement("output", 0.0))
+      output: equal
     """
 
     output: str
@@ -175,6 +195,11 @@ class Source:
       producer: the program that wrote it, as far as the file says.
       rewrites: what the graph has in the place of what TOSA 1.0 does not have.
       agreement: of the outputs of an exported graph with its function, where both were run.
+
+    Example:
+      >>> import tosajax
+      >>> tosajax.Builder().graph([]).source.format
+      'tosajax'
     """
 
     format: str = "tosajax"
@@ -199,6 +224,11 @@ class Quantization:
 
     Raises:
       ValueError: the numbers do not fit each other.
+
+    Example:
+      >>> import tosajax
+      >>> tosajax.Quantization(scale=(0.5,), zero_point=(-128,))
+      Quantization(scale 0.5, zero point -128)
     """
 
     scale: tuple[float, ...]
@@ -273,6 +303,13 @@ class Graph:
     fit no tensor of the graph are left out, so that a graph made of another one keeps those that
     are true. A transformation that changes the meaning of a tensor's integers has to change its
     entry.
+
+    Example:
+      >>> import tosajax
+      >>> x, y = (tosajax.Tensor(name, tosajax.DType.INT8, (1, 4)) for name in "xy")
+      >>> node = tosajax.Node("REVERSE", ("x",), ("y",), {"axis": 1})
+      >>> tosajax.Graph(("x",), ("y",), {"x": x, "y": y}, (node,))
+      Graph('main', (x: INT8[1,4]) -> (y: INT8[1,4]), 1 node)
     """
 
     inputs: tuple[str, ...]
@@ -348,6 +385,15 @@ class Graph:
         Raises:
           TypeError: there are more or fewer inputs.
           ValueError: a real number is NaN, or many are beyond the range of a scale.
+
+        Example:
+          >>> import numpy as np
+          >>> import tosajax
+          >>> x = tosajax.Tensor("x", tosajax.DType.INT8, (2,))
+          >>> scale = tosajax.Quantization((0.5,), (-1,))
+          >>> graph = tosajax.Graph(("x",), ("x",), {"x": x}, (), quantization={"x": scale})
+          >>> graph.quantized(np.float32([0.5, 3]))[0].tolist()
+          [0, 5]
         """
         from tosajax.graph.quantization import integers_of
         from tosajax.graph.zero_points import unsigned_tensors

@@ -85,6 +85,19 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
       UnsupportedError: the format cannot express an operator or type of the graph.
       ImportError: the format needs a package that is not installed; the message says which.
       OSError: the file cannot be written.
+
+    Example:
+      >>> import pathlib
+      >>> import tempfile
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     tosajax.save(graph, pathlib.Path(folder) / "reverse.tosa")
+      ...     loaded = tosajax.load(pathlib.Path(folder) / "reverse.tosa")
+      >>> loaded == graph, loaded.source.format
+      (True, 'TOSA flatbuffer')
     """
     check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
     check_type("path", path, (str, os.PathLike), "a path")
@@ -114,7 +127,16 @@ def check_path(path: str | os.PathLike[str]) -> Format:
 
 
 def to_bytes(graph: Graph) -> bytes:
-    """A graph as the content of a TOSA flatbuffer of version 1.0.0; see `save`."""
+    """A graph as the content of a TOSA flatbuffer of version 1.0.0; see `save`.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> data = tosajax.io.to_bytes(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> tosajax.load(data)
+      Graph('main', (x: INT8[1,3]) -> (y: INT8[1,3]), 1 node)
+    """
     return _of_text(tosa_file.to_flatbuffer, graph)
 
 

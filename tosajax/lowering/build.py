@@ -73,6 +73,15 @@ def lower(
       UnsupportedError: a CUSTOM is not in custom_ops, or the value of a variable is undefined; or,
         when fn runs, control flow nests too deeply for Python's recursion limit.
       TypeError, ValueError: when fn is called or traced, an argument is of another type or shape.
+
+    Example:
+      >>> import jax
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.FP32, (4,))
+      >>> fn, params = tosajax.lower(b.graph([b.op("MUL", x, x, b.const([0], tosajax.DType.INT8))]))
+      >>> jax.grad(lambda x: fn(params, x)[0].sum())(jax.numpy.arange(4.0)).tolist()
+      [0.0, 2.0, 4.0, 6.0]
     """
     validate(graph).raise_errors()  # also refuses an argument that is not a Graph
     program, params = build(graph, custom_ops=custom_ops, report_unpredictable=report_unpredictable)

@@ -33,6 +33,15 @@ def cond_if(
 
     Returns:
       The results of the graph that runs.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x = jnp.int32([1, 2])
+      >>> tosajax.ops.cond_if(
+      ...     jnp.bool_([True]), [x], then_graph=lambda x: x + x, else_graph=lambda x: x
+      ... ).tolist()
+      [2, 4]
     """
     return lax.cond(condition.reshape(()), then_graph, else_graph, *input_list)
 
@@ -54,6 +63,15 @@ def while_loop(
 
     Returns:
       The list for which the condition does not hold.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> (x,) = tosajax.ops.while_loop(
+      ...     [jnp.int32([1])], cond_graph=lambda x: x < 100, body_graph=lambda x: (x + x,)
+      ... )
+      >>> x.tolist()
+      [128]
     """
 
     def condition(values: tuple[Any, ...]) -> jax.Array:

@@ -54,6 +54,17 @@ def conv2d(
 
     Returns:
       int32, int48 or float, [N, OH, OW, OC].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x, zp = jnp.arange(9, dtype=jnp.int8).reshape(1, 3, 3, 1), jnp.int8([0])
+      >>> y = tosajax.ops.conv2d(
+      ...     x, jnp.ones((1, 2, 2, 1), jnp.int8), jnp.int32([100]), zp, zp,
+      ...     pad=(0, 0, 0, 0), stride=(1, 1), dilation=(1, 1), acc_type=tosajax.DType.INT32,
+      ... )
+      >>> y[0, :, :, 0].tolist()
+      [[108, 112], [120, 124]]
     """
     window = _window.window(weight.shape[1:-1], stride, dilation, pad)
     return _convolve(input, weight, bias, input_zp, weight_zp, window)
@@ -89,6 +100,17 @@ def conv3d(
 
     Returns:
       int32, int48 or float, [N, OD, OH, OW, OC].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x, zp = jnp.ones((1, 3, 3, 3, 1), jnp.int8), jnp.int8([0])
+      >>> y = tosajax.ops.conv3d(
+      ...     x, jnp.ones((4, 2, 2, 2, 1), jnp.int8), jnp.int32([100]), zp, zp,
+      ...     pad=(0,) * 6, stride=(1,) * 3, dilation=(1,) * 3, acc_type=tosajax.DType.INT32,
+      ... )
+      >>> y.shape, y.min().item(), y.max().item()
+      ((1, 2, 2, 2, 4), 108, 108)
     """
     window = _window.window(weight.shape[1:-1], stride, dilation, pad)
     return _convolve(input, weight, bias, input_zp, weight_zp, window)
@@ -124,6 +146,17 @@ def depthwise_conv2d(
 
     Returns:
       int32, int48 or float, [N, OH, OW, C * M].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x, zp = jnp.int8([1, 2, 3, 4]).reshape(1, 1, 2, 2), jnp.int8([0])
+      >>> y = tosajax.ops.depthwise_conv2d(
+      ...     x, jnp.ones((1, 2, 2, 1), jnp.int8), jnp.int32([100]), zp, zp,
+      ...     pad=(0, 0, 0, 0), stride=(1, 1), dilation=(1, 1), acc_type=tosajax.DType.INT32,
+      ... )
+      >>> y.tolist()
+      [[[[104, 106]]]]
     """
     window = _window.window(weight.shape[:2], stride, dilation, pad)
     if _is_float(input):
@@ -171,6 +204,17 @@ def transpose_conv2d(
 
     Returns:
       int32, int48 or float, [N, OH, OW, OC].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x, zp = jnp.int8([1, 2]).reshape(1, 1, 2, 1), jnp.int8([0])
+      >>> y = tosajax.ops.transpose_conv2d(
+      ...     x, jnp.int8([1, 10]).reshape(1, 1, 2, 1), jnp.int32([100]), zp, zp,
+      ...     out_pad=(0, 0, 0, 0), stride=(1, 2), acc_type=tosajax.DType.INT32,
+      ... )
+      >>> y[0, :, :, 0].tolist()
+      [[101, 110, 102, 120]]
     """
     kernel = weight.shape[1:-1]
     pads = list(zip(out_pad[0::2], out_pad[1::2], strict=True))

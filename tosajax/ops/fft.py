@@ -37,6 +37,14 @@ def fft2d(
     Returns:
       The real and the imaginary part, float32, [N, H, W]. All of a plane is NaN where any of
       its input is NaN or infinite.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x = jnp.ones((1, 2, 2), jnp.float32)
+      >>> real, imag = tosajax.ops.fft2d(x, x, inverse=False)
+      >>> real.tolist(), imag.tolist()
+      ([[[4.0, 0.0], [0.0, 0.0]]], [[[4.0, 0.0], [0.0, 0.0]]])
     """
     # With its parts exchanged, before and after, a transform has the other sign of exponent.
     first, second = (input_imag, input_real) if inverse else (input_real, input_imag)
@@ -60,6 +68,13 @@ def rfft2d(input_real: jax.Array, *, local_bound: bool = False) -> tuple[jax.Arr
     Returns:
       The real and the imaginary part, float32, [N, H, W / 2 + 1]. All of a plane is NaN where
       any of its input is NaN or infinite.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> real, imag = tosajax.ops.rfft2d(jnp.ones((1, 4, 8), jnp.float32))
+      >>> real.shape, real[0, 0, 0].item()
+      ((1, 4, 5), 32.0)
     """
     columns = input_real.shape[2] // 2 + 1
     # A transform of reals has W / 2 + 1 columns, so that some lines are always left over.

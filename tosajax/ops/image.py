@@ -38,6 +38,17 @@ def resize(
 
     Returns:
       `out_type`, (N, OH, OW, C); bilinear integers are scaled by scale_y_n * scale_x_n.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> from tosajax.spec import ResizeMode
+      >>> y = tosajax.ops.resize(
+      ...     jnp.int8([10, 20]).reshape(1, 1, 2, 1), (1, 1, 2, 1), (0, 0), (0, 0),
+      ...     mode=ResizeMode.BILINEAR, out_type=tosajax.DType.INT32,
+      ... )
+      >>> y[0, 0, :, 0].tolist()
+      [20, 30, 40]
     """
     _, height, width, _ = input.shape
     rows = _samples(height, scale[0], scale[1], offset[0], border[0])

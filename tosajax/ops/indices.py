@@ -22,6 +22,12 @@ def argmax(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE
 
     Returns:
       int32, the shape of `input` without `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.argmax(jnp.int8([[1, 3, 3], [5, 2, 4]]), axis=1).tolist()
+      [1, 0]
     """
     if not jnp.issubdtype(input.dtype, jnp.floating):
         return lax.argmax(input, axis, jnp.int32)

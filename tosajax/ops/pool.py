@@ -47,6 +47,17 @@ def avg_pool2d(
 
     Returns:
       The type of input, [N, OH, OW, C].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x, zp = jnp.int8([1, 2, 3, 5]).reshape(1, 1, 4, 1), jnp.int8([0])
+      >>> y = tosajax.ops.avg_pool2d(
+      ...     x, zp, zp, kernel=(1, 2), stride=(1, 2), pad=(0, 0, 0, 0),
+      ...     acc_type=tosajax.DType.INT32,
+      ... )
+      >>> y[0, 0, :, 0].tolist()
+      [2, 4]
     """
     shape = _window.window(kernel, stride, (1, 1), pad)
     count = _counts(shape, input.shape)
@@ -80,6 +91,14 @@ def max_pool2d(
 
     Returns:
       The type of input, [N, OH, OW, C].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x = jnp.int8([1, 2, 5, 3]).reshape(1, 1, 4, 1)
+      >>> y = tosajax.ops.max_pool2d(x, kernel=(1, 2), stride=(1, 2), pad=(0, 0, 0, 0))
+      >>> y[0, 0, :, 0].tolist()
+      [2, 5]
     """
     shape = _window.window(kernel, stride, (1, 1), pad)
     if not jnp.issubdtype(input.dtype, jnp.floating):

@@ -26,6 +26,12 @@ def reduce_all(input: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       bool, the shape of `input` with 1 at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reduce_all(jnp.bool_([[True, True], [True, False]]), axis=1).tolist()
+      [[True], [False]]
     """
     return jnp.all(input, axis, keepdims=True)
 
@@ -40,6 +46,12 @@ def reduce_any(input: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       bool, the shape of `input` with 1 at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reduce_any(jnp.bool_([[True, False], [False, False]]), axis=1).tolist()
+      [[True], [False]]
     """
     return jnp.any(input, axis, keepdims=True)
 
@@ -55,6 +67,12 @@ def reduce_max(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPA
 
     Returns:
       The type of `input`, its shape with 1 at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reduce_max(jnp.int8([[1, 2], [4, 3]]), axis=1).tolist()
+      [[2], [4]]
     """
     return _extremum(jnp.max, input, axis, nan_mode, -jnp.inf)
 
@@ -70,6 +88,12 @@ def reduce_min(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPA
 
     Returns:
       The type of `input`, its shape with 1 at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reduce_min(jnp.int8([[1, 2], [4, 3]]), axis=1).tolist()
+      [[1], [3]]
     """
     return _extremum(jnp.min, input, axis, nan_mode, jnp.inf)
 
@@ -84,6 +108,12 @@ def reduce_product(input: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       The type of `input`, its shape with 1 at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reduce_product(jnp.float32([[2, 3], [4, 5]]), axis=0).tolist()
+      [[8.0, 15.0]]
     """
     product = jnp.prod(input, axis, dtype=jnp.float32, keepdims=True)
     return product.astype(input.dtype)
@@ -100,6 +130,12 @@ def reduce_sum(input: jax.Array, *, axis: int) -> jax.Array:
 
     Returns:
       The type of `input`, its shape with 1 at `axis`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> tosajax.ops.reduce_sum(jnp.int32([[1, 2], [3, 4]]), axis=1).tolist()
+      [[3], [7]]
     """
     if input.dtype == jnp.int32:
         return jnp.sum(input, axis, dtype=jnp.int32, keepdims=True)

@@ -26,6 +26,13 @@ def cast(input: jax.Array, *, out_type: DType) -> jax.Array:
 
     Returns:
       `out_type`, the shape of `input`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x = jnp.float32([-1000, 0.5, 1.5])
+      >>> tosajax.ops.cast(x, out_type=tosajax.DType.INT8).tolist()
+      [-128, 0, 2]
     """
     target = out_type.storage
     if out_type is DType.BOOL:
@@ -69,6 +76,19 @@ def rescale(
 
     Returns:
       The type of `output_zp`, the shape of `input`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> from tosajax.spec import RoundingMode
+      >>> x, multiplier, shift = jnp.int32([-1000, 10, 1000]), jnp.int32([2**30]), jnp.int8([32])
+      >>> y = tosajax.ops.rescale(
+      ...     x, multiplier, shift, jnp.int32([0]), jnp.int8([5]),
+      ...     scale32=True, rounding_mode=RoundingMode.SINGLE_ROUND, per_channel=False,
+      ...     input_unsigned=False, output_unsigned=False,
+      ... )
+      >>> y.tolist()
+      [-128, 8, 127]
     """
     # One value per channel lies along the last dimension, where broadcasting aligns it.
     channels = (1,) * (input.ndim - 1) + (-1,) if per_channel else ()

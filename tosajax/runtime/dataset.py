@@ -139,6 +139,16 @@ def run(
       TosaError: the graph is illegal.
       TypeError: the type of an input is wrong; real numbers need a scale.
       ValueError: the number of inputs or a shape is wrong, or an output has no scale for `real`.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1)])
+      >>> (y,) = tosajax.run(graph, np.arange(30, dtype=np.int8).reshape(10, 3), batch=4)
+      >>> y.shape, y[0].tolist()
+      ((10, 3), [2, 1, 0])
     """
     batch = count("batch", batch)
     if real:

@@ -56,6 +56,19 @@ def differentiable(
       UnsupportedError: as for `tosajax.lower`.
       ValueError: the operator of an override takes no estimator.
       TypeError, ValueError: when fn is called or traced, an argument is of another type or shape.
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.FP32, (3,))
+      >>> fn, params = tosajax.differentiable(b.graph([b.op("CAST", x, dtype=tosajax.DType.INT8)]))
+      >>> x = jnp.float32([-1000, 0.6, 1])
+      >>> fn(params, x)[0].q.tolist()
+      [-128, 1, 1]
+      >>> jax.grad(lambda x: fn(params, x)[0].shadow.sum())(x).tolist()
+      [0.0, 1.0, 1.0]
     """
     validate(graph).raise_errors()
     chosen = kernels(estimator, overrides or {}, safe=safe, max_trip_count=max_trip_count)

@@ -88,6 +88,17 @@ def dump(
       TosaError: the graph is illegal.
       ValueError: a shape is wrong, no tensor matches, or real inputs are beyond their range.
       TypeError: the type of an input is wrong.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> y = b.op("REVERSE", x, axis=1, name="y")
+      >>> graph = b.graph([b.op("CLAMP", y, min_val=np.int8(0), max_val=np.int8(2), name="z")])
+      >>> values = tosajax.dump(graph, np.int8([[1, 2, 3]]))
+      >>> {name: array.tolist() for name, array in values.items()}
+      {'y': [[3, 2, 1]], 'z': [[2, 2, 1]]}
     """
     run = _Run(graph, inputs, tensors, batch, clip, progress)
     found = {t.name: np.empty(run.shape(t.shape or ()), t.dtype.storage) for t in run.tensors}
@@ -117,6 +128,18 @@ def dump_npz(
 
     Returns:
       Shapes by name.
+
+    Example:
+      >>> import pathlib
+      >>> import tempfile
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.runtime.dump import dump_npz
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     dump_npz(pathlib.Path(folder) / "tensors.npz", graph, np.int8([[1, 2, 3]]))
     """
     check_folder(path)
     run = _Run(graph, inputs, tensors, batch, clip, progress)

@@ -56,6 +56,18 @@ class Executable:
     dimensions is also validated then. int48 outputs are int64 arrays: `jax.numpy` narrows them to
     int32 unless the user enables x64, so take them to NumPy first. `state` holds the graph's
     variables, and each call updates it.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> run = tosajax.compile(b.graph([b.op("REVERSE", x, axis=1)]))
+      >>> run.micro_batch, run.report.verdict.name
+      (None, 'VALID')
+      >>> (y,) = run(np.int8([[1, 2, 3]]))
+      >>> y.tolist()
+      [[3, 2, 1]]
     """
 
     def __init__(
@@ -389,6 +401,16 @@ def compile(*args: Any, **options: Any) -> Executable:
       ValueError: no input can carry the batch, the state does not fit, micro_batch or devices are
         given and examples depend on each other, or TOSAJAX_NATIVE is neither 0 nor 1.
       ImportError: `native` is True without llvmlite.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> run = tosajax.compile(b.graph([b.op("REVERSE", x, axis=1)]), batch=2)
+      >>> (y,) = run(np.int8([[1, 2, 3], [4, 5, 6]]))
+      >>> y.tolist()
+      [[3, 2, 1], [6, 5, 4]]
     """
     return Executable(*args, **options)
 

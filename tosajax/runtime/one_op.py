@@ -61,6 +61,13 @@ def run_op(
       TosaError: the operator is illegal, or the target does not support it.
       TypeError: an input has no element type of TOSA.
       ValueError: TOSA has no such operator, it does not run alone, or the output type is open.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> x = jnp.float32([-1, 3, 9])
+      >>> tosajax.run_op("CLAMP", [x], {"min_val": 0.0, "max_val": 6.0}).tolist()
+      [0.0, 3.0, 6.0]
     """
     check_type("op", op, str, 'the name of an operator, such as "ADD"')
     check_type("inputs", inputs, (list, tuple), "a list of arrays")

@@ -203,6 +203,22 @@ def load_executable(
         or the program holds an operation that is not allowed.
       FileNotFoundError: the file does not exist.
       ImportError: `native` is True without llvmlite.
+
+    Example:
+      >>> import pathlib
+      >>> import tempfile
+      >>> import numpy as np
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> run = tosajax.compile(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     run.save(pathlib.Path(folder) / "reverse.bin")
+      ...     saved = tosajax.load_executable(pathlib.Path(folder) / "reverse.bin")
+      >>> saved
+      SavedExecutable((x: INT8[1,3]) -> (y: INT8[1,3]))
+      >>> saved(np.int8([[1, 2, 3]]))[0].tolist()
+      [[3, 2, 1]]
     """
     check_type("path", path, (str, os.PathLike), "a path")
     if isinstance(allow, str) or not all(isinstance(name, str) for name in allow):

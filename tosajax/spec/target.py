@@ -33,6 +33,14 @@ class Target:
     Raises:
       ValueError: a name or the version is unknown, there is no profile, or an extension has none
         of its profiles.
+
+    Example:
+      >>> import tosajax
+      >>> target = tosajax.Target.parse("PRO-INT+EXT-INT16@8K")
+      >>> sorted(target.profiles), sorted(target.extensions), target.level
+      (['PRO-INT'], ['EXT-INT16'], '8K')
+      >>> str(target)
+      'PRO-INT+EXT-INT16@8K'
     """
 
     profiles: frozenset[str]

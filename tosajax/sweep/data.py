@@ -73,6 +73,14 @@ class Data:
       OSError: a file cannot be read.
       TypeError: the source has another form.
       ValueError: arrays have different numbers of examples, or none.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> batches = [(np.zeros((2, 4), np.float32), np.zeros(2, np.int32)) for _ in range(3)]
+      >>> run = sweep.Sweep(lambda setting, x: x, sweep.Data(batches))
+      >>> run.run().examples
+      6
     """
 
     def __init__(self, source: Source, *, name: str | None = None, allow_nan: bool = False):

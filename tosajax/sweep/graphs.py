@@ -282,6 +282,19 @@ def of_graph(
     Raises:
       TosaError: the graph is illegal.
       ValueError: no input can carry a batch, or there are more or fewer scales than tensors.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import sweep
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT32, (1, 2))
+      >>> y = b.op("ADD", x, b.const([[0, 0]], tosajax.DType.INT32, name="bias"))
+      >>> subject = sweep.of_graph(b.graph([y]))
+      >>> configs = [{}, {"bias": np.int32([[0, 3]])}]
+      >>> data = np.int32([[5, 4], [3, 1]]), np.int32([1, 1])
+      >>> [row["accuracy"] for row in sweep.Sweep(subject, data, configs=configs).run()]
+      [0.0, 1.0]
     """
     check_form(graph)
     everything = Target.everything()

@@ -30,6 +30,13 @@ class Examples(NamedTuple):
       outputs: of the setting, each with the examples on the first axis.
       labels: of the data set, the examples on the first axis; None if it has none.
       reference: outputs to compare with; None if there are none.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import sweep
+      >>> examples = sweep.Examples((jnp.float32([[1, 2], [4, 3]]),), jnp.int32([1, 1]), None)
+      >>> sweep.accuracy().measure(examples)["good"].values.tolist()
+      [True, False]
     """
 
     outputs: tuple[jax.Array, ...]
@@ -38,13 +45,33 @@ class Examples(NamedTuple):
 
 
 class Total(NamedTuple):
-    """Values to be summed exactly: float32, int32, uint32 or bool, examples on the first axis."""
+    """Values to be summed exactly: float32, int32, uint32 or bool, examples on the first axis.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> def measure(examples):
+      ...     return {"sum": sweep.Total(jnp.sum(examples.outputs[0], axis=1))}
+      >>> total = sweep.Metric("total", measure, lambda found, count: float(found["sum"]))
+      >>> sweep.Sweep(lambda setting, x: x, np.float32([[1, 5], [3, 2]]), [total]).run()[0]["total"]
+      11.0
+    """
 
     values: jax.Array
 
 
 class Greatest(NamedTuple):
-    """Values of which the greatest counts, NaN above all: types as of `Total`, not negative."""
+    """Values of which the greatest counts, NaN above all: types as of `Total`, not negative.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import sweep
+      >>> reference = (jnp.int32([[7, 1]]),)
+      >>> examples = sweep.Examples((jnp.int32([[5, 2]]),), None, reference)
+      >>> sweep.max_lsb().measure(examples)["difference"].values.max().item()
+      2
+    """
 
     values: jax.Array
 
@@ -64,6 +91,16 @@ class Metric:
       needs: "labels", "reference", or both.
       classes: the output that has a score for each class, if labels are classes: any other label is
         an error. None where labels are not classes.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> def measure(examples):
+      ...     return {"largest": sweep.Greatest(jnp.max(examples.outputs[0], axis=1))}
+      >>> peak = sweep.Metric("peak", measure, lambda found, count: float(found["largest"]))
+      >>> sweep.Sweep(lambda setting, x: x, np.float32([[1, 5], [3, 2]]), [peak]).run()[0]["peak"]
+      5.0
     """
 
     name: str
@@ -78,6 +115,14 @@ def accuracy(output: int = 0) -> Metric:
 
     Args:
       output: see `top_k`.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> scores, labels = np.float32([[1, 2, 3], [6, 5, 4]]), np.int32([1, 0])
+      >>> run = sweep.Sweep(lambda setting, x: x, (scores, labels), [sweep.accuracy()])
+      >>> run.run()[0]["accuracy"]
+      0.5
     """
     return dataclasses.replace(top_k(1, output), name=_name("accuracy", output))
 
@@ -92,6 +137,13 @@ def top_k(k: int, output: int = 0) -> Metric:
 
     Raises:
       ValueError: k is less than 1.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> scores, labels = np.float32([[1, 2, 3], [6, 5, 4]]), np.int32([1, 2])
+      >>> sweep.Sweep(lambda setting, x: x, (scores, labels), [sweep.top_k(2)]).run()[0]["top_2"]
+      0.5
     """
     if k < 1:
         raise ValueError(f"top_k: k is {k}, expected at least 1")
@@ -108,6 +160,14 @@ def agreement(output: int = 0) -> Metric:
     """The share of examples whose highest score is also that of the reference.
 
     A reference that has NaN agrees with nothing.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x, reference = np.float32([[1, 2], [4, 3]]), np.float32([[1, 2], [3, 4]])
+      >>> run = sweep.Sweep(lambda setting, x: x, x, [sweep.agreement()], reference=reference)
+      >>> run.run()[0]["agreement"]
+      0.5
     """
 
     def measure(examples: Examples) -> dict[str, Total]:
@@ -130,6 +190,14 @@ def mcnemar(output: int = 0) -> Metric:
 
     Args:
       output: see `top_k`.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x, labels = np.eye(8, dtype=np.float32), np.arange(8)
+      >>> run = sweep.Sweep(lambda setting, x: x, (x, labels), [sweep.mcnemar()], reference=-x)
+      >>> round(run.run()[0]["mcnemar"], 6)  # 2 / 2**8
+      0.007813
     """
 
     def measure(examples: Examples) -> dict[str, Total]:
@@ -159,6 +227,14 @@ def sqnr(output: int = 0) -> Metric:
     inf without noise, -inf with noise but no signal. Squares are rounded to float32 and summed
     exactly: magnitudes below 1e-19 may be lost, and above 1e19 the result is NaN.
     Differences of integers are exact.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x = np.float32([[1, 2]])
+      >>> run = sweep.Sweep(lambda setting, x: x * 1.1, x, [sweep.sqnr()], reference=x)
+      >>> round(run.run()[0]["sqnr"], 3)
+      20.0
     """
 
     def measure(examples: Examples) -> dict[str, Total]:
@@ -184,6 +260,14 @@ def cosine(output: int = 0) -> Metric:
     """The cosine of the angle between all outputs and the reference; NaN if one is all 0.
 
     Products are rounded to float32, and summed exactly; magnitudes as with `sqnr`.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x, reference = np.float32([[1, 0]]), np.float32([[0, 5]])
+      >>> run = sweep.Sweep(lambda setting, x: x, x, [sweep.cosine()], reference=reference)
+      >>> run.run()[0]["cosine"]
+      0.0
     """
 
     def measure(examples: Examples) -> dict[str, Total]:
@@ -204,6 +288,14 @@ def mean_lsb(output: int = 0) -> Metric:
     """The mean difference from the reference over elements, without signs: of integers, in steps.
 
     Integers of up to 32 bits are exact; others are float32 first.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x, reference = np.int8([[1, 2]]), np.int8([[1, 5]])
+      >>> run = sweep.Sweep(lambda setting, x: x, x, [sweep.mean_lsb()], reference=reference)
+      >>> run.run()[0]["mean_lsb"]
+      1.5
     """
 
     def measure(examples: Examples) -> dict[str, Total]:
@@ -223,6 +315,14 @@ def max_lsb(output: int = 0) -> Metric:
     """The greatest difference from the reference, without signs: of integers, in steps.
 
     Integers of up to 32 bits are exact; others are float32 first.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x, reference = np.int8([[1, 2]]), np.int8([[1, 5]])
+      >>> run = sweep.Sweep(lambda setting, x: x, x, [sweep.max_lsb()], reference=reference)
+      >>> run.run()[0]["max_lsb"]
+      3.0
     """
 
     def measure(examples: Examples) -> dict[str, Greatest]:
@@ -241,6 +341,14 @@ def mean(name: str, function: Callable[[Examples], jax.Array], *needs: str) -> M
       name: of the column; it identifies results in a store: another function needs another name.
       function: from Examples to one value for each: float32, int32, uint32 or bool.
       needs: "labels", "reference", or both.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> peak = sweep.mean("peak", lambda examples: jnp.max(examples.outputs[0], axis=1))
+      >>> sweep.Sweep(lambda setting, x: x, np.float32([[1, 5], [3, 2]]), [peak]).run()[0]["peak"]
+      4.0
     """
 
     def measure(examples: Examples) -> dict[str, Total]:

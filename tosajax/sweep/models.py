@@ -204,6 +204,17 @@ def of_model(
 
     Raises:
       UnsupportedError: parameters of the model are inside a loop or a branch.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant, sweep
+      >>> x, labels = np.eye(4, dtype=np.float32), np.arange(4)
+      >>> model = quant.prepare(lambda x: x @ np.eye(4, dtype=np.float32), example_args=[x[:1]])
+      >>> params = quant.calibrate(model, [x])
+      >>> subject = sweep.of_model(model, params)
+      >>> configs = sweep.grid(weight_bits=[2, 8])
+      >>> [row["accuracy"] for row in sweep.Sweep(subject, (x, labels), configs=configs).run()]
+      [1.0, 1.0]
     """
     for node in model.graph.nodes:
         if graph_keys(node) and not model.recipes.keys() <= model.graph.tensors.keys():

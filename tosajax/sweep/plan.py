@@ -57,6 +57,16 @@ class Plan:
       arrays_bytes: of the arrays of one setting that others do not share.
       memory_bytes: about how much is alive at a time, without data and program.
       devices: that run it.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> data = np.eye(2, dtype=np.float32), np.arange(2)
+      >>> configs = sweep.grid(k=[1.0, 2.0])
+      >>> run = sweep.Sweep(lambda setting, x: x * setting["k"], data, configs=configs)
+      >>> plan = run.plan()
+      >>> plan.settings, plan.finished, len(plan.programs)
+      (2, 0, 1)
     """
 
     settings: int

@@ -29,6 +29,16 @@ class Results(Sequence[Row]):
       metrics: the columns that are metrics.
       examples: how many were measured; None where that is not known.
       costs: the columns of which less is better.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> data = np.eye(2, dtype=np.float32), np.arange(2)
+      >>> configs = sweep.grid(k=[-1.0, 2.0])
+      >>> run = sweep.Sweep(lambda setting, x: x * setting["k"], data, configs=configs)
+      >>> results = run.run()
+      >>> results.best("accuracy")["k"]
+      2.0
     """
 
     rows: tuple[Row, ...]

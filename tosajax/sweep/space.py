@@ -59,6 +59,12 @@ class uniform:
 
     Raises:
       ValueError: the range is empty or infinite, or has no logarithm.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> space = sweep.random(100, scale=sweep.uniform(0.01, 100, log=True))
+      >>> all(0.01 <= setting["scale"] <= 100 for setting in space)
+      True
     """
 
     low: float
@@ -91,6 +97,12 @@ class integers:
     Raises:
       TypeError: an end is not an integer.
       ValueError: the range is empty.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> space = sweep.random(100, bits=sweep.integers(4, 8))
+      >>> sorted({setting["bits"] for setting in space})
+      [4, 5, 6, 7, 8]
     """
 
     low: int
@@ -157,6 +169,12 @@ class Space(Sequence[Setting]):
 
     Raises:
       ValueError: in `a * b`, both have a key.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> space = sweep.grid(bits=[4, 8])
+      >>> len(space), list(space)
+      (2, [{'bits': 4}, {'bits': 8}])
     """
 
     settings: tuple[Setting, ...]
@@ -207,6 +225,15 @@ def grid(**axes: Iterable[Any]) -> Space:
     Raises:
       TypeError: an axis is a range, or a number.
       ValueError: an axis has no values.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> for setting in sweep.grid(bits=[4, 8], mode=["single", "double"]):
+      ...     print(setting)
+      {'bits': 4, 'mode': 'single'}
+      {'bits': 4, 'mode': 'double'}
+      {'bits': 8, 'mode': 'single'}
+      {'bits': 8, 'mode': 'double'}
     """
     choices = _choices("grid", axes)
     rows = itertools.product(*(choice.values for choice in choices.values()))
@@ -219,6 +246,11 @@ def zip_(**axes: Iterable[Any]) -> Space:
     Raises:
       TypeError: an axis is a range, or a number.
       ValueError: an axis has no values, or they have different lengths.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> list(sweep.zip_(bits=[4, 8], mode=["single", "double"]))
+      [{'bits': 4, 'mode': 'single'}, {'bits': 8, 'mode': 'double'}]
     """
     choices = _choices("zip_", axes)
     lengths = {name: len(choice.values) for name, choice in choices.items()}
@@ -239,6 +271,12 @@ def random(count: int, /, *, seed: int = 0, **axes: Iterable[Any] | uniform | in
     Raises:
       TypeError: an axis is a number.
       ValueError: count is negative, or an axis has no values.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> space = sweep.random(3, scale=sweep.uniform(0.5, 2), bits=sweep.integers(4, 8))
+      >>> len(space), all(4 <= setting["bits"] <= 8 for setting in space)
+      (3, True)
     """
     if count < 0:
         raise ValueError(f"random: count is {count}, expected at least 0")
@@ -258,6 +296,11 @@ def one_at_a_time(name: str, parts: Iterable[str], values: Iterable[Any]) -> Spa
 
     Raises:
       ValueError: there are no parts or no values.
+
+    Example:
+      >>> from tosajax import sweep
+      >>> list(sweep.one_at_a_time("bits", ["conv1", "conv2"], [4]))
+      [{'bits': {'conv1': 4}}, {'bits': {'conv2': 4}}]
     """
     names = (parts,) if isinstance(parts, str) else parts
     return grid(**{name: [{p: value} for p, value in itertools.product(names, values)]})

@@ -144,6 +144,15 @@ def of_function(function: Callable[..., Any], name: str | None = None) -> Functi
     Args:
       function: pure.
       name: identifies results in a store: another function needs another name.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> subject = sweep.of_function(lambda setting, x: x * setting["sign"], "signs")
+      >>> data = np.eye(2, dtype=np.float32), np.arange(2)
+      >>> results = sweep.Sweep(subject, data, configs=[{"sign": 1.0}]).run()
+      >>> results[0]["accuracy"]
+      1.0
     """
     return FunctionSubject(function, name or getattr(function, "__qualname__", repr(function)))
 

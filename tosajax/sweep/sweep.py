@@ -70,6 +70,17 @@ class Sweep:
       TypeError: the model is of another type, or labels of classes are not integers.
       ValueError: a metric or the strategy is not known; a metric lacks labels or a reference; a
         name or value of a setting is not possible; or the data have NaN.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep
+      >>> x, labels = np.eye(4, dtype=np.float32), np.arange(4)
+      >>> def model(setting, x):
+      ...     return x * setting["sign"]
+      >>> run = sweep.Sweep(model, (x, labels), configs=sweep.grid(sign=[1.0, -1.0]))
+      >>> results = run.run()
+      >>> [(row["sign"], row["accuracy"]) for row in results]
+      [(1.0, 1.0), (-1.0, 0.0)]
     """
 
     def __init__(

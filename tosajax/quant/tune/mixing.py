@@ -99,6 +99,15 @@ def storage_cost(model: QModel) -> Cost:
 
     TOSA stores 4 bits or fewer in INT4 where a convolution of INT4 weights reads them; all else
     takes whole bytes.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> cost = quant.storage_cost(model)
+      >>> [cost(name, bits) for name in model.weights for bits in (4, 8)]
+      [16.0, 32.0]
     """
     sizes = {n: math.prod(t.shape or ()) for n, t in all_tensors(model.graph).items()}
     narrow = _int4_weights(model)
@@ -153,6 +162,16 @@ def mixed_precision(
       ValueError: the model is of FP8 or from `lift`; the parameters are of another model; bits are
         out of range; an example is NaN or infinite; or the cheapest choice costs more than the
         budget.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> params = quant.calibrate(model, [example])
+      >>> found = quant.mixed_precision(model, params, example, budget=60)
+      >>> found.choice.cost <= 60
+      True
     """
     check_type("model", model, QModel, "a QModel, from `prepare`")
     if model.float_graph is None or not model.plan.is_integer:
