@@ -95,6 +95,17 @@ class Comparison:
       examples: how many were run.
       names: titles of a and b, for pages; "" where there is none.
       notes: sentences about what was compared, for people.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.compare import compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> comparison = compare(graph, graph)  # on random inputs
+      >>> bool(comparison), [row.tensor for row in comparison.rows]
+      (True, ['y'])
     """
 
     rows: tuple[Row, ...]

@@ -44,7 +44,13 @@ def is_small(dtype: DType) -> bool:
 
 
 def edges(kind: str) -> np.ndarray:
-    """The ends of the bins of a kind of histogram, float64; each bin holds its lower end."""
+    """The ends of the bins of a kind of histogram, float64; each bin holds its lower end.
+
+    Example:
+      >>> from tosajax.compare import edges
+      >>> edges("INT4").tolist()
+      [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    """
     if kind == "powers":
         return np.array([-math.inf, *(-x for x in _POWERS[::-1]), *_POWERS, math.inf])
     count = 1 << DType[kind.removeprefix("U")].bits

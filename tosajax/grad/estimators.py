@@ -20,19 +20,41 @@ Estimator = Callable[[jax.Array, ArrayLike, ArrayLike], jax.Array]
 
 
 def zero(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
-    """Derivative 0: the exact one, almost everywhere."""
+    """Derivative 0: the exact one, almost everywhere.
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> jax.grad(lambda x: grad.zero(x, -128, 127))(3.0).item()
+      0.0
+    """
     del low, high
     return lax.stop_gradient(value)
 
 
 def ste(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
-    """Derivative 1, saturated or not: the straight-through estimator."""
+    """Derivative 1, saturated or not: the straight-through estimator.
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> jax.grad(lambda x: grad.ste(x, -128, 127))(200.0).item()
+      1.0
+    """
     del low, high
     return value
 
 
 def clipped_ste(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
-    """Derivative 1 for low <= value <= high, else 0."""
+    """Derivative 1 for low <= value <= high, else 0.
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> derivative = jax.grad(lambda x: grad.clipped_ste(x, -128, 127))
+      >>> derivative(3.0).item(), derivative(200.0).item()
+      (1.0, 0.0)
+    """
     # Without ends nothing is compared.
     if isinstance(low, float) and isinstance(high, float) and low == -math.inf and high == math.inf:
         return value
@@ -40,7 +62,15 @@ def clipped_ste(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
 
 
 def round_window(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
-    """Derivative 1 where the rounded value is in range: up to half a step beyond it."""
+    """Derivative 1 where the rounded value is in range: up to half a step beyond it.
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> derivative = jax.grad(lambda x: grad.round_window(x, -128, 127))
+      >>> derivative(127.25).item(), derivative(127.75).item()
+      (1.0, 0.0)
+    """
     return _where((value >= low - 0.5) & (value < high + 0.5), value)
 
 
@@ -49,6 +79,13 @@ def ewgs(delta: float = 0.1) -> Estimator:
 
     Of "Network Quantization with Element-wise Gradient Scaling" (Lee et al., 2021). The sign makes
     it nonlinear in the tangent, so that it has a reverse mode only.
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> estimator = grad.ewgs(delta=0.5)
+      >>> jax.grad(lambda x: estimator(x, -128, 127))(3.25).item()
+      1.125
     """
 
     @jax.custom_vjp
@@ -69,6 +106,14 @@ def soft_round(temperature: float = 0.25) -> Estimator:
     """The derivative of a smooth rounding, steeper at the ties the lower the temperature.
 
     Of "Universally Quantized Neural Compression" (Agustsson and Theis, 2020).
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> estimator = grad.soft_round()
+      >>> derivative = jax.grad(lambda x: estimator(x, -128, 127))
+      >>> bool(derivative(3.5) > derivative(3.0))
+      True
     """
 
     def estimate(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
@@ -84,6 +129,15 @@ def noise(key: jax.Array) -> Estimator:
     """`clipped_ste` at values moved by uniform noise of one step, as wide as errors of rounding.
 
     A key gives the same noise wherever it is used: take a new one for each training step.
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from tosajax import grad
+      >>> estimator = grad.noise(jax.random.key(0))
+      >>> gradient = jax.grad(lambda x: estimator(x, -128, 127).sum())
+      >>> gradient(jnp.float32([0, 129])).tolist()
+      [1.0, 0.0]
     """
 
     def estimate(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
@@ -94,7 +148,16 @@ def noise(key: jax.Array) -> Estimator:
 
 
 def pwl(width: float = 0.5) -> Estimator:
-    """Rounding as a ramp at each tie, `width` of a step wide, level between; 1 on average."""
+    """Rounding as a ramp at each tie, `width` of a step wide, level between; 1 on average.
+
+    Example:
+      >>> import jax
+      >>> from tosajax import grad
+      >>> estimator = grad.pwl()
+      >>> derivative = jax.grad(lambda x: estimator(x, -128, 127))
+      >>> derivative(3.5).item(), derivative(3.0).item()
+      (2.0, 0.0)
+    """
 
     def estimate(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
         from_tie = jnp.abs(value - jnp.floor(value) - 0.5)

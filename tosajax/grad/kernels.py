@@ -23,7 +23,14 @@ class _Rules(dict[str, str]):
 
 
 def gradient_rules() -> dict[str, str]:
-    """The gradient of every operator, in words; prints as a table."""
+    """The gradient of every operator, in words; prints as a table.
+
+    Example:
+      >>> from tosajax import grad
+      >>> rules = grad.gradient_rules()
+      >>> rules["ADD"]
+      'Linear'
+    """
     return _Rules({name: _rule(name) for name in spec.OPERATORS if hasattr(ops, name.lower())})
 
 

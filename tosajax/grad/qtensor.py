@@ -25,6 +25,13 @@ class QTensor:
         `tosajax.quant` casts to it, because JAX computes gradients of float8 in float8.
       shadow: float32, the shape of `q`: the values before rounding and saturation to `q`, or `q`
         itself. That of a RESCALE's multiplier stands for the scale, multiplier / 2**shift.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import grad
+      >>> x = grad.QTensor.of(jnp.int8([1, 2]))
+      >>> x, x.q.dtype.name, x.shadow.tolist()
+      (QTensor(int8[2]), 'int8', [1.0, 2.0])
     """
 
     q: jax.Array
@@ -87,6 +94,15 @@ def tie(x: QTensor | _T) -> jax.Array | _T:
     """The integers of a QTensor as float32, with the gradient of its shadow; floats as they are.
 
     Second derivatives need both: a rule is evaluated at the integers, and must not end there.
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from tosajax import grad
+      >>> q = jnp.int8([1, 2])
+      >>> squares = lambda shadow: (grad.tie(grad.QTensor(q, shadow)) ** 2).sum()
+      >>> jax.grad(squares)(jnp.float32([1, 2])).tolist()
+      [2.0, 4.0]
     """
     return follow(x.q.astype(jnp.float32), x.shadow) if isinstance(x, QTensor) else x
 

@@ -49,6 +49,14 @@ def load(
       ImportError: the format needs a package that is not installed; the message says which.
       ValueError: there is no such function.
       OSError: the file cannot be read.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> data = tosajax.io.to_bytes(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> tosajax.io.load(data)
+      Graph('main', (x: INT8[1,3]) -> (y: INT8[1,3]), 1 node)
     """
     asked = Asked(function, constants)
     if isinstance(source, bytes | bytearray | memoryview):
@@ -117,6 +125,11 @@ def check_path(path: str | os.PathLike[str]) -> Format:
     Raises:
       ValueError: the path has the suffix of no format.
       FileNotFoundError: there is no folder for the file.
+
+    Example:
+      >>> from tosajax import io
+      >>> io.check_path("model.mlir").suffix
+      '.mlir'
     """
     known = of_suffix(Path(path).suffix)
     if known is None:

@@ -87,6 +87,16 @@ def run(
         file cannot hold the graph; or the model finds the graph illegal, or an example
         unpredictable.
       RuntimeError: the model crashed.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import reference_model
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> reference_model.run(graph, np.int8([[1, 2, 3]]))["y"].tolist()  # doctest: +SKIP
+      [[3, 2, 1]]
     """
     check_installed()
     if processes < 1:

@@ -51,6 +51,15 @@ def comparison_page(comparison: Comparison, command: str | None = None) -> str:
 
     Raises:
       ImportError: matplotlib is not installed.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import compare, viz
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> viz.comparison_page(compare.compare(graph, graph))[:15]
+      '<!DOCTYPE html>'
     """
     charts.check_installed()
     rows = comparison.rows

@@ -157,6 +157,15 @@ def graph_svg(graph: Graph) -> str:
     """A picture of a graph as SVG, dark where the reader's system or notebook is.
 
     Subgraphs stand below, under their names.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import viz
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> svg = viz.graph_svg(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> svg[:4], "REVERSE" in svg
+      ('<svg', True)
     """
     parts, top, widest = [], float(_MARGIN), 0.0
     several = bool(graph.subgraphs)
@@ -248,6 +257,15 @@ def graph_page(graph: Graph, command: str | None = None) -> str:
 
     Returns:
       An HTML document that needs no other file.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import viz
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> page = viz.graph_page(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> page[:15]
+      '<!DOCTYPE html>'
     """
     picture = html.note(
         "Constants, and what is made of constants alone, are left out. A box has its operator, "
@@ -272,6 +290,15 @@ def graph_text(graph: Graph, width: int | None = None) -> str:
     Args:
       graph: to show.
       width: the most characters of a line; None for any.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import viz
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> print(viz.graph_text(b.graph([b.op("REVERSE", x, axis=1, name="y")]), width=60))
+      ○ input    x         INT8[1,3]
+      ● REVERSE  y         INT8[1,3] output
     """
     parts = []
     for part in graph.walk():

@@ -57,6 +57,15 @@ def node_data(
 
     Raises:
       KeyError: there is no such column.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import compare, viz
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> viz.node_data(compare.compare(graph, graph), "max_error", graph)["results"]
+      {'main/op0': {'value': 0}}
     """
     name = column.removeprefix("local_")
     if name not in (*_GAINS, *_LOSSES):

@@ -131,6 +131,12 @@ def page(title: str, sections: Iterable[tuple[str, str]], *, command: str | None
       title: plain text.
       sections: the heading of each, plain text, and its HTML.
       command: that made the page, for its foot.
+
+    Example:
+      >>> from tosajax import viz
+      >>> page = viz.page("Accuracy", [("Results", "<p>All are equal.</p>")])
+      >>> page[:15], "All are equal." in page
+      ('<!DOCTYPE html>', True)
     """
     body = "\n".join(
         f"<section>\n<h2>{html.text(head)}</h2>\n{content}\n</section>"

@@ -57,6 +57,15 @@ def results_page(
     Raises:
       ImportError: matplotlib is not installed.
       KeyError: there is no such column.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import sweep, viz
+      >>> data = np.eye(2, dtype=np.float32), np.arange(2)
+      >>> configs = sweep.grid(k=[-1.0, 2.0])
+      >>> run = sweep.Sweep(lambda setting, x: x * setting["k"], data, configs=configs)
+      >>> viz.results_page(run.run())[:15]
+      '<!DOCTYPE html>'
     """
     charts.check_installed()
     results = results.by_layer()

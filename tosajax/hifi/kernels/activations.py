@@ -297,6 +297,12 @@ def activation_min_max(
     Raises:
       NNLibParamError: a parameter that the library rejects.
       TypeError: an argument of another type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.activation_min_max(np.int16([-9, 0, 9]), -5, 5).tolist()
+      [-5, 0, 5]
     """
     name = f"activation_min_max {precision}"
     x = _checked(name, x, precision, ACTIVATION_MIN_MAX)
