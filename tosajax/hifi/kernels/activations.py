@@ -155,6 +155,12 @@ def sigmoid(
     Raises:
       NNLibParamError: a parameter that the library rejects.
       TypeError: an argument of another type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.sigmoid(np.float32([0]), precision="f32_f32").tolist()
+      [0.5]
     """
     name = f"sigmoid {precision}"
     x = _checked(name, x, precision, SIGMOID)
@@ -189,6 +195,12 @@ def tanh(
     Raises:
       NNLibParamError: a parameter that the library rejects.
       TypeError: an argument of another type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.tanh(np.float32([0]), precision="f32_f32").tolist()
+      [0.0]
     """
     name = f"tanh {precision}"
     x = _checked(name, x, precision, TANH)
@@ -225,6 +237,12 @@ def softmax(
     Raises:
       NNLibParamError: a parameter that the library rejects.
       TypeError: an argument of another type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.softmax(np.float32([1, 1]), precision="f32_f32").tolist()
+      [0.5, 0.5]
     """
     name = f"softmax {precision}"
     x = _checked(name, x, precision, SOFTMAX)
@@ -262,6 +280,12 @@ def relu(
     Raises:
       NNLibParamError: a parameter that the library rejects.
       TypeError: an argument of another type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.relu(np.float32([-1, 2, 9]), 6.0, precision="f32_f32").tolist()
+      [0.0, 2.0, 6.0]
     """
     check_in("relu", "kind", kind, RELU)
     name = f"{kind} {precision}"

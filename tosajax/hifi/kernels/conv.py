@@ -83,6 +83,13 @@ def conv2d_std(
     Raises:
       NNLibParamError: a parameter that the library rejects.
       TypeError: an argument of another type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x, ker = np.arange(9, dtype=np.int16).reshape(3, 3, 1), np.ones((1, 2, 2, 1), np.int16)
+      >>> kernels.conv2d_std(x, ker, np.int16([10]), out_size=(2, 2))[:, :, 0].tolist()
+      [[18, 22], [30, 34]]
     """
     name = f"conv2d_std {precision}"
     check_in(name, "precision", precision, CONV2D)
