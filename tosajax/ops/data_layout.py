@@ -61,14 +61,14 @@ def pad(input1: jax.Array, padding: tuple[int, ...], pad_const: jax.Array) -> ja
 
 @recorded
 def reshape(input1: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """The same elements, row by row, in another shape (TOSA 1.0.1, "RESHAPE").
+    """The same elements, in row-major order, in another shape (TOSA 1.0.1, "RESHAPE").
 
     Args:
       input1: bool, int8, int16, int32 or a float type; any shape.
       shape: static, of the same number of elements.
 
     Returns:
-      The type of `input1`, of `shape`.
+      The type of `input1`, shape `shape`.
 
     Example:
       >>> import jax.numpy as jnp

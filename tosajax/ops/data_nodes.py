@@ -1,4 +1,4 @@
-"""Values as they are (TOSA 1.0.1, "Data Nodes")."""
+"""IDENTITY (TOSA 1.0.1, "Data Nodes")."""
 
 from __future__ import annotations
 

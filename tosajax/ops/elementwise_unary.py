@@ -22,10 +22,10 @@ def in_float32(function: Callable[..., jax.Array], *inputs: jax.Array) -> jax.Ar
 
 
 def flush(x: jax.Array) -> jax.Array:
-    """float32 with zeros for subnormal values, which the specification permits.
+    """Replaces subnormal float32 values by zeros, which the specification permits.
 
-    XLA:CPU gives one logarithm to all subnormal values, or that of 0, by the length of the array.
-    The gradient is that of `x`.
+    XLA:CPU computes the same logarithm for all subnormal values, or the logarithm of 0, depending
+    on the length of the array. The gradient is the gradient of `x`.
     """
     subnormal = lax.abs(x) < jnp.finfo(jnp.float32).smallest_normal
     return x + lax.stop_gradient(jnp.where(subnormal, -x, jnp.float32(0)))
@@ -104,7 +104,7 @@ def clz(input1: jax.Array) -> jax.Array:
       >>> tosajax.ops.clz(jnp.int32([0, 1, -1])).tolist()
       [32, 31, 0]
     """
-    # XLA counts -32 where it folds a constant that is negative.
+    # XLA's constant folding gives -32 for negative numbers.
     return jnp.where(input1 < 0, jnp.int32(0), lax.clz(input1))
 
 
@@ -147,10 +147,10 @@ def exp(input1: jax.Array) -> jax.Array:
 
 
 def _exp(x: jax.Array) -> jax.Array:
-    """float32, with the same bits however many values there are.
+    """The exponential of float32, with the same bits for any number of values.
 
-    XLA:CPU has its own exponential, but calls the C library for 3, 5, 6 or 7 values that are alone
-    or follow 8 others.
+    XLA:CPU has its own exponential, but calls the C library for 3, 5, 6 or 7 values that stand
+    alone or follow 8 values.
     """
     missing = -x.size % 4
     if x.size >= 16 or not missing:

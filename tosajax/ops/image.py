@@ -56,7 +56,7 @@ def resize(
     if mode == ResizeMode.NEAREST_NEIGHBOR:
         return _take(_take(input, rows.nearest, 1), columns.nearest, 2)
     if not out_type.is_float:
-        # At most 15 + 11 bits across a row; only int16 needs more than 32 down the columns.
+        # At most 15 + 11 bits along a row; then, along the columns, only int16 needs more than 32.
         across = _interpolate(input.astype(jnp.int32), columns, 2)
         if out_type is not DType.INT48:
             return _interpolate(across, rows, 1)
@@ -67,7 +67,7 @@ def resize(
 
 
 class _Samples(NamedTuple):
-    """Two input indices and the place between them, in 1/unit, for each output index of an axis."""
+    """For each output index of an axis: two input indices and the fraction between, in 1/unit."""
 
     before: np.ndarray
     after: np.ndarray
@@ -93,7 +93,7 @@ def _take(value: jax.Array, indices: np.ndarray, axis: int) -> jax.Array:
 
 
 def _interpolate(value: jax.Array, samples: _Samples, axis: int) -> jax.Array:
-    """Weighs the two neighbours of every sample; integers by `part`, floats by `part / unit`."""
+    """Weights the two neighbours of each sample: integers by `part`, floats by `part / unit`."""
     unit = samples.unit if jnp.issubdtype(value.dtype, jnp.integer) else 1
     part = (samples.part * unit / samples.unit).astype(value.dtype)
     shape = [1] * value.ndim

@@ -35,9 +35,9 @@ def argmax(input: jax.Array, *, axis: int, nan_mode: NanMode = NanMode.PROPAGATE
 
 
 def _order_of(value: jax.Array, nan_mode: NanMode) -> jax.Array:
-    """int32 in the order of floats.
+    """Maps floats to int32 of the same order.
 
-    Among several NaN, XLA:GPU finds any one; among integers, the first.
+    XLA:GPU's argmax returns any of several NaN, but always the first of equal integers.
     """
     # float32 holds every narrower float exactly, subnormals included.
     wide = value.astype(jnp.float32)

@@ -9,7 +9,7 @@ from tosajax.ops.recording import recorded
 
 @recorded
 def gather(values: jax.Array, indices: jax.Array) -> jax.Array:
-    """Rows of each batch, by index (TOSA 1.0.1, "GATHER").
+    """Reads rows of each batch by index (TOSA 1.0.1, "GATHER").
 
     Args:
       values: int8, int16, int32 or a float type; (N, K, C).
