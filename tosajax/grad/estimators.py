@@ -1,7 +1,7 @@
-"""Estimators: derivatives in the place of those of rounding and saturation.
+"""Estimators: surrogate derivatives of rounding and saturation.
 
-Each takes values before rounding, and the range that they are saturated to, and returns the same
-values with a derivative of its own. `clipped_ste` is the default.
+An estimator takes values before rounding and the range they are saturated to, and returns the same
+values with another derivative. `clipped_ste` is the default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Estimator = Callable[[jax.Array, ArrayLike, ArrayLike], jax.Array]
 
 
 def zero(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
-    """Derivative 0: the exact one, almost everywhere.
+    """Derivative 0: exact almost everywhere.
 
     Example:
       >>> import jax
@@ -55,7 +55,7 @@ def clipped_ste(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
       >>> derivative(3.0).item(), derivative(200.0).item()
       (1.0, 0.0)
     """
-    # Without ends nothing is compared.
+    # Infinite ends need no comparison.
     if isinstance(low, float) and isinstance(high, float) and low == -math.inf and high == math.inf:
         return value
     return _where((value >= low) & (value <= high), value)
@@ -77,8 +77,8 @@ def round_window(value: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array
 def ewgs(delta: float = 0.1) -> Estimator:
     """`clipped_ste`, its gradient scaled by 1 + delta * sign(gradient) * (value - rounded value).
 
-    Of "Network Quantization with Element-wise Gradient Scaling" (Lee et al., 2021). The sign makes
-    it nonlinear in the tangent, so that it has a reverse mode only.
+    Source: "Network Quantization with Element-wise Gradient Scaling" (Lee et al., 2021). The sign
+    makes it nonlinear in the tangent, so it has only a reverse mode.
 
     Example:
       >>> import jax
@@ -103,9 +103,9 @@ def ewgs(delta: float = 0.1) -> Estimator:
 
 
 def soft_round(temperature: float = 0.25) -> Estimator:
-    """The derivative of a smooth rounding, steeper at the ties the lower the temperature.
+    """The derivative of a smooth rounding; the lower the temperature, the steeper at ties.
 
-    Of "Universally Quantized Neural Compression" (Agustsson and Theis, 2020).
+    Source: "Universally Quantized Neural Compression" (Agustsson and Theis, 2020).
 
     Example:
       >>> import jax
@@ -126,9 +126,9 @@ def soft_round(temperature: float = 0.25) -> Estimator:
 
 
 def noise(key: jax.Array) -> Estimator:
-    """`clipped_ste` at values moved by uniform noise of one step, as wide as errors of rounding.
+    """`clipped_ste` at values moved by uniform noise one step wide, like rounding errors.
 
-    A key gives the same noise wherever it is used: take a new one for each training step.
+    A key always gives the same noise: use a new key for each training step.
 
     Example:
       >>> import jax
@@ -148,7 +148,7 @@ def noise(key: jax.Array) -> Estimator:
 
 
 def pwl(width: float = 0.5) -> Estimator:
-    """Rounding as a ramp at each tie, `width` of a step wide, level between; 1 on average.
+    """Rounding as a ramp at each tie, `width` steps wide, and level between ramps; 1 on average.
 
     Example:
       >>> import jax
@@ -168,5 +168,5 @@ def pwl(width: float = 0.5) -> Estimator:
 
 
 def _where(passes: jax.Array, value: jax.Array) -> jax.Array:
-    """The value, with its gradient only where it passes."""
+    """The value; its gradient is 0 where `passes` is false."""
     return jnp.where(passes, value, lax.stop_gradient(value))

@@ -139,7 +139,9 @@ def dump_npz(
       >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
       >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     dump_npz(pathlib.Path(folder) / "tensors.npz", graph, np.int8([[1, 2, 3]]))
+      ...     shapes = dump_npz(pathlib.Path(folder) / "y.npz", graph, np.int8([[1, 2, 3]]))
+      >>> shapes
+      {'y': (1, 3)}
     """
     check_folder(path)
     run = _Run(graph, inputs, tensors, batch, clip, progress)
