@@ -44,7 +44,7 @@ def while_loop_step(
         inputs = tuple(run.read(node.inputs))
         nothing = flag_names.lowered((cond_graph, body_graph), run.state, *inputs)
 
-        # cond_graph may write variables and break rules, so it runs where state and flags pass
+        # cond_graph may write variables and break rules, so it runs where state and flags are passed
         # on: before the loop, and at the end of each turn.
         def judge(state: State, flags: Flags, values: tuple[jax.Array, ...]):
             state, found, (condition,) = cond_graph(state, *values)
@@ -67,13 +67,13 @@ def while_loop_step(
 
 
 class FlagNames:
-    """The flags that the graphs of a node may raise, found when the node first runs."""
+    """The flags that the subgraphs of a node may raise; found when the node first runs."""
 
     def __init__(self, context: Context) -> None:
         self._names: set[tuple[str, str]] | None = None if context.report_unpredictable else set()
 
     def lowered(self, graphs: Sequence[Callable[..., Any]], *args: Any) -> Flags:
-        """All flags, none raised."""
+        """All flags of the graphs, set to false."""
         if self._names is None:
             self._names = {name for graph in graphs for name in jax.eval_shape(graph, *args)[1]}
         return {name: jnp.asarray(False) for name in self._names}

@@ -119,7 +119,7 @@ def persistent_cache(folder: str | os.PathLike[str] | None) -> Iterator[None]:
 def _set_cache(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         jax.config.update(name, value)
-    compilation_cache.reset_cache()  # or JAX keeps the first folder
+    compilation_cache.reset_cache()  # otherwise JAX keeps the first folder
 
 
 def compiler_options(platform: str | None) -> dict[str, str] | None:

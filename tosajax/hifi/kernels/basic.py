@@ -170,7 +170,8 @@ def elm_quantize(
       >>> import numpy as np
       >>> from tosajax.hifi import kernels
       >>> kernels.elm_quantize(
-      ...     np.int16([100, 1000]), inp_zero_bias=0, out_zero_bias=0, out_shift=0, out_multiplier=2**30
+      ...     np.int16([100, 1000]),
+      ...     inp_zero_bias=0, out_zero_bias=0, out_shift=0, out_multiplier=2**30,
       ... ).tolist()
       [50, 127]
     """
@@ -325,8 +326,9 @@ def elm_mul(
       >>> import numpy as np
       >>> from tosajax.hifi import kernels
       >>> y = kernels.elm_mul(
-      ...     np.int8([3, 100]), np.int8([2, 100]), out_zero_bias=0, out_shift=1, out_multiplier=2**30,
-      ...     out_activation_min=-128, out_activation_max=127, inp1_zero_bias=0, inp2_zero_bias=0,
+      ...     np.int8([3, 100]), np.int8([2, 100]), out_zero_bias=0, out_shift=1,
+      ...     out_multiplier=2**30, out_activation_min=-128, out_activation_max=127,
+      ...     inp1_zero_bias=0, inp2_zero_bias=0,
       ... )
       >>> y.tolist()
       [6, 127]
