@@ -44,7 +44,7 @@ def while_loop_step(
         inputs = tuple(run.read(node.inputs))
         nothing = flag_names.lowered((cond_graph, body_graph), run.state, *inputs)
 
-        # cond_graph may write variables and break rules, so it runs where state and flags are passed
+        # cond_graph may write variables and break rules, so it runs where state and flags pass
         # on: before the loop, and at the end of each turn.
         def judge(state: State, flags: Flags, values: tuple[jax.Array, ...]):
             state, found, (condition,) = cond_graph(state, *values)

@@ -1,8 +1,8 @@
 """Spaces: the settings of a sweep.
 
-A setting is a dictionary. Axes are its keys; an axis is an iterable of values or, for `random` and
-Optuna, a range to draw from: `uniform(1e-4, 1, log=True)`, `integers(2, 8)`. A string or a
-dictionary is one value.
+A setting is a dictionary, whose keys are the axes. An axis is an iterable of values or, for
+`random` and Optuna, a range: `uniform(1e-4, 1, log=True)`, `integers(2, 8)`. A string or a
+dictionary is a single value.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Axis(Protocol):
         ...
 
     def draw(self, rng: np.random.Generator) -> Any:
-        """A value at random."""
+        """A random value."""
         ...
 
     def suggest(self, trial: Trial, name: str) -> Any:
@@ -55,7 +55,7 @@ class Axis(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class uniform:
-    """Floats from `low` to `high`, uniform or, with `log`, of uniform logarithm.
+    """Floats from `low` to `high`, uniform or, with `log`, uniform in their logarithm.
 
     Raises:
       ValueError: the range is empty or infinite, or has no logarithm.
@@ -82,7 +82,7 @@ class uniform:
     def draw(self, rng: np.random.Generator) -> float:
         if self.log:
             drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
-            # Rounding may leave the range.
+            # Rounding may exceed the range.
             return float(min(max(drawn, self.low), self.high))
         return float(rng.uniform(self.low, self.high))
 
@@ -133,7 +133,7 @@ class _Choice:
         return self.values[int(rng.integers(len(self.values)))]
 
     def suggest(self, trial: Trial, name: str) -> Any:
-        # Optuna stores scalars; other values go by their position.
+        # Optuna stores scalars; other values are represented by their index.
         if all(isinstance(v, str | int | float | bool | None) for v in self.values):
             return trial.suggest_categorical(name, self.values)
         return self.values[trial.suggest_int(name, 0, len(self.values) - 1)]
@@ -141,7 +141,7 @@ class _Choice:
 
 @dataclasses.dataclass(frozen=True)
 class _Either:
-    """Several axes of one name, for example a range and a list of values."""
+    """Several axes with the same name, for example a range and a list of values."""
 
     axes: tuple[Axis, ...]
 
@@ -160,15 +160,15 @@ class _Either:
 class Space(Sequence[Setting]):
     """Settings in order, and their axes.
 
-    `a + b` has the settings of both; `a * b` combines each of `a` with each of `b`, where those of
-    `b` run faster.
+    `a + b` has the settings of both; `a * b` combines each setting of `a` with each of `b`, with
+    `b` as the inner loop.
 
     Args:
       settings: dictionaries.
       axes: by name, for Optuna; `grid`, `zip_`, `random` and `one_at_a_time` set them.
 
     Raises:
-      ValueError: in `a * b`, both have a key.
+      ValueError: in `a * b`, a key occurs in both.
 
     Example:
       >>> from tosajax import sweep
@@ -212,7 +212,7 @@ class Space(Sequence[Setting]):
         return {name: axis.draw(rng) for name, axis in self.axes.items()}
 
     def suggest(self, trial: Trial) -> Setting:
-        """The setting of an Optuna trial: one value from each axis, in any combination."""
+        """The setting of an Optuna trial: a value of each axis, in any combination."""
         return {name: axis.suggest(trial, name) for name, axis in self.axes.items()}
 
     def __repr__(self) -> str:
@@ -220,7 +220,7 @@ class Space(Sequence[Setting]):
 
 
 def grid(**axes: Iterable[Any]) -> Space:
-    """Every combination of the values of the axes, the last one running fastest.
+    """Every combination of the values of the axes; the last axis is the inner loop.
 
     Raises:
       TypeError: an axis is a range, or a number.
@@ -241,7 +241,7 @@ def grid(**axes: Iterable[Any]) -> Space:
 
 
 def zip_(**axes: Iterable[Any]) -> Space:
-    """The first values of all axes, then the second ones, and so on.
+    """The first values of all axes, then the second values, and so on.
 
     Raises:
       TypeError: an axis is a range, or a number.
@@ -261,11 +261,11 @@ def zip_(**axes: Iterable[Any]) -> Space:
 
 
 def random(count: int, /, *, seed: int = 0, **axes: Iterable[Any] | uniform | integers) -> Space:
-    """Settings drawn independently from the axes; equal seeds give equal settings.
+    """Random settings, drawn independently from the axes; equal seeds give equal settings.
 
     Args:
-      count: of settings; a larger count starts with the same settings.
-      seed: not negative.
+      count: the number of settings; a larger count starts with the same settings.
+      seed: the seed, at least 0.
       axes: values or ranges, by name.
 
     Raises:
@@ -287,12 +287,12 @@ def random(count: int, /, *, seed: int = 0, **axes: Iterable[Any] | uniform | in
 
 
 def one_at_a_time(name: str, parts: Iterable[str], values: Iterable[Any]) -> Space:
-    """Settings `{name: {part: value}}` that change one part each, for example a layer.
+    """Settings `{name: {part: value}}`, each of which changes one part, for example a layer.
 
     Args:
-      name: of the axis.
-      parts: in order; each gets every value before the next one.
-      values: in order.
+      name: the name of the axis.
+      parts: the parts, in the outer loop.
+      values: the values, in the inner loop.
 
     Raises:
       ValueError: there are no parts or no values.
@@ -327,14 +327,14 @@ def _axis(function: str, name: str, axis: Any) -> uniform | integers | _Choice:
 
 
 def _united(first: Mapping[str, Axis], second: Mapping[str, Axis]) -> dict[str, Axis]:
-    """The axes of two spaces; an axis in both unites the values."""
+    """The axes of two spaces; an axis in both has the values of both."""
     both = {name: _union(first[name], second[name]) for name in set(first) & set(second)}
     return {**first, **second, **both}
 
 
 def _union(first: Axis, second: Axis) -> Axis:
     if isinstance(first, _Choice) and isinstance(second, _Choice):
-        # By text, as arrays do not compare to one bool, and 1 is not True.
+        # Compared as text: comparing arrays gives no single bool, and 1 differs from True.
         known = {digest.canonical(v): v for v in (*first.values, *second.values)}
         return _Choice(tuple(known.values()))
     return first if first == second else _Either((first, second))

@@ -229,6 +229,13 @@ def matmul(
     Raises:
       NNLibParamError: a parameter that the library rejects.
       TypeError: an argument of another type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> a, b = np.int8([[1, 2, 3, 4]]), np.int8([[1, 0], [1, 0], [1, 0], [1, 1]])
+      >>> kernels.matmul(a, b, np.int8([10])).tolist()
+      [[20, 14]]
     """
     name = f"matmul {precision}"
     check_in(name, "precision", precision, MATMUL)
