@@ -48,6 +48,16 @@ class Row:
         one, beside b. None where that was not asked for.
       allowed: how far `total` may be off.
       allowed_local: how far `local` may be off.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> (row,) = compare(graph, graph).rows
+      >>> row.tensor, row.operator, row.is_within
+      ('y', 'REVERSE', True)
     """
 
     tensor: str

@@ -24,6 +24,12 @@ class Histogram:
         "powers": for each sign a bin for each power of two, and a bin of 0 in the middle. See
         `edges`.
       counts: of values other than NaN.
+
+    Example:
+      >>> from tosajax.compare import Histogram, edges
+      >>> histogram = Histogram("INT4", (0,) * 8 + (5,) + (0,) * 7)
+      >>> edges(histogram.kind)[histogram.counts.index(5)].item()
+      0.0
     """
 
     kind: str
@@ -105,6 +111,16 @@ class Measured:
       peak: the largest finite |b|, less its zero point.
       same_top: examples in which the largest element is at the same place, the first of equal
         ones; None but for scores: an example is one row of at least two numbers.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> measured = compare(graph, graph, examples=2).rows[0].total
+      >>> measured.elements, measured.mismatches, measured.sqnr
+      (8, 0, inf)
     """
 
     elements: int

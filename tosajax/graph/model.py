@@ -21,7 +21,13 @@ DYNAMIC = -1  # a dimension that is not known yet
 
 
 def shape_fits(shape: Sequence[int], declared: Sequence[int] | None) -> bool:
-    """Whether a shape is the declared one: DYNAMIC takes any size, None any rank."""
+    """Whether a shape is the declared one: DYNAMIC takes any size, None any rank.
+
+    Example:
+      >>> from tosajax.graph import DYNAMIC, shape_fits
+      >>> shape_fits((8, 4), (DYNAMIC, 4)), shape_fits((8, 4), (DYNAMIC, 5)), shape_fits((8, 4), None)
+      (True, False, True)
+    """
     if declared is None or shape == declared:  # As it is in most calls of a program.
         return True
     return len(shape) == len(declared) and all(
@@ -480,6 +486,12 @@ def arguments(operator: spec.Operator, names: tuple[str, ...], kind: spec.Kind) 
 
     A tensor list takes all names that the other arguments leave. Surplus names are left out, and
     surplus arguments are missing: `validate` compares the counts.
+
+    Example:
+      >>> from tosajax import spec
+      >>> from tosajax.graph import arguments
+      >>> arguments(spec.OPERATORS["ADD"], ("x", "y"), spec.Kind.INPUT)
+      {'input1': 'x', 'input2': 'y'}
     """
     wanted = operator.inputs if kind is spec.Kind.INPUT else operator.outputs
     paired: dict[str, Any] = {}
@@ -494,7 +506,16 @@ def arguments(operator: spec.Operator, names: tuple[str, ...], kind: spec.Kind) 
 
 
 def declared_variables(graph: Graph) -> dict[str, tuple[Tensor, ...]]:
-    """The tensors of all VARIABLE nodes of a graph and its subgraphs, by the variable's name."""
+    """The tensors of all VARIABLE nodes of a graph and its subgraphs, by the variable's name.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.graph import declared_variables
+      >>> b = tosajax.Builder()
+      >>> b.variable("count", tosajax.DType.INT32, (2,))
+      >>> list(declared_variables(b.graph([b.read("count", tosajax.DType.INT32, (2,))])))
+      ['count']
+    """
     found: dict[str, tuple[Tensor, ...]] = {}
     for part in graph.walk():
         for node in part.nodes:

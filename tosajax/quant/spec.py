@@ -121,7 +121,13 @@ DEFAULT_ACT = QSpec(symmetric=False)
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """Specifications for the nodes that a pattern is found in; None leaves them open."""
+    """Specifications for the nodes that a pattern is found in; None leaves them open.
+
+    Example:
+      >>> from tosajax import quant
+      >>> quant.rule("conv1", act=quant.QSpec("i16")).act.storage.dtype
+      DType.INT16
+    """
 
     pattern: str
     weight: QSpec | None = None

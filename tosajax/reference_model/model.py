@@ -43,7 +43,13 @@ class _Answer(NamedTuple):
 
 
 def is_installed() -> bool:
-    """Whether tosa-tools is installed."""
+    """Whether tosa-tools is installed.
+
+    Example:
+      >>> from tosajax import reference_model
+      >>> reference_model.is_installed()  # doctest: +SKIP
+      True
+    """
     try:
         importlib.metadata.distribution(_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -52,7 +58,12 @@ def is_installed() -> bool:
 
 
 def check_installed() -> None:
-    """Raises ImportError where tosa-tools is not installed."""
+    """Raises ImportError where tosa-tools is not installed.
+
+    Example:
+      >>> from tosajax import reference_model
+      >>> reference_model.check_installed()  # doctest: +SKIP
+    """
     if not is_installed():
         raise ImportError("tosa-tools is not installed: pip install 'tosajax[reference]'")
 

@@ -65,7 +65,12 @@ _NARROW_RC = {"axes.titlesize": 10.5, "font.size": 9.5}
 
 
 def check_installed() -> None:
-    """Raises ImportError, with the command to install it, if matplotlib is not installed."""
+    """Raises ImportError, with the command to install it, if matplotlib is not installed.
+
+    Example:
+      >>> from tosajax import viz
+      >>> viz.check_installed()  # doctest: +SKIP
+    """
     _matplotlib()
 
 

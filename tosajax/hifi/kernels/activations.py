@@ -111,6 +111,13 @@ class SigmoidQuant(NamedTuple):
       input_range_radius: how far from the zero point the result is 0 or 255, [0, 255].
       input_multiplier: Q31, not negative: with the shift from input to Q4.27.
       input_left_shift: bits in [-31, 31].
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> quant = kernels.SigmoidQuant(128, 100, input_multiplier=2**30, input_left_shift=20)
+      >>> kernels.sigmoid(np.uint8([0, 128, 255]), precision="asym8u_asym8u", quant=quant).tolist()
+      [0, 128, 255]
     """
 
     zero_point: Integers
@@ -126,6 +133,13 @@ class SoftmaxQuant(NamedTuple):
       diffmin: below 0; elements further below the maximum than this count as 0.
       input_left_shift: bits in [-31, 31].
       input_multiplier: Q31, not negative: with the shift from input to Q5.26.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> quant = kernels.SoftmaxQuant(diffmin=-100, input_left_shift=20, input_multiplier=2**30)
+      >>> kernels.softmax(np.int8([5, 5]), precision="asym8s_asym8s", quant=quant).tolist()
+      [0, 0]
     """
 
     diffmin: Integers

@@ -50,6 +50,16 @@ class Observer(NamedTuple):
       update: (state, x) -> state; x is float32, of any shape.
       qparams: (state, grid, symmetric) -> (scale, zero_point), float32 scalars.
       weighs_integers: `qparams` searches for the best integers, and takes no other grid.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from tosajax import quant
+      >>> observer = quant.min_max()
+      >>> state = observer.init()
+      >>> for batch in ([-1, 1], [-3, 2]):
+      ...     state = observer.update(state, jnp.float32(batch))
+      >>> state.low.item(), state.high.item()
+      (-3.0, 2.0)
     """
 
     init: Callable[[], Any]

@@ -39,6 +39,11 @@ class BitChoice:
       bits: by tensor.
       cost: the sum over all tensors.
       loss: with fake quantization.
+
+    Example:
+      >>> from tosajax import quant
+      >>> quant.BitChoice({"conv1": 4, "conv2": 8}, cost=1200.0, loss=0.1).bits["conv1"]
+      4
     """
 
     bits: Mapping[str, int]
