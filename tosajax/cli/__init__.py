@@ -53,7 +53,7 @@ def process() -> NoReturn:
     sys.unraisablehook = _interrupt_again
     try:
         status = main()
-    except KeyboardInterrupt:  # another one, while the first was told of
+    except KeyboardInterrupt:  # a second interrupt, while the first was reported
         status = _INTERRUPTED
     if status == _INTERRUPTED:
         # At exit, JAX frees data that XLA's compiler threads still use, which crashes.

@@ -257,7 +257,7 @@ def maximum(
     Args:
       input1: int32, float32, float16 or bfloat16.
       input2: the type of `input1`, a shape that broadcasts with it.
-      nan_mode: whether one NaN gives NaN or the other value.
+      nan_mode: whether a NaN operand gives NaN or the value that is a number.
 
     Returns:
       The type of `input1`, the broadcast shape.
@@ -286,7 +286,7 @@ def minimum(
     Args:
       input1: int32, float32, float16 or bfloat16.
       input2: the type of `input1`, a shape that broadcasts with it.
-      nan_mode: whether one NaN gives NaN or the other value.
+      nan_mode: whether a NaN operand gives NaN or the value that is a number.
 
     Returns:
       The type of `input1`, the broadcast shape.

@@ -222,8 +222,8 @@ def negate(input1: jax.Array, input1_zp: jax.Array, output_zp: jax.Array) -> jax
 
     Args:
       input1: int8, int16, int32, float32, float16 or bfloat16; any shape.
-      input1_zp: (1,), the type of `input1`; any int8, zero for the other types.
-      output_zp: (1,), the type of `input1`; any int8, zero for the other types.
+      input1_zp: (1,), the type of `input1`; any value for int8, zero for all other types.
+      output_zp: (1,), the type of `input1`; any value for int8, zero for all other types.
 
     Returns:
       The type and shape of `input1`.

@@ -2,7 +2,7 @@
 
 A program is StableHLO, which XLA compiles to machine code. StableHLO's operations stay within their
 arrays; a custom call runs arbitrary code on its operands, which may end the process or do worse. So
-a program runs only if it holds no operations beyond those of lowered graphs.
+a program runs only if it holds no operations except the operations of lowered graphs.
 """
 
 from __future__ import annotations
