@@ -130,7 +130,7 @@ def cnn(b: Builder, config: CNNConfig, weights: CNNWeights, x: Tensor) -> Tensor
     """
     assert x.shape is not None
     values = [np.asarray(w) for w in weights if w is not None]
-    image = jax.ShapeDtypeStruct(x.shape[1:], x.dtype.storage)
+    image = x.dtype.struct(x.shape[1:])
     out = jax.eval_shape(functools.partial(cnn_apply, config, CNNWeights(*values)), image)
     shape = x.shape[0], *out.shape
     attributes = {"config": _encode_cnn(config)}

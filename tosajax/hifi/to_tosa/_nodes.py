@@ -68,7 +68,7 @@ def _abstract(function: str, argument: str, x: Any) -> jax.ShapeDtypeStruct | No
     if x is None:
         return None
     if isinstance(x, Tensor):
-        return jax.ShapeDtypeStruct(x.shape or (), x.dtype.storage)
+        return x.dtype.struct(x.shape or ())
     if not isinstance(x, np.ndarray | jax.Array):
         raise wrong_type(function, argument, x, "a Tensor or a NumPy array")
     return jax.ShapeDtypeStruct(x.shape, x.dtype)

@@ -113,7 +113,7 @@ class Constants:
             case Op.OpConstant | Op.OpSpecConstant:
                 return _scalar(type_, operands)
             case Op.OpConstantNull:
-                return np.zeros(self._bounded(type_), _element(type_).storage)
+                return _element(type_).zeros(self._bounded(type_))
             case Op.OpConstantComposite | Op.OpSpecConstantComposite:
                 return self._composite(type_, operands)
             case Op.OpConstantCompositeReplicateEXT | Op.OpSpecConstantCompositeReplicateEXT:

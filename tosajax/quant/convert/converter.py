@@ -251,7 +251,7 @@ class Converter:
     def made(self, name: str, recipe: Recipe, dtype: DType, shape: Sequence[int]) -> Tensor:
         """A constant that a recipe makes from the parameters."""
         self.recipes[name] = recipe
-        return self.builder.const(np.zeros(tuple(shape), dtype.storage), dtype, name=name)
+        return self.builder.const(dtype.zeros(shape), dtype, name=name)
 
     def zero_point(self, name: str, reader: str) -> Tensor:
         """The zero point of a tensor, for the node that computes `reader`."""
@@ -263,7 +263,7 @@ class Converter:
 
     def zero(self, label: str, dtype: DType) -> Tensor:
         """A zero point of 0."""
-        return self.builder.const(np.zeros(1, dtype.storage), dtype, name=label)
+        return self.builder.const(dtype.zeros((1,)), dtype, name=label)
 
     def bias(
         self,
