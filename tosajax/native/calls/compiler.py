@@ -28,7 +28,7 @@ _LOCK = threading.RLock()
 # Addresses of functions that others call, and the names of targets. XLA and helpers hold on to
 # their machine code, which lives as long as the process: a thread may still be in it when Python
 # ends.
-_KEPT: dict[str, int] = {}
+_ADDRESSES: dict[str, int] = {}
 _REGISTERED: set[str] = set()
 _DIGEST = hashlib.sha256().digest_size
 
@@ -50,44 +50,44 @@ def register(call: Call, makers: Sequence[Callable[[Any], Module]]) -> None:
 def loaded(call: Call, makers: Sequence[Callable[[Any], Module]]) -> int:
     """The address of the handler of a call; see `register`."""
     with _LOCK:
-        _share_helpers()
+        _publish_common()
         for planned, make in zip(call.plans, makers, strict=True):
             kind = planned.kind
             names = [kind.name, *[kind.name + TABLES] * (planned.table > 0)]
-            _keep(names, functools.partial(make, kind), kind.isa)
-        return _keep([call.name], call.module, PORTABLE)
+            _publish(names, functools.partial(make, kind), kind.isa)
+        return _publish([call.name], call.module, PORTABLE)
 
 
-def _share_helpers() -> None:
+def _publish_common() -> None:
     """Makes what all calls have in common known to them."""
-    seats = max(1, tiling.threads() - 1)
-    names = threads.FIND, threads.CAME, threads.WAIT
-    _keep(names, functools.partial(threads.module, seats), PORTABLE)
-    _keep([handler.HANDLE], handler.module, PORTABLE)
+    slots = max(1, tiling.threads() - 1)
+    names = threads.CLAIM, threads.TASK_BEGAN, threads.PARK
+    _publish(names, functools.partial(threads.module, slots), PORTABLE)
+    _publish([handler.HANDLE], handler.module, PORTABLE)
 
 
-def _keep(names: Sequence[str], make: Callable[[], Module], isa: InstructionSet) -> int:
+def _publish(names: Sequence[str], make: Callable[[], Module], isa: InstructionSet) -> int:
     """Makes functions of a module known to others, and returns the address of the first."""
-    if names[0] not in _KEPT:
+    if names[0] not in _ADDRESSES:
         made = engine(str(make()), isa)
         for name in names:
-            _KEPT[name] = made.get_function_address(name)
-            llvm.add_symbol(name, _KEPT[name])
+            _ADDRESSES[name] = made.get_function_address(name)
+            llvm.add_symbol(name, _ADDRESSES[name])
         made.detach()
-    return _KEPT[names[0]]
+    return _ADDRESSES[names[0]]
 
 
 def engine(text: str, isa: InstructionSet) -> Any:
     """A module's text as machine code in memory."""
     made = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine_for(isa))
-    made.add_object_file(llvm.ObjectFileRef.from_data(_object(text, isa)))
+    made.add_object_file(llvm.ObjectFileRef.from_data(_object_file(text, isa)))
     made.finalize_object()
     return made
 
 
-def _object(text: str, isa: InstructionSet) -> bytes:
+def _object_file(text: str, isa: InstructionSet) -> bytes:
     """An object file, from the disk if it is there and whole."""
-    place = _place(text, isa)
+    place = _cache_file(text, isa)
     with contextlib.suppress(OSError):
         kept = place.read_bytes()
         if hashlib.sha256(kept[_DIGEST:]).digest() == kept[:_DIGEST]:
@@ -101,7 +101,7 @@ def _object(text: str, isa: InstructionSet) -> bytes:
     return made
 
 
-def _place(text: str, isa: InstructionSet) -> Path:
+def _cache_file(text: str, isa: InstructionSet) -> Path:
     """The file of a module's machine code, for this processor and this LLVM."""
     folder = os.environ.get(_FOLDER) or Path.home() / ".cache" / "tosajax"
     about = llvm.llvm_version_info, *_target(isa), isa.level, text
@@ -123,14 +123,14 @@ def _compiled(text: str, isa: InstructionSet) -> bytes:
 
 
 @functools.cache
-def _start() -> None:
+def _initialize_llvm() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
 
 def _machine_for(isa: InstructionSet) -> llvm.TargetMachine:
     """A compiler for this processor, with the features that an instruction set has."""
-    _start()
+    _initialize_llvm()
     cpu, signed = _target(isa)
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=signed, opt=isa.level, jit=True, reloc="static", codemodel="jitdefault"

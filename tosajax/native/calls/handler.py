@@ -50,13 +50,13 @@ STAGE = (
 POINTER = (
     "buffer",  # of the call, operands before results
     "offset",  # bytes
-    "of_group",  # bytes from a group of images to the next; 0 where items are not groups
-    "of_thread",  # bytes from a thread to the next
+    "group_stride",  # bytes from a group of images to the next; 0 where items are not groups
+    "thread_stride",  # bytes from a thread to the next
 )
-MOST_POINTERS = 16  # of a stage
+MAX_POINTERS = 16  # of a stage
 
 # The state of a call: what helpers know of it, rounds, then buffers.
-_WORKERS, _PLAN, _WAITS, _ROUNDS, _STAGES, _BUFFERS, _AT = (8 * i for i in range(2, 9))
+_WORKERS, _PLAN, _WAITS, _ROUNDS, _STAGES, _BUFFERS, _COUNTERS = (8 * i for i in range(2, 9))
 _NEXT, _DONE, _TOTAL, _SIZE = (8 * i for i in range(4))
 
 # Functions of the module, and what calls of them have in common.
@@ -65,7 +65,7 @@ _TABLE_OF_STAGES = "stages"
 _SPINS = 4096  # looks for the end of a round, before the processor is given to others
 
 
-def of_stages(name: str, kernels: Sequence[tuple[str, bool]]) -> Module:
+def entry_module(name: str, kernels: Sequence[tuple[str, bool]]) -> Module:
     """The module of a handler.
 
     Args:
@@ -141,12 +141,12 @@ def _pointers(
     thread: Value | int,
 ) -> Value:
     """The pointers of a stage, for a group of images and a thread."""
-    found = code.alloca(f"[{MOST_POINTERS} x ptr]")
+    found = code.alloca(f"[{MAX_POINTERS} x ptr]")
     first, buffers = plan.stage(stage, "pointer"), code.load("ptr", state, _BUFFERS)
     with code.loop(plan.stage(stage, "pointers")) as number:
         of = first + number
-        offset = plan.pointer(of, "offset") + plan.pointer(of, "of_group") * group
-        offset = offset + plan.pointer(of, "of_thread") * thread
+        offset = plan.pointer(of, "offset") + plan.pointer(of, "group_stride") * group
+        offset = offset + plan.pointer(of, "thread_stride") * thread
         start = code.load("ptr", buffers, plan.pointer(of, "buffer") * 8)
         code.store(code.gep(start, offset), found, number * 8)
     return found
@@ -171,22 +171,22 @@ def _write_tables(module: Module) -> None:
     plan = _Plan.of(code, state)
     with code.loop(plan.head("stages")) as stage:
         function = code.load("ptr", code.load("ptr", state, _STAGES), stage * 16, 8)
-        with code.when(function.not_equals(code.null)):
+        with code.if_then(function.not_equals(code.null)):
             code.call("void", function, _pointers(code, state, plan, stage, 0, 0))
     code.ret()
     code.finish()
 
 
-def _round(code: IRBuilder, state: Value, number: Value) -> Value:
+def _round_counters(code: IRBuilder, state: Value, number: Value) -> Value:
     """The counters of a round."""
-    return code.gep(state, _AT, number * _SIZE)
+    return code.gep(state, _COUNTERS, number * _SIZE)
 
 
 def _write_end_round(module: Module) -> None:
     """`end_round(state, round)`: waits for items of a round that others have begun."""
     code = IRBuilder(module, "end_round", "void", ["ptr", "i64"])
     state, number = code.arguments
-    counters = _round(code, state, number)
+    counters = _round_counters(code, state, number)
     looks = code.alloca("i64")
     code.store(code.value(0), looks)
     look, again, over = (code.label(name) for name in ("look", "again", "over"))
@@ -197,7 +197,7 @@ def _write_end_round(module: Module) -> None:
     code.position_at(again)
     count = code.load("i64", looks) + 1
     code.store(count, looks)
-    with code.when(count > _SPINS):
+    with code.if_then(count > _SPINS):
         code.call("i32", "sched_yield")
     code.br(look)
     code.position_at(over)
@@ -227,9 +227,9 @@ def _write_work(module: Module) -> None:
     thread = code.alloca("i64")
     code.store(code.value(-1), thread)
     with code.loop(code.load("i64", state, _ROUNDS)) as number:
-        with code.when(number > 0):
+        with code.if_then(number > 0):
             code.call("void", code.address("end_round"), state, number - 1)
-        counters = _round(code, state, number)
+        counters = _round_counters(code, state, number)
         take, begin, leave = (code.label(name) for name in ("take", "begin", "leave"))
         code.br(take)
         code.position_at(take)
@@ -237,7 +237,7 @@ def _write_work(module: Module) -> None:
         # Of the call of a late task nothing but the state is left.
         code.cond_br(index < code.load("i64", counters, _TOTAL), begin, leave)
         code.position_at(begin)
-        with code.when(code.load("i64", thread) < 0):
+        with code.if_then(code.load("i64", thread) < 0):
             code.store(code.atomic_add(1, state, _WORKERS, order="monotonic"), thread)
         code.call("void", code.address("item"), state, number, code.load("i64", thread), index)
         code.atomic_add(1, counters, _DONE, order="release")
@@ -252,7 +252,7 @@ def _write_release(module: Module) -> None:
     code = IRBuilder(module, "release", "void", ["ptr"])
     (state,) = code.arguments
     owners = code.atomic_add(-1, state, OWNERS, order="acq_rel")
-    with code.when(owners.equals(1)):
+    with code.if_then(owners.equals(1)):
         code.call("void", "free", state)
     code.ret()
     code.finish()
@@ -271,11 +271,11 @@ def _write_task(module: Module) -> None:
     """`task(state)`: that of a thread of XLA's, which may wait for more then."""
     code = IRBuilder(module, "task", "void", ["ptr"])
     (state,) = code.arguments
-    code.call("void", threads.CAME)
+    code.call("void", threads.TASK_BEGAN)
     waits = code.load("i64", state, _WAITS)
     code.call("void", code.address("share"), state)
-    with code.when(waits.not_equals(0)):
-        code.call("void", threads.WAIT)
+    with code.if_then(waits.not_equals(0)):
+        code.call("void", threads.PARK)
     code.ret()
     code.finish()
 
@@ -285,7 +285,7 @@ def _write_handle(module: Module) -> None:
     code = IRBuilder(module, HANDLE, "ptr", ["ptr", "ptr"])
     frame, stages = code.arguments
     extension = code.load("ptr", frame, _EXTENSION)
-    with code.when(extension.not_equals(code.null), returns=True):
+    with code.if_then(extension.not_equals(code.null), returns=True):
         metadata = code.load("ptr", extension, 24)
         for value, at in zip((*_VERSION, 0), (_MAJOR, _MINOR, _TRAITS), strict=True):
             code.store(code.value(value, "i32"), metadata, at)
@@ -294,9 +294,9 @@ def _write_handle(module: Module) -> None:
     operands, results = (code.load("i64", frame, at + _COUNT) for at in (_ARGUMENTS, _RESULTS))
     plan = _Plan(code, _buffer(code, frame, _ARGUMENTS, operands - 1))
     rounds = plan.head("rounds")
-    size = rounds * _SIZE + (operands + results) * 8 + _AT
+    size = rounds * _SIZE + (operands + results) * 8 + _COUNTERS
     state = code.call("ptr", "malloc", size)
-    with code.when(state.equals(code.null), returns=True):
+    with code.if_then(state.equals(code.null), returns=True):
         code.ret(_error(code, api))
     _fill(code, state, plan, stages)
     buffers = code.load("ptr", state, _BUFFERS)
@@ -304,8 +304,8 @@ def _write_handle(module: Module) -> None:
         with code.loop(count) as number:
             code.store(_buffer(code, frame, place, number), buffers, (first + number) * 8)
     code.call("void", code.address("tables"), state)
-    wanted = _wanted(code, api, context, plan.head("threads"))
-    _schedule(code, api, context, state, code.call("i64", threads.FIND, state, wanted))
+    wanted = _helper_count(code, api, context, plan.head("threads"))
+    _schedule(code, api, context, state, code.call("i64", threads.CLAIM, state, wanted))
     code.call("void", code.address("work"), state)
     code.call("void", code.address("end_round"), state, rounds - 1)
     code.call("void", code.address("release"), state)
@@ -324,11 +324,11 @@ def _fill(code: IRBuilder, state: Value, plan: _Plan, stages: Value) -> None:
         (_WAITS, plan.head("waits")),
         (_ROUNDS, rounds),
         (_STAGES, stages),
-        (_BUFFERS, _round(code, state, rounds)),
+        (_BUFFERS, _round_counters(code, state, rounds)),
     ):
         code.store(value, state, at)
     with code.loop(rounds) as number:
-        counters = _round(code, state, number)
+        counters = _round_counters(code, state, number)
         for at, value in (_NEXT, 0), (_DONE, 0), (_TOTAL, plan.round(number, "items")):
             code.store(code.value(value), counters, at)
 
@@ -339,28 +339,30 @@ def _buffer(code: IRBuilder, frame: Value, place: int, number: Value) -> Value:
     return code.load("ptr", code.load("ptr", buffers, number * 8), _DATA)
 
 
-def _wanted(code: IRBuilder, api: Value, context: Value, threads: Value) -> Value:
+def _helper_count(code: IRBuilder, api: Value, context: Value, threads: Value) -> Value:
     """How many threads are to help."""
     count = code.alloca("i64")
     code.store(code.value(1), count)
-    with code.when(threads > 1):
-        error = code.call("ptr", code.load("ptr", api, _THREADS), _structure(code, context, count))
+    with code.if_then(threads > 1):
+        error = code.call(
+            "ptr", code.load("ptr", api, _THREADS), _arguments_struct(code, context, count)
+        )
         _destroy(code, api, error)
     return threads.smin(code.load("i64", count)) - 1
 
 
 def _schedule(code: IRBuilder, api: Value, context: Value, state: Value, count: Value) -> None:
-    arguments = _structure(code, context, code.address("task"), state)
+    arguments = _arguments_struct(code, context, code.address("task"), state)
     with code.loop(count):
         code.atomic_add(1, state, OWNERS, order="monotonic")
         error = code.call("ptr", code.load("ptr", api, _SCHEDULE), arguments)
-        with code.when(error.not_equals(code.null)):
+        with code.if_then(error.not_equals(code.null)):
             code.atomic_add(-1, state, OWNERS, order="monotonic")
-            code.call("void", threads.CAME)
+            code.call("void", threads.TASK_BEGAN)
         _destroy(code, api, error)
 
 
-def _structure(code: IRBuilder, *fields: Value) -> Value:
+def _arguments_struct(code: IRBuilder, *fields: Value) -> Value:
     """A structure of arguments for XLA: its size, no extension, and fields of 8 bytes."""
     size = 16 + 8 * len(fields)
     slot = code.alloca(f"[{size // 8} x i64]")
@@ -371,13 +373,13 @@ def _structure(code: IRBuilder, *fields: Value) -> Value:
 
 def _destroy(code: IRBuilder, api: Value, error: Value) -> None:
     """Frees an error, if there is one."""
-    with code.when(error.not_equals(code.null)):
+    with code.if_then(error.not_equals(code.null)):
         destroy = code.load("ptr", api, _ERROR_DESTROY)
-        code.call("void", destroy, _structure(code, error))
+        code.call("void", destroy, _arguments_struct(code, error))
 
 
 def _error(code: IRBuilder, api: Value) -> Value:
     """The error of a call without memory."""
-    code.module.text_of("message", "native kernels of tosajax: no memory")
+    code.module.add_c_string("message", "native kernels of tosajax: no memory")
     fields = code.address("message"), code.value(_OUT_OF_MEMORY)
-    return code.call("ptr", code.load("ptr", api, _ERROR_CREATE), _structure(code, *fields))
+    return code.call("ptr", code.load("ptr", api, _ERROR_CREATE), _arguments_struct(code, *fields))

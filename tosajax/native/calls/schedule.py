@@ -20,12 +20,14 @@ from tosajax.native.calls import handler
 from tosajax.native.codegen.builder import Module
 from tosajax.native.tiling import Plan
 
-_WEIGHTS = 2**19  # bytes of a round of groups
-_IMAGE = 2**20  # bytes of what a kernel reads and makes of an image
-_IMAGES = 2**17  # bytes of what one reads and makes of a group, unless that is an image
-_GROUPS = 4  # of a thread at least, so that none waits long for the last
+_MAX_WEIGHT_BYTES = 2**19  # bytes of a round of groups
+_MAX_IMAGE_BYTES = 2**20  # bytes of what a kernel reads and makes of an image
+_MAX_GROUP_BYTES = 2**17  # bytes of what one reads and makes of a group, unless that is an image
+_MIN_GROUPS_PER_THREAD = 4  # of a thread at least, so that none waits long for the last
 _LINE = 64  # bytes
-_MORE = 4  # pointers of a kernel beside its operands: its plan, the result, a table, and scratch
+_EXTRA_POINTERS = (
+    4  # pointers of a kernel beside its operands: its plan, the result, a table, and scratch
+)
 
 
 class Placeholder(NamedTuple):
@@ -78,17 +80,17 @@ class Link(NamedTuple):
     Args:
       kernel: of the chain.
       sources: of its inputs: what another kernel makes, or the number of the call's operand.
-      others: the numbers of its other operands.
+      parameters: numbers of its other operands.
     """
 
     kernel: KernelCall
     sources: tuple[Placeholder | int, ...]
-    others: tuple[int, ...]
+    parameters: tuple[int, ...]
 
     @property
-    def numbers(self) -> list[int]:
+    def operand_numbers(self) -> list[int]:
         """Of all operands of the call that it reads."""
-        return [*(s for s in self.sources if isinstance(s, int)), *self.others]
+        return [*(s for s in self.sources if isinstance(s, int)), *self.parameters]
 
 
 class Call(NamedTuple):
@@ -108,7 +110,7 @@ class Call(NamedTuple):
 
     def module(self) -> Module:
         """That of the handler."""
-        return handler.of_stages(self.name, [(p.kind.name, p.table > 0) for p in self.plans])
+        return handler.entry_module(self.name, [(p.kind.name, p.table > 0) for p in self.plans])
 
 
 class _Round(NamedTuple):
@@ -128,11 +130,11 @@ class _Place(NamedTuple):
 
     buffer: int
     offset: int = 0
-    of_group: int = 0
-    of_thread: int = 0
+    group_stride: int = 0
+    thread_stride: int = 0
 
 
-def call_of(
+def plan_call(
     links: Sequence[Link], outputs: Sequence[int], images: int, *, operands: int, waits: bool
 ) -> Call:
     """How a chain is called.
@@ -145,11 +147,11 @@ def call_of(
       operands: of the call, without its plan.
       waits: whether threads wait for the next call afterwards.
     """
-    return _Planning(links, outputs, images, operands).call(waits=waits)
+    return _CallPlanner(links, outputs, images, operands).call(waits=waits)
 
 
-class _Planning:
-    """Plans a call; the arguments are those of `call_of`."""
+class _CallPlanner:
+    """Plans a call; the arguments are those of `plan_call`."""
 
     def __init__(
         self, links: Sequence[Link], outputs: Sequence[int], images: int, operands: int
@@ -158,7 +160,7 @@ class _Planning:
         self.times = images // links[0].kernel.shape[0]
         self.workers = tiling.threads()
         self.made = [link.kernel.placeholder(number) for number, link in enumerate(links)]
-        self.last_read = self._last_read()
+        self.last_use = self._last_uses()
         rounds = list(self._rounds(images))
         self.round_of = {number: of for of in rounds for number in of.numbers}
         self.rounds = rounds
@@ -168,12 +170,14 @@ class _Planning:
         # tables, then tensors of all images, then what each thread has for itself.
         self.plan_buffer = operands
         workspace = operands + 1 + len(outputs)
-        *self.tables, begin = itertools.accumulate((_lines(p.table) for p in self.plans), initial=0)
+        *self.tables, begin = itertools.accumulate(
+            (_round_to_lines(p.table) for p in self.plans), initial=0
+        )
         hidden = [number for number in range(len(links)) if number not in outputs]
-        shared, size = self._packed([n for n in hidden if not self._is_own(n)])
-        own, of_thread = self._packed([n for n in hidden if self._is_own(n)])
-        scratch = _lines(max(p.scratch for p in self.plans))
-        self.scratch = _Place(workspace, begin + size, 0, scratch + of_thread)
+        shared, size = self._allocate([n for n in hidden if not self._is_thread_local(n)])
+        own, thread_stride = self._allocate([n for n in hidden if self._is_thread_local(n)])
+        scratch = _round_to_lines(max(p.scratch for p in self.plans))
+        self.scratch = _Place(workspace, begin + size, 0, scratch + thread_stride)
         self.table = _Place(workspace)
         self.places = {
             **{n: _Place(operands + 1 + at, 0, self._size(n)) for at, n in enumerate(outputs)},
@@ -185,10 +189,10 @@ class _Planning:
         }
 
     def call(self, *, waits: bool) -> Call:
-        size = self.scratch.offset + self.threads * self.scratch.of_thread
-        return Call(_name(self.plans), tuple(self.plans), self._words(waits=waits), size)
+        size = self.scratch.offset + self.threads * self.scratch.thread_stride
+        return Call(_name(self.plans), tuple(self.plans), self._plan_words(waits=waits), size)
 
-    def _last_read(self) -> list[int]:
+    def _last_uses(self) -> list[int]:
         """The last kernel that needs the result of each; itself if none does."""
         found = list(range(len(self.links)))
         for number, link in enumerate(self.links):
@@ -205,9 +209,13 @@ class _Planning:
         begin = weights = largest = 0
         for number, link in enumerate(self.links):
             kernel = link.kernel
-            more = sum(map(_bytes, kernel.operands[kernel.inputs :]))
-            size = self.times * (_bytes(kernel.operands[0]) + _bytes(self.made[number])) // images
-            if number > begin and (weights + more > _WEIGHTS or size > _IMAGE):
+            more = sum(map(_byte_size, kernel.operands[kernel.inputs :]))
+            size = (
+                self.times
+                * (_byte_size(kernel.operands[0]) + _byte_size(self.made[number]))
+                // images
+            )
+            if number > begin and (weights + more > _MAX_WEIGHT_BYTES or size > _MAX_IMAGE_BYTES):
                 yield self._round(range(begin, number), images, largest)
                 begin, weights, largest = number, 0, 0
             weights, largest = weights + more, max(largest, size)
@@ -217,7 +225,12 @@ class _Planning:
         """Of some kernels that read and make so many bytes of an image at most."""
         if len(numbers) == 1:
             return _Round(numbers, 0)
-        fit = max(1, min(_IMAGES // max(1, size), images // (_GROUPS * self.workers)))
+        fit = max(
+            1,
+            min(
+                _MAX_GROUP_BYTES // max(1, size), images // (_MIN_GROUPS_PER_THREAD * self.workers)
+            ),
+        )
         each = max(count for count in range(1, fit + 1) if images % count == 0)
         return _Round(numbers, images // each)
 
@@ -234,16 +247,16 @@ class _Planning:
     def _threads(self, of: _Round) -> int:
         return min(self.workers, of.groups) if of.groups else self.plans[of.numbers[0]].threads
 
-    def _is_own(self, number: int) -> bool:
+    def _is_thread_local(self, number: int) -> bool:
         """Whether the thread of a group alone reads a result."""
         of = self.round_of[number]
-        return of.groups > 0 and self.last_read[number] in of.numbers
+        return of.groups > 0 and self.last_use[number] in of.numbers
 
     def _size(self, number: int) -> int:
         """Bytes of a result, of all images."""
-        return _bytes(self.made[number]) * self.times
+        return _byte_size(self.made[number]) * self.times
 
-    def _packed(self, numbers: Sequence[int]) -> tuple[dict[int, int], int]:
+    def _allocate(self, numbers: Sequence[int]) -> tuple[dict[int, int], int]:
         """Where results lie, each at the lowest place that is free when it is made; bytes of all.
 
         Args:
@@ -252,31 +265,31 @@ class _Planning:
         found: dict[int, int] = {}
         ends: dict[int, int] = {}
         for number in numbers:
-            groups = self.round_of[number].groups if self._is_own(number) else 1
-            size, at = _lines(self._size(number) // groups), 0
+            groups = self.round_of[number].groups if self._is_thread_local(number) else 1
+            size, at = _round_to_lines(self._size(number) // groups), 0
             for other in sorted(found, key=found.__getitem__):
-                is_needed = self._life(other)[-1] >= self._life(number)[0]
+                is_needed = self._live_range(other)[-1] >= self._live_range(number)[0]
                 if is_needed and at + size > found[other]:
                     at = max(at, ends[other])
             found[number], ends[number] = at, at + size
         return found, max(ends.values(), default=0)
 
-    def _life(self, number: int) -> range:
+    def _live_range(self, number: int) -> range:
         """The kernels during which a result needs its place."""
-        last = self.last_read[number]
-        if self._is_own(number):
+        last = self.last_use[number]
+        if self._is_thread_local(number):
             return range(number, last + 1)
         # Threads are in any of the kernels of a round at a time.
         return range(self.round_of[number].numbers[0], self.round_of[last].numbers[-1] + 1)
 
-    def _words(self, *, waits: bool) -> np.ndarray:
+    def _plan_words(self, *, waits: bool) -> np.ndarray:
         """The plan of the call; see `handler`."""
         head = self.threads, int(waits), len(self.rounds), len(self.links)
         rounds = [
             (of.numbers[0], len(of.numbers), self._items(of), of.groups > 0) for of in self.rounds
         ]
-        counts = [len(link.kernel.operands) + _MORE for link in self.links]
-        assert max(counts) <= handler.MOST_POINTERS
+        counts = [len(link.kernel.operands) + _EXTRA_POINTERS for link in self.links]
+        assert max(counts) <= handler.MAX_POINTERS
         firsts = itertools.accumulate(counts, initial=0)
         stages = [(p.items, *pair) for p, *pair in zip(self.plans, firsts, counts, strict=False)]
         words = len(head) + len(handler.ROUND) * len(rounds) + len(handler.STAGE) * len(stages)
@@ -297,13 +310,13 @@ class _Planning:
         sources = [
             self.places[source.number]
             if isinstance(source, Placeholder)
-            else _Place(source, 0, _bytes(x) * self.times)
+            else _Place(source, 0, _byte_size(x) * self.times)
             for source, x in zip(link.sources, link.kernel.operands, strict=False)
         ]
         own = _Place(self.plan_buffer, fields), self.places[number]
         table = self.table._replace(offset=self.tables[number])
-        for place in (*sources, *map(_Place, link.others), *own, table, self.scratch):
-            yield place._replace(of_group=place.of_group // groups if groups else 0)
+        for place in (*sources, *map(_Place, link.parameters), *own, table, self.scratch):
+            yield place._replace(group_stride=place.group_stride // groups if groups else 0)
 
 
 def _name(plans: Sequence[Plan]) -> str:
@@ -315,10 +328,10 @@ def _name(plans: Sequence[Plan]) -> str:
     return f"tosajax_chain_of_{len(names)}_{digest[:32]}"
 
 
-def _bytes(x: Any) -> int:
+def _byte_size(x: Any) -> int:
     """Of an array, or of what a kernel makes."""
     return math.prod(x.shape) * np.dtype(x.dtype).itemsize
 
 
-def _lines(size: int) -> int:
+def _round_to_lines(size: int) -> int:
     return -(-size // _LINE) * _LINE

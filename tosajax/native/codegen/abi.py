@@ -35,13 +35,17 @@ class Buffers(NamedTuple):
 
 
 # Writes what is done once, before the work: (code, buffers).
-Prologue = Callable[[IRBuilder, Buffers], None]
+WritePrologue = Callable[[IRBuilder, Buffers], None]
 # Writes the work of an item: (code, buffers, number of the item).
-Item = Callable[[IRBuilder, Buffers, Value], None]
+WriteItem = Callable[[IRBuilder, Buffers, Value], None]
 
 
 def write(
-    module: Module, name: str, operands: Sequence[str], item: Item, prologue: Prologue | None = None
+    module: Module,
+    name: str,
+    operands: Sequence[str],
+    item: WriteItem,
+    prologue: WritePrologue | None = None,
 ) -> None:
     """Adds the functions of a kernel to a module.
 

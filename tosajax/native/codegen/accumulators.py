@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tosajax.native.codegen.isa import InstructionSet
 
 _LATENCY = 4  # cycles of a multiplication
-_MOST_PIXELS = 16  # of a tile in vectors, each of which is code
+_MAX_PIXELS = 16  # of a tile in vectors, each of which is code
 
 
 class Tile(NamedTuple):
@@ -27,7 +27,7 @@ class Tile(NamedTuple):
     vectors: int
 
 
-class Pixels(NamedTuple):
+class PixelLayout(NamedTuple):
     """How the pixels of a tile lie in memory.
 
     Args:
@@ -48,16 +48,18 @@ class Accumulators(abc.ABC):
 
     DEPTH: ClassVar[int | None] = None
     INNER: ClassVar[int | None] = None
-    MOST_VECTORS: ClassVar[int] = 4
+    MAX_VECTORS: ClassVar[int] = 4
 
-    def __init__(self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None:
+    def __init__(
+        self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: PixelLayout
+    ) -> None:
         self.code, self.isa, self.tile, self.pixels = code, isa, tile, pixels
-        self.words = vector("i32", isa.lanes)
+        self.vector_type = vector("i32", isa.lanes)
 
     @staticmethod
     @abc.abstractmethod
-    def most_pixels(isa: InstructionSet, vectors: int) -> int:
-        """Pixels of a tile that has some vectors of channels."""
+    def max_pixels(isa: InstructionSet, vectors: int) -> int:
+        """PixelLayout of a tile that has some vectors of channels."""
 
     @staticmethod
     @abc.abstractmethod
@@ -75,7 +77,7 @@ class Accumulators(abc.ABC):
         del code
 
     @abc.abstractmethod
-    def begin(self, starts: Sequence[Sequence[Value]]) -> None:
+    def initialize(self, starts: Sequence[Sequence[Value]]) -> None:
         """Sums begin with vectors of int32, by pixel and vector."""
 
     @abc.abstractmethod
@@ -96,15 +98,17 @@ class Accumulators(abc.ABC):
 class VectorAccumulators(Accumulators):
     """Sums in vectors: a step reads 4 bytes of a pixel, and spreads them over a vector."""
 
-    def __init__(self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None:
+    def __init__(
+        self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: PixelLayout
+    ) -> None:
         super().__init__(code, isa, tile, pixels)
         row = range(tile.vectors)
-        self.slots = [[code.alloca(self.words) for _ in row] for _ in range(tile.pixels)]
+        self.slots = [[code.alloca(self.vector_type) for _ in row] for _ in range(tile.pixels)]
 
     @staticmethod
-    def most_pixels(isa: InstructionSet, vectors: int) -> int:
+    def max_pixels(isa: InstructionSet, vectors: int) -> int:
         spare = 1 if isa.element_bytes == 1 else 2
-        return min(_MOST_PIXELS, (isa.registers - spare - vectors) // vectors)
+        return min(_MAX_PIXELS, (isa.registers - spare - vectors) // vectors)
 
     @staticmethod
     def cycles(isa: InstructionSet, tile: Tile) -> float:
@@ -115,7 +119,7 @@ class VectorAccumulators(Accumulators):
         products = tile.pixels * tile.vectors * isa.element_bytes
         return max(products / 2, sum(tile) / 2, _LATENCY) + 0.5
 
-    def begin(self, starts: Sequence[Sequence[Value]]) -> None:
+    def initialize(self, starts: Sequence[Sequence[Value]]) -> None:
         for slots, row in zip(self.slots, starts, strict=True):
             for slot, start in zip(slots, row, strict=True):
                 self.code.store(start, slot)
@@ -123,15 +127,15 @@ class VectorAccumulators(Accumulators):
     def step(self, first: Value, at: Value, weights: Value) -> None:
         code, isa, pixels = self.code, self.isa, self.pixels
         size = 4 * isa.lanes
-        factors = [code.load(self.words, weights, v * size) for v in range(self.tile.vectors)]
+        factors = [code.load(self.vector_type, weights, v * size) for v in range(self.tile.vectors)]
         for p, slots in enumerate(self.slots):
             x = code.load("i32", first, pixels.pitch * p, at).splat(isa.lanes)
             x = x if pixels.xor_mask is None else x ^ pixels.xor_mask
             for slot, factor in zip(slots, factors, strict=True):
-                code.store(isa.step(code, code.load(self.words, slot), x, factor), slot)
+                code.store(isa.step(code, code.load(self.vector_type, slot), x, factor), slot)
 
     def values(self) -> list[list[Value]]:
-        return [[self.code.load(self.words, slot) for slot in slots] for slots in self.slots]
+        return [[self.code.load(self.vector_type, slot) for slot in slots] for slots in self.slots]
 
 
 class PairAccumulators(Accumulators):
@@ -144,17 +148,19 @@ class PairAccumulators(Accumulators):
     DEPTH: ClassVar[int | None] = 8
     INNER: ClassVar[int | None] = 8
 
-    def __init__(self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None:
+    def __init__(
+        self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: PixelLayout
+    ) -> None:
         super().__init__(code, isa, tile, pixels)
         self.pairs = [(p, min(p + 1, tile.pixels - 1)) for p in range(0, tile.pixels, 2)]
         self.slots = [
-            [[code.alloca(self.words) for _ in range(2)] for _ in range(tile.vectors)]
+            [[code.alloca(self.vector_type) for _ in range(2)] for _ in range(tile.vectors)]
             for _ in self.pairs
         ]
 
     @staticmethod
-    def most_pixels(isa: InstructionSet, vectors: int) -> int:
-        return min(_MOST_PIXELS, (isa.registers - 2 - 2 * vectors) // vectors)
+    def max_pixels(isa: InstructionSet, vectors: int) -> int:
+        return min(_MAX_PIXELS, (isa.registers - 2 - 2 * vectors) // vectors)
 
     @staticmethod
     def cycles(isa: InstructionSet, tile: Tile) -> float:
@@ -167,10 +173,10 @@ class PairAccumulators(Accumulators):
         """Adds the products of two pixels and two channels, of 8 bytes each."""
         return code.call(sums.type, "llvm.aarch64.neon.smmla.v4i32.v16i8", sums, x, weight)
 
-    def begin(self, starts: Sequence[Sequence[Value]]) -> None:
+    def initialize(self, starts: Sequence[Sequence[Value]]) -> None:
         for (one, other), by_vector in zip(self.pairs, self.slots, strict=True):
             for v, slots in enumerate(by_vector):
-                halves = _crossed(starts[one][v], starts[other][v])
+                halves = _transposed_2x2(starts[one][v], starts[other][v])
                 for half, slot in zip(halves, slots, strict=True):
                     self.code.store(half, slot)
 
@@ -186,19 +192,22 @@ class PairAccumulators(Accumulators):
             x = one.interleave(other).bitcast(of_bytes)
             for halves, slots in zip(factors, by_vector, strict=True):
                 for factor, slot in zip(halves, slots, strict=True):
-                    code.store(self.multiply(code, code.load(self.words, slot), x, factor), slot)
+                    code.store(
+                        self.multiply(code, code.load(self.vector_type, slot), x, factor), slot
+                    )
 
     def values(self) -> list[list[Value]]:
         found: list[list[Value]] = []
         for (one, other), by_vector in zip(self.pairs, self.slots, strict=True):
             rows = [
-                _crossed(*(self.code.load(self.words, r) for r in slots)) for slots in by_vector
+                _transposed_2x2(*(self.code.load(self.vector_type, r) for r in slots))
+                for slots in by_vector
             ]
             found += [[row[i] for row in rows] for i in range(1 + (other > one))]
         return found
 
 
-def _crossed(one: Value, other: Value) -> tuple[Value, Value]:
+def _transposed_2x2(one: Value, other: Value) -> tuple[Value, Value]:
     """The first halves of two vectors of four, and the second ones."""
     return one.shuffle(other, [0, 1, 4, 5]), one.shuffle(other, [2, 3, 6, 7])
 
@@ -211,17 +220,19 @@ class TileAccumulators(Accumulators):
 
     DEPTH: ClassVar[int | None] = 64
     INNER: ClassVar[int | None] = 4
-    MOST_VECTORS: ClassVar[int] = 2
+    MAX_VECTORS: ClassVar[int] = 2
     ROWS: ClassVar[int] = 16
     ROW: ClassVar[int] = 64  # bytes
 
-    def __init__(self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: Pixels) -> None:
+    def __init__(
+        self, code: IRBuilder, isa: InstructionSet, tile: Tile, pixels: PixelLayout
+    ) -> None:
         super().__init__(code, isa, tile, pixels)
         self.groups = range(-(-tile.pixels // self.ROWS))
         self.starts: Sequence[Sequence[Value]] = []
 
     @staticmethod
-    def most_pixels(isa: InstructionSet, vectors: int) -> int:
+    def max_pixels(isa: InstructionSet, vectors: int) -> int:
         del isa, vectors
         return 32
 
@@ -235,7 +246,7 @@ class TileAccumulators(Accumulators):
     def enter(code: IRBuilder, pixels: int) -> None:
         """Says how many rows tiles have, and bytes of a row."""
         settings = [1, 0] + [0] * 14 + [TileAccumulators.ROW, 0] * 8 + [0] * 16
-        settings += [*TileAccumulators.rows_of(pixels), *[0] * 8]
+        settings += [*TileAccumulators.tile_rows(pixels), *[0] * 8]
         slot = code.alloca("[64 x i8]")
         for at, value in enumerate(settings):
             code.store(code.value(value, "i8"), slot, at)
@@ -246,7 +257,7 @@ class TileAccumulators(Accumulators):
         code.call("void", "llvm.x86.tilerelease")
 
     @staticmethod
-    def rows_of(pixels: int) -> list[int]:
+    def tile_rows(pixels: int) -> list[int]:
         """Of each tile."""
         first, second = min(16, pixels), max(pixels - 16, 1)
         return [first, first, second, second, first, second, 16, 16]
@@ -268,7 +279,7 @@ class TileAccumulators(Accumulators):
     def _tile(self, number: int) -> Value:
         return self.code.value(number, "i8")
 
-    def begin(self, starts: Sequence[Sequence[Value]]) -> None:
+    def initialize(self, starts: Sequence[Sequence[Value]]) -> None:
         self.starts = starts
         for group in self.groups:
             for v in range(self.tile.vectors):
@@ -294,7 +305,7 @@ class TileAccumulators(Accumulators):
         for p, row in enumerate(self.starts):
             group, at = divmod(p, self.ROWS)
             found.append([
-                start + code.load(self.words, slots[group, v], at * self.ROW)
+                start + code.load(self.vector_type, slots[group, v], at * self.ROW)
                 for v, start in enumerate(row)
             ])  # fmt: skip
         return found

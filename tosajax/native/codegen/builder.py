@@ -17,13 +17,13 @@ def vector(element: str, count: int) -> str:
     return f"<{count} x {element}>"
 
 
-def element_of(of: str) -> str:
+def element_type(of: str) -> str:
     """The type of an element of a vector; another type as it is."""
     found = _VECTOR.fullmatch(of)
     return found[2] if found else of
 
 
-def pieces(count: int) -> Iterator[tuple[int, int]]:
+def power_of_two_runs(count: int) -> Iterator[tuple[int, int]]:
     """Powers of two that some elements are made of: the begin and the length of each."""
     begin = 0
     while begin < count:
@@ -32,7 +32,7 @@ def pieces(count: int) -> Iterator[tuple[int, int]]:
         begin += length
 
 
-def count_of(of: str) -> int:
+def element_count(of: str) -> int:
     """The elements of a vector; 1 of another type."""
     found = _VECTOR.fullmatch(of)
     return int(found[1]) if found else 1
@@ -99,7 +99,7 @@ class Value:
 
     def _compared(self, how: str, other: Value | int) -> Value:
         right = self.code.value(other, self.type)
-        count = count_of(self.type)
+        count = element_count(self.type)
         of = vector("i1", count) if self.type.startswith("<") else "i1"
         return self.code.result(of, f"icmp {how} {self.type} {self.name}, {right.name}")
 
@@ -122,7 +122,7 @@ class Value:
 
     def to(self, of: str) -> Value:
         """The same number in a type of other width; signs are kept."""
-        width, wanted = (int(element_of(t)[1:]) for t in (self.type, of))
+        width, wanted = (int(element_type(t)[1:]) for t in (self.type, of))
         if width == wanted:
             return self
         op = "sext" if width < wanted else "trunc"
@@ -130,7 +130,7 @@ class Value:
 
     def to_elements(self, of: str) -> Value:
         """The same numbers as elements of another width, of a vector or alone."""
-        count = count_of(self.type)
+        count = element_count(self.type)
         return self.to(vector(of, count) if self.type.startswith("<") else of)
 
     def ptrtoint(self) -> Value:
@@ -157,13 +157,13 @@ class Value:
     def shuffle(self, other: Value, places: Sequence[int]) -> Value:
         """A vector of elements of both, which are numbered as if one followed the other."""
         mask = ", ".join(f"i32 {place}" for place in places)
-        of = vector(element_of(self.type), len(places))
+        of = vector(element_type(self.type), len(places))
         operands = f"{self.type} {self.name}, {other.type} {other.name}"
         return self.code.result(of, f"shufflevector {operands}, <{len(places)} x i32> <{mask}>")
 
     def interleave(self, other: Value) -> Value:
         """A vector of the first elements of both, the second ones, and so on."""
-        count = count_of(self.type)
+        count = element_count(self.type)
         return self.shuffle(other, [i + at for i in range(count) for at in (0, count)])
 
     def extract(self, begin: int, length: int) -> Value:
@@ -172,7 +172,7 @@ class Value:
 
     def insert(self, part: Value, begin: int) -> Value:
         """The vector with some elements in the place of its own."""
-        count, length = count_of(self.type), count_of(part.type)
+        count, length = element_count(self.type), element_count(part.type)
         # As many elements as the vector has, those behind the part unused.
         wide = part.shuffle(part._poison, [min(i, length) for i in range(count)])
         inside = range(begin, begin + length)
@@ -226,7 +226,7 @@ class IRBuilder:
         """A constant; of a vector, in each element. A value as it is."""
         if isinstance(number, Value):
             return number
-        text = f"splat ({element_of(of)} {number})" if of.startswith("<") else str(number)
+        text = f"splat ({element_type(of)} {number})" if of.startswith("<") else str(number)
         return Value(self, of, text)
 
     def opaque(self, number: int, of: str) -> Value:
@@ -263,10 +263,10 @@ class IRBuilder:
 
     def load_first(self, count: int, of: str, pointer: Value) -> Value:
         """A vector whose first elements alone are in memory; the others are 0."""
-        whole, size = self.value(0, of), int(element_of(of)[1:]) // 8
-        for begin, length in pieces(count):
-            part = self.load(vector(element_of(of), length), pointer, begin * size)
-            whole = part if length == count_of(of) else whole.insert(part, begin)
+        whole, size = self.value(0, of), int(element_type(of)[1:]) // 8
+        for begin, length in power_of_two_runs(count):
+            part = self.load(vector(element_type(of), length), pointer, begin * size)
+            whole = part if length == element_count(of) else whole.insert(part, begin)
         return whole
 
     def store(self, value: Value, pointer: Value, *offsets: Value | int) -> None:
@@ -331,7 +331,7 @@ class IRBuilder:
         self.do("ret void" if value is None else f"ret {value.type} {value.name}")
 
     @contextlib.contextmanager
-    def when(self, condition: Value, *, returns: bool = False) -> Iterator[None]:
+    def if_then(self, condition: Value, *, returns: bool = False) -> Iterator[None]:
         """What is done if a condition is true; it may return from the function."""
         then, behind = self.label("then"), self.label("behind")
         self.cond_br(condition, then, behind)
@@ -374,7 +374,7 @@ class Module:
         """Declares a function that is defined elsewhere."""
         self._declared[name] = f"declare {of} @{name}({', '.join(arguments)})"
 
-    def text_of(self, name: str, text: str) -> None:
+    def add_c_string(self, name: str, text: str) -> None:
         """Adds a constant of characters that end with a zero."""
         self.add(f'@{name} = private constant [{len(text) + 1} x i8] c"{text}\\00"')
 
@@ -384,5 +384,5 @@ class Module:
 
 def _alignment(of: str) -> int:
     """Of elements, which is all that XLA's buffers promise."""
-    element = element_of(of)
+    element = element_type(of)
     return 8 if element == "ptr" else max(1, int(element[1:]) // 8)

@@ -18,7 +18,7 @@ from tosajax.native.codegen.accumulators import (
     VectorAccumulators,
 )
 from tosajax.native.codegen.builder import IRBuilder, Value, vector
-from tosajax.native.codegen.narrowing import Pack, plain, x86
+from tosajax.native.codegen.narrowing import Pack, pack_portably, x86_pack
 
 # (code, sums, input, weight) -> the next sums, all vectors of as many words as there are lanes.
 Step = Callable[[IRBuilder, Value, Value, Value], Value]
@@ -34,7 +34,7 @@ class InstructionSet(NamedTuple):
       features: of LLVM, all of which it takes; none for any processor.
       machine: value of `platform.machine()`; None matches all.
       lanes: 32-bit sums in a vector.
-      terms: products in a lane, 4 of bytes or 2 of 16 bits.
+      dot_length: products in a lane, 4 of bytes or 2 of 16 bits.
       registers: vectors that a kernel can hold.
       input_offset: added to int8 inputs for instructions that take uint8; 128 or 0.
       is_default: whether programs take it unasked: it has run, and was faster than XLA's route.
@@ -50,12 +50,12 @@ class InstructionSet(NamedTuple):
     features: tuple[str, ...]
     machine: str | None
     lanes: int
-    terms: int
+    dot_length: int
     registers: int
     input_offset: int
     is_default: bool
     step: Step
-    pack: Pack = plain
+    pack: Pack = pack_portably
     accumulators: type[Accumulators] = VectorAccumulators
     base: InstructionSet | None = None
     int16: InstructionSet | None = None
@@ -74,12 +74,12 @@ class InstructionSet(NamedTuple):
     @property
     def depth(self) -> int:
         """Terms of a step of a product."""
-        return self.accumulators.DEPTH or self.terms
+        return self.accumulators.DEPTH or self.dot_length
 
     @property
     def inner(self) -> int:
         """Terms of a lane that lie side by side among the weights of a step."""
-        return self.accumulators.INNER or self.terms
+        return self.accumulators.INNER or self.dot_length
 
     @property
     def step_bytes(self) -> int:
@@ -99,7 +99,7 @@ class InstructionSet(NamedTuple):
     @property
     def element_bytes(self) -> int:
         """Of an input or a weight as a kernel reads it: 4 for each lane and step."""
-        return 4 // self.terms
+        return 4 // self.dot_length
 
 
 def _vpdpbusd(bits: int) -> Step:
@@ -140,14 +140,16 @@ _VNNI = (*_AVX512, "avx512vnni")
 _AMX = (*_VNNI, "amx-tile", "amx-int8")
 _AVX_VNNI = ("avx2", "avxvnni")
 _I8MM = ("dotprod", "i8mm")
-_OF_512 = _pmaddwd("llvm.x86.avx512.pmaddw.d.512", 512)
-_OF_256 = _pmaddwd("llvm.x86.avx2.pmadd.wd", 256)
-_PACK_512 = x86("llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packsswb.512")
-_PACK_256 = x86("llvm.x86.avx2.packssdw", "llvm.x86.avx2.packsswb")
+_PMADDWD_512 = _pmaddwd("llvm.x86.avx512.pmaddw.d.512", 512)
+_PMADDWD_256 = _pmaddwd("llvm.x86.avx2.pmadd.wd", 256)
+_PACK_512 = x86_pack("llvm.x86.avx512.packssdw.512", "llvm.x86.avx512.packsswb.512")
+_PACK_256 = x86_pack("llvm.x86.avx2.packssdw", "llvm.x86.avx2.packsswb")
 PORTABLE = InstructionSet("portable", (), None, 4, 2, 16, 0, False, _pairs)
-_OF_AVX512 = InstructionSet("avx512", _AVX512, "x86_64", 16, 2, 32, 0, True, _OF_512, _PACK_512)
-_OF_AVX2 = InstructionSet("avx2", ("avx2",), "x86_64", 8, 2, 16, 0, True, _OF_256, _PACK_256)
-_OF_VNNI = InstructionSet(
+_AVX512_SET = InstructionSet(
+    "avx512", _AVX512, "x86_64", 16, 2, 32, 0, True, _PMADDWD_512, _PACK_512
+)
+_AVX2_SET = InstructionSet("avx2", ("avx2",), "x86_64", 8, 2, 16, 0, True, _PMADDWD_256, _PACK_256)
+_VNNI_SET = InstructionSet(
     "avx512-vnni",
     _VNNI,
     "x86_64",
@@ -158,39 +160,49 @@ _OF_VNNI = InstructionSet(
     True,
     _vpdpbusd(512),
     _PACK_512,
-    int16=_OF_AVX512,
+    int16=_AVX512_SET,
 )
-_OF_AVX_VNNI = InstructionSet(
-    "avx-vnni", _AVX_VNNI, "x86_64", 8, 4, 16, 128, False, _vpdpbusd(256), _PACK_256, int16=_OF_AVX2
+_AVX_VNNI_SET = InstructionSet(
+    "avx-vnni",
+    _AVX_VNNI,
+    "x86_64",
+    8,
+    4,
+    16,
+    128,
+    False,
+    _vpdpbusd(256),
+    _PACK_256,
+    int16=_AVX2_SET,
 )
-_OF_AMX = _OF_VNNI._replace(
+_AMX_SET = _VNNI_SET._replace(
     name="amx-int8",
     features=_AMX,
     input_offset=0,
     is_default=False,
     accumulators=TileAccumulators,
-    base=_OF_VNNI,
+    base=_VNNI_SET,
 )
-_DOTPROD = InstructionSet(
+_DOTPROD_SET = InstructionSet(
     "dotprod", ("dotprod",), "aarch64", 4, 4, 32, 0, False, _sdot, int16=PORTABLE
 )
-_OF_I8MM = _DOTPROD._replace(
-    name="i8mm", features=_I8MM, accumulators=PairAccumulators, base=_DOTPROD
+_I8MM_SET = _DOTPROD_SET._replace(
+    name="i8mm", features=_I8MM, accumulators=PairAccumulators, base=_DOTPROD_SET
 )
 # The fastest first.
 SETS = (
-    _OF_AMX,
-    _OF_VNNI,
-    _OF_AVX_VNNI,
-    _OF_AVX512,
-    _OF_AVX2,
-    _OF_I8MM,
-    _DOTPROD,
+    _AMX_SET,
+    _VNNI_SET,
+    _AVX_VNNI_SET,
+    _AVX512_SET,
+    _AVX2_SET,
+    _I8MM_SET,
+    _DOTPROD_SET,
     PORTABLE,
 )
 
 
-class _OfArm(NamedTuple):
+class _ArmFeature(NamedTuple):
     """How a system says that programs may use a feature.
 
     Args:
@@ -205,9 +217,9 @@ class _OfArm(NamedTuple):
 
 
 # LLVM, as of 22, never asks for them on Linux and macOS.
-_OF_ARM = {
-    "dotprod": _OfArm(16, 20, b"hw.optional.arm.FEAT_DotProd"),
-    "i8mm": _OfArm(26, 13, b"hw.optional.arm.FEAT_I8MM"),
+_ARM_FEATURES = {
+    "dotprod": _ArmFeature(16, 20, b"hw.optional.arm.FEAT_DotProd"),
+    "i8mm": _ArmFeature(26, 13, b"hw.optional.arm.FEAT_I8MM"),
 }
 # Of Linux on x86: the system call, what it is asked for, and the state that tiles have.
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
@@ -217,7 +229,7 @@ def features() -> Mapping[str, bool]:
     """Of LLVM, and whether this processor has them; others are not known."""
     found = dict(llvm.get_host_cpu_features())
     if _machine() == "aarch64":
-        found |= {name: _arm_has(how) for name, how in _OF_ARM.items() if name not in found}
+        found |= {name: _arm_has(how) for name, how in _ARM_FEATURES.items() if name not in found}
     if found.get("amx-int8"):
         found["amx-int8"] = _may_use_tiles()
     return found
@@ -227,7 +239,7 @@ def _machine() -> str:
     return {"arm64": "aarch64"}.get(platform.machine(), platform.machine())
 
 
-def _arm_has(how: _OfArm) -> bool:
+def _arm_has(how: _ArmFeature) -> bool:
     library = ctypes.CDLL(None)
     if sys.platform == "darwin":
         value, size, zero = ctypes.c_int(0), ctypes.c_size_t(4), ctypes.c_size_t(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tosajax.native.codegen.builder import IRBuilder, Value, count_of, element_of, vector
+from tosajax.native.codegen.builder import IRBuilder, Value, element_count, element_type, vector
 
 # (code, one, other) -> a vector of both, whose elements have half the bits and saturate. In each
 # part of 128 bits those of one come before those of the other.
@@ -14,9 +14,9 @@ Pack = Callable[[IRBuilder, Value, Value], Value]
 _PART = 128  # bits
 
 
-def plain(code: IRBuilder, one: Value, other: Value) -> Value:
+def pack_portably(code: IRBuilder, one: Value, other: Value) -> Value:
     """By instructions of any processor."""
-    count, bits = count_of(one.type), int(element_of(one.type)[1:])
+    count, bits = element_count(one.type), int(element_type(one.type)[1:])
     half = 1 << (bits // 2 - 1)
     narrow = vector(f"i{bits // 2}", count)
     values = [v.smax(-half).smin(half - 1).to(narrow) for v in (one, other)]
@@ -28,12 +28,12 @@ def plain(code: IRBuilder, one: Value, other: Value) -> Value:
     )
 
 
-def x86(words: str, halves: str) -> Pack:
+def x86_pack(words: str, halves: str) -> Pack:
     """By the intrinsics that pack words, and halves of words."""
 
     def pack(code: IRBuilder, one: Value, other: Value) -> Value:
-        bits = int(element_of(one.type)[1:]) // 2
-        of = vector(f"i{bits}", 2 * count_of(one.type))
+        bits = int(element_type(one.type)[1:]) // 2
+        of = vector(f"i{bits}", 2 * element_count(one.type))
         return code.call(of, words if bits == 16 else halves, one, other)
 
     return pack
@@ -56,14 +56,14 @@ class Narrowing(NamedTuple):
     largest: Value
     wraps: bool
 
-    def of_each(self, values: Value) -> Value:
+    def clamp(self, values: Value) -> Value:
         """Adds the zero point and clamps; the results stay int32."""
-        zero_point = self.zero_point.splat(count_of(values.type))
+        zero_point = self.zero_point.splat(element_count(values.type))
         return _clamped(values + zero_point, self.least, self.largest)
 
-    def of_all(self, code: IRBuilder, vectors: Sequence[Value]) -> Value:
+    def narrow(self, code: IRBuilder, vectors: Sequence[Value]) -> Value:
         """The results of 4 vectors as bytes, or of 2 as int16, in order."""
-        lanes, count = count_of(vectors[0].type), len(vectors)
+        lanes, count = element_count(vectors[0].type), len(vectors)
         is_late = count == 4 and not self.wraps  # Half the additions.
         added = self.zero_point.splat(lanes)
         values = vectors if is_late else [v + added for v in vectors]
@@ -75,17 +75,17 @@ class Narrowing(NamedTuple):
             late = self.zero_point.to("i16").splat(2 * lanes)
             parts = [code.call(part.type, name, part, late) for part in parts]
         whole = parts[0] if count == 2 else self.pack(code, *parts)
-        return _clamped(_in_order(whole, lanes, count), self.least, self.largest)
+        return _clamped(_in_lane_order(whole, lanes, count), self.least, self.largest)
 
 
 def _clamped(values: Value, least: Value, largest: Value) -> Value:
     """A vector between bounds, which are int32."""
-    of, count = element_of(values.type), count_of(values.type)
+    of, count = element_type(values.type), element_count(values.type)
     least, largest = (bound.to(of).splat(count) for bound in (least, largest))
     return values.smax(least).smin(largest)
 
 
-def _in_order(values: Value, lanes: int, count: int) -> Value:
+def _in_lane_order(values: Value, lanes: int, count: int) -> Value:
     """The elements vector by vector."""
     of_part = _PART // 32
     places = [

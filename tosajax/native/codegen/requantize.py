@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from tosajax.native.codegen.builder import IRBuilder, Value, count_of, vector
+from tosajax.native.codegen.builder import IRBuilder, Value, element_count, vector
 
 _TOP = 1 << 63
 CUT = 16  # bits of a product's first shift, at most, where two are made
@@ -22,20 +22,20 @@ class ScaleTable(NamedTuple):
 
     Args:
       lanes: channels of a vector.
-      double: whether it rounds twice.
-      upper: whether all shifts are `UPPER` or more.
+      double_round: whether it rounds twice.
+      upper_only: whether all shifts are `UPPER_SHIFT` or more.
     """
 
     lanes: int
-    double: bool
-    upper: bool
+    double_round: bool
+    upper_only: bool
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of what is held for a channel."""
-        if self.upper:
+        if self.upper_only:
             return "multiplier", "neighbour", "half", "shift"
-        wide = ("half", "shift", "away") if self.double else ("half", "shift")
+        wide = ("half", "shift", "away") if self.double_round else ("half", "shift")
         return ("multiplier", "less", *(f"{name} {part}" for name in wide for part in _PARTS))
 
     @property
@@ -43,16 +43,16 @@ class ScaleTable(NamedTuple):
         """Bytes of the rows of a vector of channels."""
         return 4 * self.lanes * len(self.columns)
 
-    def place(self, name: str) -> int:
+    def offset(self, name: str) -> int:
         """Where a column begins; all take as many bytes."""
         return 4 * self.lanes * self.columns.index(name)
 
 
 _PARTS = ("even", "odd")
-UPPER = 33  # the least shift of which a product's lower word holds nothing
+UPPER_SHIFT = 33  # the least shift of which a product's lower word holds nothing
 
 
-def write_table(
+def write_scale_table(
     code: IRBuilder, scale: ScaleTable, table: Value, multiplier: Value, shift: Value, count: Value
 ) -> None:
     """Fills the table of `count` channels, a multiple of the lanes; both operands are int32."""
@@ -60,8 +60,8 @@ def write_table(
         lane = channel % scale.lanes
         rows = code.gep(table, channel // scale.lanes * scale.size)
         factor, amount = (code.load("i32", x, channel * 4) for x in (multiplier, shift))
-        code.store(factor, rows, scale.place("multiplier"), lane * 4)
-        write = _write_upper if scale.upper else _write_whole
+        code.store(factor, rows, scale.offset("multiplier"), lane * 4)
+        write = _write_upper if scale.upper_only else _write_full
         write(code, scale, rows, lane, factor, amount)
 
 
@@ -70,24 +70,24 @@ def _write_upper(
 ) -> None:
     place = lane * 4
     # Odd multipliers where the even ones are in the first column.
-    code.store(factor, rows, scale.place("neighbour"), place ^ 4)
-    code.store(code.value(1, "i32") << (shift - UPPER), rows, scale.place("half"), place)
-    code.store(shift - (UPPER - 1), rows, scale.place("shift"), place)
+    code.store(factor, rows, scale.offset("neighbour"), place ^ 4)
+    code.store(code.value(1, "i32") << (shift - UPPER_SHIFT), rows, scale.offset("half"), place)
+    code.store(shift - (UPPER_SHIFT - 1), rows, scale.offset("shift"), place)
 
 
-def _write_whole(
+def _write_full(
     code: IRBuilder, scale: ScaleTable, rows: Value, lane: Value, factor: Value, shift: Value
 ) -> None:
     del factor
     wide, one, top = shift.to("i64"), code.value(1), code.value(_TOP)
-    code.store(top.lshr(wide).to("i32"), rows, scale.place("less"), lane * 4)
+    code.store(top.lshr(wide).to("i32"), rows, scale.offset("less"), lane * 4)
     # Even elements, then odd ones; each takes a column of 8 bytes for every other lane.
     at = (lane // 2) * 8 + (lane % 2) * (4 * scale.lanes)
-    code.store((one << (wide - 1)) + top, rows, scale.place("half even"), at)
-    code.store(wide, rows, scale.place("shift even"), at)
-    if scale.double:
+    code.store((one << (wide - 1)) + top, rows, scale.offset("half even"), at)
+    code.store(wide, rows, scale.offset("shift even"), at)
+    if scale.double_round:
         away = (wide > 31).select(1 << 30, 0)
-        code.store(away, rows, scale.place("away even"), at)
+        code.store(away, rows, scale.offset("away even"), at)
 
 
 class EvenOdd(NamedTuple):
@@ -97,15 +97,15 @@ class EvenOdd(NamedTuple):
     odd: Value
 
     @classmethod
-    def of(cls, values: Value) -> EvenOdd:
+    def from_i32(cls, values: Value) -> EvenOdd:
         """From int32."""
-        both = values.bitcast(vector("i64", count_of(values.type) // 2))
+        both = values.bitcast(vector("i64", element_count(values.type) // 2))
         return cls((both << 32) >> 32, both >> 32)
 
     @classmethod
-    def of_words(cls, low: Value, high: Value) -> EvenOdd:
+    def from_words(cls, low: Value, high: Value) -> EvenOdd:
         """From the lower and the upper words."""
-        low, high = (v.bitcast(vector("i64", count_of(v.type) // 2)) for v in (low, high))
+        low, high = (v.bitcast(vector("i64", element_count(v.type) // 2)) for v in (low, high))
         word = (1 << 32) - 1
         return cls((low & word) | (high << 32), low.lshr(32) | (high & ~word))
 
@@ -116,7 +116,7 @@ class EvenOdd(NamedTuple):
         return EvenOdd(self.even * factor, self.odd * factor)
 
 
-def scaled(code: IRBuilder, scale: ScaleTable, rows: Value, sums: Value | EvenOdd) -> Value:
+def apply(code: IRBuilder, scale: ScaleTable, rows: Value, sums: Value | EvenOdd) -> Value:
     """A vector of sums, scaled; int32, before the output's zero point.
 
     Args:
@@ -125,21 +125,21 @@ def scaled(code: IRBuilder, scale: ScaleTable, rows: Value, sums: Value | EvenOd
       rows: the address of those of these channels.
       sums: int32; or int48, whose multipliers have 16 bits.
     """
-    values = sums if isinstance(sums, EvenOdd) else EvenOdd.of(sums)
-    return (_scaled_upper if scale.upper else _scaled_whole)(code, scale, rows, values)
+    values = sums if isinstance(sums, EvenOdd) else EvenOdd.from_i32(sums)
+    return (_apply_upper if scale.upper_only else _apply_full)(code, scale, rows, values)
 
 
-def _scaled_upper(code: IRBuilder, scale: ScaleTable, rows: Value, values: EvenOdd) -> Value:
+def _apply_upper(code: IRBuilder, scale: ScaleTable, rows: Value, values: EvenOdd) -> Value:
     wide, narrow = vector("i64", scale.lanes // 2), vector("i32", scale.lanes)
 
     def column(name: str) -> Value:
-        return code.load(narrow, rows, scale.place(name))
+        return code.load(narrow, rows, scale.offset(name))
 
     parts = []
     for value, name in zip(values, ("multiplier", "neighbour"), strict=True):
-        factor = EvenOdd.of(column(name)).even
+        factor = EvenOdd.from_i32(column(name)).even
         product = value * factor
-        if scale.double:
+        if scale.double_round:
             product = product + (product < 0).select(code.value(-(1 << 30), wide), 1 << 30)
         parts.append(product.bitcast(narrow))
     # Upper words alone: even ones from the first, odd ones from the second.
@@ -148,20 +148,22 @@ def _scaled_upper(code: IRBuilder, scale: ScaleTable, rows: Value, values: EvenO
     return (upper + column("half")) >> column("shift")
 
 
-def _scaled_whole(code: IRBuilder, scale: ScaleTable, rows: Value, values: EvenOdd) -> Value:
+def _apply_full(code: IRBuilder, scale: ScaleTable, rows: Value, values: EvenOdd) -> Value:
     wide, narrow = vector("i64", scale.lanes // 2), vector("i32", scale.lanes)
-    factors = code.load(narrow, rows, scale.place("multiplier"))
+    factors = code.load(narrow, rows, scale.offset("multiplier"))
     parts = []
-    for part, value, factor in zip(_PARTS, values, EvenOdd.of(factors), strict=True):
-        half, shift = (code.load(wide, rows, scale.place(f"{n} {part}")) for n in ("half", "shift"))
+    for part, value, factor in zip(_PARTS, values, EvenOdd.from_i32(factors), strict=True):
+        half, shift = (
+            code.load(wide, rows, scale.offset(f"{n} {part}")) for n in ("half", "shift")
+        )
         total = value * factor + half
-        if scale.double:
-            away, sign = code.load(wide, rows, scale.place(f"away {part}")), value >> 63
+        if scale.double_round:
+            away, sign = code.load(wide, rows, scale.offset(f"away {part}")), value >> 63
             total = total + ((away ^ sign) - sign)
         parts.append(total.lshr(shift))
     even, odd = parts
     merged = ((even & 0xFFFFFFFF) | (odd << 32)).bitcast(narrow)
-    return merged - code.load(narrow, rows, scale.place("less"))
+    return merged - code.load(narrow, rows, scale.offset("less"))
 
 
 class ByteScaleForm(enum.Enum):
@@ -173,16 +175,16 @@ class ByteScaleForm(enum.Enum):
     TWICE = "twice"  # any scale that rounds twice
 
     @classmethod
-    def of(cls, multiplier: int, shift: int, *, double: bool) -> ByteScaleForm:
+    def for_constant(cls, multiplier: int, shift: int, *, double_round: bool) -> ByteScaleForm:
         """The fastest form of a scale that is known."""
         if shift > CUT:
-            return cls.of_any(double=double)
+            return cls.for_unknown(double_round=double_round)
         return cls.ONE_SHIFT if multiplier % (1 << shift) else cls.MULTIPLE
 
     @classmethod
-    def of_any(cls, *, double: bool) -> ByteScaleForm:
+    def for_unknown(cls, *, double_round: bool) -> ByteScaleForm:
         """The form of scales that are not known."""
-        return cls.TWICE if double else cls.TWO_SHIFTS
+        return cls.TWICE if double_round else cls.TWO_SHIFTS
 
 
 class ByteScale(NamedTuple):
@@ -215,7 +217,7 @@ class ByteScale(NamedTuple):
     away: Value
 
     @classmethod
-    def of(
+    def from_i64(
         cls,
         code: IRBuilder,
         form: ByteScaleForm,
@@ -246,7 +248,7 @@ class ByteScale(NamedTuple):
         form, *numbers = self
         return ByteScale(form, *(v.to("i32").splat(lanes) for v in numbers))
 
-    def scaled(self, values: Value) -> Value:
+    def apply(self, values: Value) -> Value:
         """A vector of bytes as int32, scaled; what has more than 32 bits wraps."""
         total = values * self.high + self.rest_half
         if self.form is ByteScaleForm.MULTIPLE:

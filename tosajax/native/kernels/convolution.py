@@ -16,8 +16,15 @@ from tosajax.native.codegen.builder import Module, Value, vector
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.requantize import EvenOdd
 from tosajax.native.kernels import row_block
-from tosajax.native.kernels.epilogue import HIGH, EpilogueKey
-from tosajax.native.kernels.gemm_tile import Rounds, Terms, forms, int16_sums, int48_bias, sums
+from tosajax.native.kernels.epilogue import BIAS_HIGH, EpilogueKey
+from tosajax.native.kernels.gemm_tile import (
+    Int16Split,
+    ReductionLayout,
+    accumulate,
+    accumulate_int16,
+    load_int48_bias,
+    staging_conversions,
+)
 from tosajax.native.kernels.row_block import COMMON, RowBlock
 
 
@@ -30,7 +37,7 @@ class KernelKey(NamedTuple):
       vectors: of channels in a tile.
       rest: vectors of channels in the last tile, 0 if there are no others.
       in_place: whether there is no copy.
-      end: of the sums.
+      epilogue: how accumulators become results.
     """
 
     isa: InstructionSet
@@ -38,13 +45,13 @@ class KernelKey(NamedTuple):
     vectors: int
     rest: int
     in_place: bool
-    end: EpilogueKey
+    epilogue: EpilogueKey
 
     @property
     def name(self) -> str:
         """Of its function."""
         numbers = f"{self.pixels}_{self.vectors}_{self.rest}_{int(self.in_place)}"
-        return f"tosajax_convolution_{self.isa.label}_{numbers}_{self.end.name}"
+        return f"tosajax_convolution_{self.isa.label}_{numbers}_{self.epilogue.name}"
 
 
 # The plan, in order; the offsets of segments follow.
@@ -63,82 +70,84 @@ FIELDS = (
 )
 
 
-def module_of(kind: KernelKey) -> Module:
-    """The module of a kind."""
+def module_of(key: KernelKey) -> Module:
+    """The module of a key."""
 
     def write(item: RowBlock) -> None:
-        _Item(item, kind).write()
+        _Item(item, key).write()
 
-    return row_block.module_of(kind.name, kind.end, FIELDS, write)
+    return row_block.module_of(key.name, key.epilogue, FIELDS, write)
 
 
 class _Item:
     """Writes the work of an item."""
 
-    def __init__(self, item: RowBlock, kind: KernelKey) -> None:
-        self.item, self.kind = item, kind
+    def __init__(self, item: RowBlock, key: KernelKey) -> None:
+        self.item, self.key = item, key
         code, plan = item.code, item.plan
         self.code, self.plan = code, plan
         self.xor_mask = None
-        if kind.in_place and kind.isa.input_offset:
+        if key.in_place and key.isa.input_offset:
             # LLVM would spread what it computes of a known number.
-            offset = kind.isa.input_offset * 0x01010101
-            self.xor_mask = code.opaque(offset, vector("i32", kind.isa.lanes))
-        if kind.in_place:
+            offset = key.isa.input_offset * 0x01010101
+            self.xor_mask = code.opaque(offset, vector("i32", key.isa.lanes))
+        if key.in_place:
             row, _ = item.input_row(code.value(0))
             self.rows = code.gep(item.operand("x"), row * plan["row"])
         else:
             self.rows = item.buffers.scratch
 
     def write(self) -> None:
-        kind = self.kind
-        if not kind.in_place:
+        key = self.key
+        if not key.in_place:
             self._copy_rows()
-        kind.isa.accumulators.enter(self.code, kind.pixels)
+        key.isa.accumulators.enter(self.code, key.pixels)
         # The last block is apart where it has fewer vectors or channels.
-        is_apart = kind.rest > 0 or kind.end.last < kind.isa.lanes
-        blocks = self.plan["blocks"] - int(is_apart and not kind.rest)
+        is_apart = key.rest > 0 or key.epilogue.last_channels < key.isa.lanes
+        blocks = self.plan["blocks"] - int(is_apart and not key.rest)
         with self.code.loop(blocks) as block:
-            self._write_block(block, block * kind.vectors, kind.vectors, is_last=False)
+            self._write_block(block, block * key.vectors, key.vectors, is_last=False)
         if is_apart:
-            done = blocks * kind.vectors
-            self._write_block(blocks, done, kind.rest or kind.vectors, is_last=True)
-        kind.isa.accumulators.leave(self.code)
+            done = blocks * key.vectors
+            self._write_block(blocks, done, key.rest or key.vectors, is_last=True)
+        key.isa.accumulators.leave(self.code)
 
     def _copy_rows(self) -> None:
-        plan, item, kind = self.plan, self.item, self.kind
-        for number, form in enumerate(forms(kind.isa, item.padding, wide=kind.end.wide)):
+        plan, item, key = self.plan, self.item, self.key
+        for number, form in enumerate(
+            staging_conversions(key.isa, item.padding, wide=key.epilogue.is_int16)
+        ):
             plane = self.code.gep(self.rows, plan["plane"] * number)
             with self.code.loop(plan["staged"]) as staged:
                 item.copy_row(staged, self.code.gep(plane, staged * plan["staged_row"]), form)
 
     def _write_block(self, block: Value, before: Value, vectors: int, *, is_last: bool) -> None:
         """The tiles of some vectors of channels, of which there are some before."""
-        code, plan, kind, item = self.code, self.plan, self.kind, self.item
+        code, plan, key, item = self.code, self.plan, self.key, self.item
         weights = code.gep(item.operand("weights"), block * plan["block_bytes"])
-        channels = code.gep(item.operand("channels"), before * (4 * kind.isa.lanes))
+        channels = code.gep(item.operand("channels"), before * (4 * key.isa.lanes))
         offsets = code.gep(item.buffers.plan, 8 * len(FIELDS))
         out_row = item.out_row
         with code.loop(plan["runs"]) as run:
             start = code.gep(self.rows, run * plan["run_pitch"])
             first = out_row * plan["out_width"] + run * plan["run"]
-            with code.loop(plan["run"], kind.pixels) as pixel:
+            with code.loop(plan["run"], key.pixels) as pixel:
                 # The last tile ends with the run.
-                at = pixel.smin(plan["run"] - kind.pixels)
+                at = pixel.smin(plan["run"] - key.pixels)
                 place = code.gep(start, at * plan["pixel_pitch"])
                 segments = plan["segments"], offsets, plan["steps"]
-                terms = Terms(place, plan["pixel_pitch"], *segments, self.xor_mask)
-                found = self._sums(Tile(kind.pixels, vectors), terms, weights, channels)
+                terms = ReductionLayout(place, plan["pixel_pitch"], *segments, self.xor_mask)
+                found = self._sums(Tile(key.pixels, vectors), terms, weights, channels)
                 item.results.store(found, first + at, before, is_last=is_last)
 
     def _sums(
-        self, tile: Tile, terms: Terms, weights: Value, channels: Value
+        self, tile: Tile, terms: ReductionLayout, weights: Value, channels: Value
     ) -> Sequence[Sequence[Value | EvenOdd]]:
         """Of a tile, whose channels begin at an address in that operand."""
-        code, plan, kind = self.code, self.plan, self.kind
-        if not kind.end.wide:
-            return sums(code, kind.isa, tile, terms, weights, channels)
-        words = channels, code.gep(channels, plan["padded_channels"] * (4 * HIGH))
-        bias = int48_bias(code, kind.isa, tile.vectors, *words)
-        rounds = Rounds(plan["round"], plan["plane"])
-        return int16_sums(code, kind.isa, tile, terms, weights, bias, rounds)
+        code, plan, key = self.code, self.plan, self.key
+        if not key.epilogue.is_int16:
+            return accumulate(code, key.isa, tile, terms, weights, channels)
+        words = channels, code.gep(channels, plan["padded_channels"] * (4 * BIAS_HIGH))
+        bias = load_int48_bias(code, key.isa, tile.vectors, *words)
+        rounds = Int16Split(plan["round"], plan["plane"])
+        return accumulate_int16(code, key.isa, tile, terms, weights, bias, rounds)

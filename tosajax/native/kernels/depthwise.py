@@ -16,11 +16,17 @@ from tosajax.native.codegen.builder import Module, Value, vector
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.requantize import EvenOdd
 from tosajax.native.kernels import row_block
-from tosajax.native.kernels.epilogue import HIGH, EpilogueKey
-from tosajax.native.kernels.gemm_tile import Form, forms, int48_bias, joined, words
+from tosajax.native.kernels.epilogue import BIAS_HIGH, EpilogueKey
+from tosajax.native.kernels.gemm_tile import (
+    StagingConversion,
+    join_bytes,
+    load_int48_bias,
+    pack_words,
+    staging_conversions,
+)
 from tosajax.native.kernels.row_block import COMMON, RowBlock
 
-MOST_PLACES = 4
+MAX_PIXELS = 4
 
 
 class KernelKey(NamedTuple):
@@ -32,7 +38,7 @@ class KernelKey(NamedTuple):
       taps: in a row of the window.
       places: of the output in a row, that are summed at a time.
       repeats: whether channels of the input have several of the output.
-      end: of the sums.
+      epilogue: how accumulators become results.
     """
 
     isa: InstructionSet
@@ -40,18 +46,18 @@ class KernelKey(NamedTuple):
     taps: int
     places: int
     repeats: bool
-    end: EpilogueKey
+    epilogue: EpilogueKey
 
     @property
     def name(self) -> str:
         """Of its function."""
         numbers = f"{self.rows}_{self.taps}_{self.places}_{int(self.repeats)}"
-        return f"tosajax_depthwise_{self.isa.label}_{numbers}_{self.end.name}"
+        return f"tosajax_depthwise_{self.isa.label}_{numbers}_{self.epilogue.name}"
 
     @property
     def groups(self) -> int:
         """Steps of a row of the window."""
-        return -(-self.taps // self.isa.terms)
+        return -(-self.taps // self.isa.dot_length)
 
 
 FIELDS = (
@@ -69,25 +75,29 @@ FIELDS = (
 )
 
 
-def module_of(kind: KernelKey) -> Module:
-    """The module of a kind."""
+def module_of(key: KernelKey) -> Module:
+    """The module of a key."""
 
     def write(item: RowBlock) -> None:
-        _Item(item, kind).write()
+        _Item(item, key).write()
 
-    return row_block.module_of(kind.name, kind.end, FIELDS, write)
+    return row_block.module_of(key.name, key.epilogue, FIELDS, write)
 
 
 class _Item:
     """Writes the work of an item."""
 
-    def __init__(self, item: RowBlock, kind: KernelKey) -> None:
-        self.item, self.kind = item, kind
+    def __init__(self, item: RowBlock, key: KernelKey) -> None:
+        self.item, self.key = item, key
         self.code, self.plan = item.code, item.plan
         self.line = item.buffers.scratch
         self.words = item.code.gep(self.line, self.plan["line"])
-        self.forms = forms(kind.isa, item.padding, wide=True) if kind.end.wide else [lambda x: x]
-        self.group_size = self.plan["staged_row"] // (kind.groups * len(self.forms))
+        self.forms = (
+            staging_conversions(key.isa, item.padding, wide=True)
+            if key.epilogue.is_int16
+            else [lambda x: x]
+        )
+        self.group_size = self.plan["staged_row"] // (key.groups * len(self.forms))
 
     def write(self) -> None:
         self._copy_rows()
@@ -98,34 +108,34 @@ class _Item:
 
     def _copy_rows(self) -> None:
         """Copies rows of the input, with the taps of each step side by side in words."""
-        code, plan, kind = self.code, self.plan, self.kind
-        write = self._write_repeated if kind.repeats else self._write_words
-        xor = 0 if kind.end.wide else kind.isa.input_offset
+        code, plan, key = self.code, self.plan, self.key
+        write = self._write_repeated if key.repeats else self._write_words
+        xor = 0 if key.epilogue.is_int16 else key.isa.input_offset
         with code.loop(plan["staged"]) as staged:
             self.item.copy_row(staged, self.line, lambda x: x ^ xor)
             for number, (form, group) in enumerate(self._copies()):
                 to = code.gep(self.words, staged * plan["staged_row"], self.group_size * number)
-                first = group * kind.isa.terms
+                first = group * key.isa.dot_length
                 taps = [
                     code.gep(self.line, plan["tap"] * tap)
-                    for tap in range(first, min(first + kind.isa.terms, kind.taps))
+                    for tap in range(first, min(first + key.isa.dot_length, key.taps))
                 ]
                 with code.loop(plan["pieces"]) as piece:
                     source = piece * plan["piece_from"]
                     here = [code.gep(tap, source) for tap in taps]
                     write(here, code.gep(to, piece * plan["piece_to"]), form)
 
-    def _copies(self) -> Iterator[tuple[Form, int]]:
+    def _copies(self) -> Iterator[tuple[StagingConversion, int]]:
         """The groups of a row's copy, in order."""
-        return itertools.product(self.forms, range(self.kind.groups))
+        return itertools.product(self.forms, range(self.key.groups))
 
-    def _write_words(self, taps: list[Value], to: Value, form: Form) -> None:
+    def _write_words(self, taps: list[Value], to: Value, form: StagingConversion) -> None:
         """Of a piece; the last vector may go beyond it, where the next one or nothing is."""
-        lanes = self.kind.isa.lanes
+        lanes = self.key.isa.lanes
         with self.code.loop(self.plan["piece"], lanes) as at:
             self.code.store(self._words(taps, at, lanes, form), to, at * 4)
 
-    def _write_repeated(self, taps: list[Value], to: Value, form: Form) -> None:
+    def _write_repeated(self, taps: list[Value], to: Value, form: StagingConversion) -> None:
         """Of a pixel, with the word of each channel several times."""
         code, plan = self.code, self.plan
         with code.loop(plan["piece"]) as channel:
@@ -134,60 +144,64 @@ class _Item:
             with code.loop(plan["multiplier"] * 4, 4) as copy:
                 code.store(word, to, first, copy)
 
-    def _words(self, taps: list[Value], element: Value, count: int, form: Form) -> Value:
+    def _words(
+        self, taps: list[Value], element: Value, count: int, form: StagingConversion
+    ) -> Value:
         of = self.item.element
         at = element * (int(of[1:]) // 8)
         values = [form(self.code.load(vector(of, count), tap, at)) for tap in taps]
-        return words(self.code, self.kind.isa, values, self.item.padding)
+        return pack_words(self.code, self.key.isa, values, self.item.padding)
 
     def _write_vector(self, number: Value, *, is_last: bool) -> None:
         """The outputs of a vector of channels."""
-        code, plan, kind, item = self.code, self.plan, self.kind, self.item
-        lanes, size = vector("i32", kind.isa.lanes), 4 * kind.isa.lanes
-        steps = kind.rows * kind.groups
+        code, plan, key, item = self.code, self.plan, self.key, self.item
+        lanes, size = vector("i32", key.isa.lanes), 4 * key.isa.lanes
+        steps = key.rows * key.groups
         weights = code.gep(item.operand("weights"), number * (steps * size))
         factors = [code.load(lanes, weights, i * size) for i in range(steps)]
         channels = code.gep(item.operand("channels"), number * size)
         bias = None
-        if kind.end.wide:
-            words = channels, code.gep(channels, plan["padded_channels"] * (4 * HIGH))
-            (bias,) = int48_bias(code, kind.isa, 1, *words)
-        begin = code.value(0, lanes) if kind.end.wide else code.load(lanes, channels)
+        if key.epilogue.is_int16:
+            words = channels, code.gep(channels, plan["padded_channels"] * (4 * BIAS_HIGH))
+            (bias,) = load_int48_bias(code, key.isa, 1, *words)
+        begin = code.value(0, lanes) if key.epilogue.is_int16 else code.load(lanes, channels)
         out_row = item.out_row
         with code.loop(plan["rows"]) as run:
             places = [self._places(run, number * size, form) for form in range(len(self.forms))]
             first = (out_row + run) * plan["run"]
-            with code.loop(plan["run"], kind.places) as at:
+            with code.loop(plan["run"], key.places) as at:
                 # The last ones end with the run.
-                begin_at = at.smin(plan["run"] - kind.places)
+                begin_at = at.smin(plan["run"] - key.places)
                 found = []
-                for i in range(kind.places):
+                for i in range(key.places):
                     place = (begin_at + i) * plan["padded_channels"] * 4
                     totals = [self._total(begin, factors, of_form, place) for of_form in places]
                     found.append(
-                        totals if bias is None else [joined(map(EvenOdd.of, totals)).plus(bias)]
+                        totals
+                        if bias is None
+                        else [join_bytes(map(EvenOdd.from_i32, totals)).plus(bias)]
                     )
                 item.results.store(found, first + begin_at, number, is_last=is_last)
 
     def _places(self, run: Value, vector_at: Value, form: int) -> list[Value]:
         """Where the words of each step begin, of a row of the output."""
-        plan, kind = self.plan, self.kind
+        plan, key = self.plan, self.key
         return [
             self.code.gep(
                 self.words,
                 (run * plan["stride"] + plan["dilation"] * row) * plan["staged_row"],
-                self.group_size * (form * kind.groups + group),
+                self.group_size * (form * key.groups + group),
                 vector_at,
             )
-            for row in range(kind.rows)
-            for group in range(kind.groups)
+            for row in range(key.rows)
+            for group in range(key.groups)
         ]
 
     def _total(
         self, begin: Value, factors: list[Value], places: list[Value], pixel: Value
     ) -> Value:
         """The sums of a pixel, int32."""
-        code, isa, total = self.code, self.kind.isa, begin
+        code, isa, total = self.code, self.key.isa, begin
         for place, factor in zip(places, factors, strict=True):
             total = isa.step(code, total, code.load(begin.type, place, pixel), factor)
         return total

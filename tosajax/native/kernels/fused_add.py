@@ -29,20 +29,20 @@ class AddKey(NamedTuple):
 
     Args:
       op: "ADD" or "SUB".
-      firsts: the form of the first scale of the left and of the right.
+      byte_scales: the form of the first scale of the left and of the right.
       scales: of int32: the next of the left and of the right, if there is one, and the result's.
     """
 
     op: str
-    firsts: tuple[ByteScaleForm, ByteScaleForm]
+    byte_scales: tuple[ByteScaleForm, ByteScaleForm]
     scales: tuple[ScaleTable | None, ScaleTable | None, ScaleTable]
 
     @property
     def name(self) -> str:
         """In the name of a kernel."""
-        firsts = "_".join(form.value for form in self.firsts)
+        byte_scales = "_".join(form.value for form in self.byte_scales)
         others = "_".join(_label(scale) for scale in self.scales)
-        return f"{self.op.lower()}_{firsts}_{others}"
+        return f"{self.op.lower()}_{byte_scales}_{others}"
 
     @property
     def tables(self) -> list[tuple[str, ScaleTable, int]]:
@@ -61,7 +61,9 @@ class AddKey(NamedTuple):
 
 
 def _label(scale: ScaleTable | None) -> str:
-    return "0" if scale is None else f"{1 + scale.double}{'upper' if scale.upper else ''}"
+    return (
+        "0" if scale is None else f"{1 + scale.double_round}{'upper' if scale.upper_only else ''}"
+    )
 
 
 class AddWriter:
@@ -71,27 +73,27 @@ class AddWriter:
       code: gets the instructions.
       isa: of the processor.
       how: they are made.
-      given: the address of the operand of scales.
+      scales: the address of the operand of scales.
       table: of the tables of `how`.
     """
 
     def __init__(
-        self, code: IRBuilder, isa: InstructionSet, how: AddKey, given: Value, table: Value
+        self, code: IRBuilder, isa: InstructionSet, key: AddKey, scales: Value, table: Value
     ) -> None:
-        self.code, self.isa, self.how, self.given, self.table = code, isa, how, given, table
-        self.firsts = [self._first(number) for number in range(2)]
+        self.code, self.isa, self.key, self.scales, self.table = code, isa, key, scales, table
+        self.byte_scales = [self._byte_scale(number) for number in range(2)]
         numbers = (code.load("i32", self._row(name)) for name in ROWS[-3:])
-        self.narrowing = Narrowing(isa.pack, *numbers, wraps=not how.scales[-1].upper)
+        self.narrowing = Narrowing(isa.pack, *numbers, wraps=not key.scales[-1].upper_only)
 
     def write_tables(self) -> None:
         """Of scales of int32."""
-        for name, scale, at in self.how.tables:
+        for name, scale, at in self.key.tables:
             multiplier, shift = self._row(f"{name} multiplier"), self._row(f"{name} shift")
             table = self.code.gep(self.table, at)
             lanes = self.code.value(self.isa.lanes)
-            requantize.write_table(self.code, scale, table, multiplier, shift, lanes)
+            requantize.write_scale_table(self.code, scale, table, multiplier, shift, lanes)
 
-    def totals(
+    def rescaled_sums(
         self, own: Sequence[Value], others: Iterable[Value], *, is_right: bool = False
     ) -> list[Value]:
         """The results of vectors before they are bytes, int32.
@@ -103,30 +105,32 @@ class AddWriter:
           others: the other terms likewise, made when they are needed.
           is_right: whether `own` is on the right.
         """
-        own = [self._term(values, is_right) for values in own]
+        own = [self._scaled_term(values, is_right) for values in own]
         sums = []
         for one, values in zip(own, others, strict=True):
-            other = self._term(values, not is_right)
+            other = self._scaled_term(values, not is_right)
             left, right = (other, one) if is_right else (one, other)
-            sums.append(left - right if self.how.op == "SUB" else left + right)
-        return [self._scaled("result", total) for total in sums]
+            sums.append(left - right if self.key.op == "SUB" else left + right)
+        return [self._rescaled("result", total) for total in sums]
 
-    def _term(self, values: Value, number: int) -> Value:
-        return self._scaled(f"{TERMS[number]} next", self.firsts[number].scaled(values))
+    def _scaled_term(self, values: Value, number: int) -> Value:
+        return self._rescaled(f"{TERMS[number]} next", self.byte_scales[number].apply(values))
 
     def _row(self, name: str) -> Value:
         """The address of a row of scales."""
-        return self.code.gep(self.given, 4 * self.isa.lanes * ROWS.index(name))
+        return self.code.gep(self.scales, 4 * self.isa.lanes * ROWS.index(name))
 
-    def _first(self, number: int) -> ByteScale:
+    def _byte_scale(self, number: int) -> ByteScale:
         """The first scale of a term."""
         names = (f"{TERMS[number]} {name}" for name in ("zero point", "multiplier", "shift"))
         numbers = (self.code.load("i32", self._row(name)).to("i64") for name in names)
-        return ByteScale.of(self.code, self.how.firsts[number], *numbers).splat(self.isa.lanes)
+        return ByteScale.from_i64(self.code, self.key.byte_scales[number], *numbers).splat(
+            self.isa.lanes
+        )
 
-    def _scaled(self, name: str, values: Value) -> Value:
+    def _rescaled(self, name: str, values: Value) -> Value:
         """By a scale of int32; as they are if there is none."""
-        for of, scale, at in self.how.tables:
+        for of, scale, at in self.key.tables:
             if of == name:
-                return requantize.scaled(self.code, scale, self.code.gep(self.table, at), values)
+                return requantize.apply(self.code, scale, self.code.gep(self.table, at), values)
         return values

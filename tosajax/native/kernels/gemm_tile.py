@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from tosajax.native.codegen.accumulators import Pixels, Tile
-from tosajax.native.codegen.builder import IRBuilder, Value, count_of, element_of, vector
+from tosajax.native.codegen.accumulators import PixelLayout, Tile
+from tosajax.native.codegen.builder import IRBuilder, Value, element_count, element_type, vector
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.requantize import EvenOdd
 
 # What a copy holds of an element.
-Form = Callable[[Value], Value]
+StagingConversion = Callable[[Value], Value]
 
 
-class Terms(NamedTuple):
+class ReductionLayout(NamedTuple):
     """Where the terms of pixels are.
 
     Args:
@@ -40,11 +40,11 @@ class Terms(NamedTuple):
     xor_mask: Value | None
 
 
-def sums(
+def accumulate(
     code: IRBuilder,
     isa: InstructionSet,
     tile: Tile,
-    terms: Terms,
+    terms: ReductionLayout,
     weights: Value,
     bias: Value | None,
     corrections: Value | None = None,
@@ -69,8 +69,8 @@ def sums(
     if corrections is not None:
         own = [code.load("i32", corrections, 4 * p).splat(isa.lanes) for p in range(tile.pixels)]
         rows = [[start + correction for start in starts] for correction in own]
-    held = isa.accumulators(code, isa, tile, Pixels(terms.pitch, terms.xor_mask))
-    held.begin(rows)
+    held = isa.accumulators(code, isa, tile, PixelLayout(terms.pitch, terms.xor_mask))
+    held.initialize(rows)
     at = code.alloca("ptr")
     code.store(weights, at)
     with code.loop(terms.segments) as segment:
@@ -82,7 +82,7 @@ def sums(
     return held.values()
 
 
-class Rounds(NamedTuple):
+class Int16Split(NamedTuple):
     """How the terms of int16 are summed in int32.
 
     Args:
@@ -94,14 +94,14 @@ class Rounds(NamedTuple):
     plane: Value
 
 
-def int16_sums(
+def accumulate_int16(
     code: IRBuilder,
     isa: InstructionSet,
     tile: Tile,
-    terms: Terms,
+    terms: ReductionLayout,
     weights: Value,
     bias: Sequence[EvenOdd],
-    rounds: Rounds,
+    rounds: Int16Split,
 ) -> list[list[EvenOdd]]:
     """The `sums` of a tile of int16, by pixel and vector: int48.
 
@@ -111,11 +111,14 @@ def int16_sums(
       rounds: how terms are summed.
     """
     if isa.element_bytes == 1:
-        upper = sums(code, isa, tile, terms, weights, None)
+        upper = accumulate(code, isa, tile, terms, weights, None)
         of_lower = terms._replace(first=code.gep(terms.first, rounds.plane))
-        lower = sums(code, isa, tile, of_lower, weights, None)
+        lower = accumulate(code, isa, tile, of_lower, weights, None)
         return [
-            [joined(map(EvenOdd.of, parts)).plus(b) for b, *parts in zip(bias, *both, strict=True)]
+            [
+                join_bytes(map(EvenOdd.from_i32, parts)).plus(b)
+                for b, *parts in zip(bias, *both, strict=True)
+            ]
             for both in zip(upper, lower, strict=True)
         ]
     half = vector("i64", isa.lanes // 2)
@@ -132,26 +135,26 @@ def int16_sums(
             segments=rounds.segments.smin(terms.segments - done),
             offsets=code.gep(terms.offsets, done * 8),
         )
-        found = sums(code, isa, tile, some, code.gep(weights, done * size), None)
+        found = accumulate(code, isa, tile, some, code.gep(weights, done * size), None)
         for row, values in zip(held, found, strict=True):
             for slot, value in zip(row, values, strict=True):
-                _store(code, _load(code, half, slot).plus(EvenOdd.of(value)), slot)
+                _store(code, _load(code, half, slot).plus(EvenOdd.from_i32(value)), slot)
     return [[_load(code, half, slot) for slot in row] for row in held]
 
 
-def joined(sums: Iterable[EvenOdd]) -> EvenOdd:
+def join_bytes(sums: Iterable[EvenOdd]) -> EvenOdd:
     """The sums of the forms of int16: of itself, or of its upper and of its lower bytes."""
     total, *lower = sums
     return total.times(256).plus(*lower) if lower else total
 
 
-def int48_bias(
+def load_int48_bias(
     code: IRBuilder, isa: InstructionSet, vectors: int, low: Value, high: Value
 ) -> list[EvenOdd]:
     """The bias of some vectors of channels, from the addresses of its lower and upper words."""
     lanes, size = vector("i32", isa.lanes), 4 * isa.lanes
     words = ([code.load(lanes, at, v * size) for at in (low, high)] for v in range(vectors))
-    return [EvenOdd.of_words(*pair) for pair in words]
+    return [EvenOdd.from_words(*pair) for pair in words]
 
 
 def _load(code: IRBuilder, of: str, slots: EvenOdd) -> EvenOdd:
@@ -163,7 +166,9 @@ def _store(code: IRBuilder, value: EvenOdd, slots: EvenOdd) -> None:
         code.store(part, slot)
 
 
-def forms(isa: InstructionSet, zero_point: Value, *, wide: bool) -> list[Form]:
+def staging_conversions(
+    isa: InstructionSet, zero_point: Value, *, wide: bool
+) -> list[StagingConversion]:
     """What copies hold of an element; one of int16 is two bytes where a set multiplies those.
 
     Args:
@@ -185,12 +190,14 @@ def forms(isa: InstructionSet, zero_point: Value, *, wide: bool) -> list[Form]:
     def less_zero_point(x: Value) -> Value:
         wide = x.to_elements("i16")
         less = zero_point.to("i16")
-        return wide - (less.splat(count_of(x.type)) if x.type.startswith("<") else less)
+        return wide - (less.splat(element_count(x.type)) if x.type.startswith("<") else less)
 
     return [less_zero_point]
 
 
-def words(code: IRBuilder, isa: InstructionSet, terms: Sequence[Value], zero_point: Value) -> Value:
+def pack_words(
+    code: IRBuilder, isa: InstructionSet, terms: Sequence[Value], zero_point: Value
+) -> Value:
     """The terms of a lane side by side, as steps read them: int32, or int64 of 8 bytes.
 
     Args:
@@ -199,7 +206,7 @@ def words(code: IRBuilder, isa: InstructionSet, terms: Sequence[Value], zero_poi
       terms: vectors of bytes, or of 16 bits; as many as a lane has or fewer: others are 0.
       zero_point: of bytes, int32.
     """
-    lanes, bits = count_of(terms[0].type), int(element_of(terms[0].type)[1:])
+    lanes, bits = element_count(terms[0].type), int(element_type(terms[0].type)[1:])
     is_less = bits < 8 * isa.element_bytes
     zero = zero_point.to("i8").splat(lanes) if is_less else code.value(0, terms[0].type)
     parts = [*terms, *[zero] * (isa.inner - len(terms))]

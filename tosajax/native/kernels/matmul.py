@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tosajax.native.codegen import abi
 from tosajax.native.codegen.abi import Buffers
 from tosajax.native.codegen.accumulators import Tile
-from tosajax.native.codegen.builder import IRBuilder, Module, Value, element_of, vector
+from tosajax.native.codegen.builder import IRBuilder, Module, Value, element_type, vector
 from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.codegen.requantize import EvenOdd
 from tosajax.native.kernels.epilogue import (
@@ -29,9 +29,17 @@ from tosajax.native.kernels.epilogue import (
     EpilogueKey,
     EpilogueOperands,
     EpilogueWriter,
-    write_scales,
+    write_scale_tables,
 )
-from tosajax.native.kernels.gemm_tile import Form, Rounds, Terms, int16_sums, joined, sums, words
+from tosajax.native.kernels.gemm_tile import (
+    Int16Split,
+    ReductionLayout,
+    StagingConversion,
+    accumulate,
+    accumulate_int16,
+    join_bytes,
+    pack_words,
+)
 
 
 class KernelKey(NamedTuple):
@@ -44,7 +52,7 @@ class KernelKey(NamedTuple):
       rest: vectors of columns in the last block, 0 if it is like the others.
       tail: terms of a lane that are left, 0 if it is like the others.
       in_place: whether rows are read where they are.
-      end: of the sums.
+      epilogue: how accumulators become results.
     """
 
     isa: InstructionSet
@@ -53,14 +61,14 @@ class KernelKey(NamedTuple):
     rest: int
     tail: int
     in_place: bool
-    end: EpilogueKey
+    epilogue: EpilogueKey
 
     @property
     def name(self) -> str:
         """Of its function."""
         sizes = self.rows, self.vectors, self.rest, self.tail, int(self.in_place)
         numbers = "_".join(map(str, sizes))
-        return f"tosajax_matmul_{self.isa.label}_{numbers}_{self.end.name}"
+        return f"tosajax_matmul_{self.isa.label}_{numbers}_{self.epilogue.name}"
 
 
 OPERANDS = ("a", "b", "channels", "limits", "plan")
@@ -88,18 +96,18 @@ FIELDS = (
 )
 
 
-def module_of(kind: KernelKey) -> Module:
-    """The module of a kind."""
+def module_of(key: KernelKey) -> Module:
+    """The module of a key."""
     module = Module()
 
     def prologue(code: IRBuilder, buffers: Buffers) -> None:
         plan = _plan(code, buffers)
-        write_scales(code, kind.end, _addresses(buffers), plan["padded_width"])
+        write_scale_tables(code, key.epilogue, _addresses(buffers), plan["padded_width"])
 
     def item(code: IRBuilder, buffers: Buffers, index: Value) -> None:
-        _Item(code, kind, buffers, index).write()
+        _Item(code, key, buffers, index).write()
 
-    abi.write(module, kind.name, OPERANDS, item, prologue)
+    abi.write(module, key.name, OPERANDS, item, prologue)
     return module
 
 
@@ -115,8 +123,8 @@ def _addresses(buffers: Buffers) -> EpilogueOperands:
 class _Item:
     """Writes the work of an item."""
 
-    def __init__(self, code: IRBuilder, kind: KernelKey, buffers: Buffers, index: Value) -> None:
-        self.code, self.kind, self.isa = code, kind, kind.isa
+    def __init__(self, code: IRBuilder, key: KernelKey, buffers: Buffers, index: Value) -> None:
+        self.code, self.key, self.isa = code, key, key.isa
         plan = self.plan = _plan(code, buffers)
         a, b, _, limits, self.fields = buffers.operands
         of_product = plan["groups"] * plan["parts"]
@@ -125,7 +133,7 @@ class _Item:
         # The last part ends with the rows, and may do some again that another has done.
         first = (part * plan["rows"]).smin(plan["height"] - plan["rows"])
         self.row = number * plan["height"] + first
-        self.element, self.size = ("i16", 2) if kind.end.wide else ("i8", 1)
+        self.element, self.size = ("i16", 2) if key.epilogue.is_int16 else ("i8", 1)
         self.a = code.gep(a, self.row * plan["depth"] * self.size)
         self.b = code.gep(b, number * plan["depth"] * plan["width"] * self.size)
         self.panel = buffers.scratch
@@ -133,37 +141,37 @@ class _Item:
         self.corrections = code.gep(self.bias, plan["bias"])
         self.copy = code.gep(self.corrections, plan["corrections"])
         self.a_zp, self.b_zp = (code.load("i32", limits, 4 * at) for at in (FILL, B_ZP))
-        self.results = EpilogueWriter(code, kind.end, _addresses(buffers), plan["width"])
-        self.words = vector("i32", self.isa.lanes)
-        self.ones = code.value(0x01010101, self.words)
+        self.results = EpilogueWriter(code, key.epilogue, _addresses(buffers), plan["width"])
+        self.vector_type = vector("i32", self.isa.lanes)
+        self.ones = code.value(0x01010101, self.vector_type)
         self.xor_mask = None
         if self.isa.input_offset:
-            self.xor_mask = code.opaque(self.isa.input_offset * 0x01010101, self.words)
+            self.xor_mask = code.opaque(self.isa.input_offset * 0x01010101, self.vector_type)
 
     def write(self) -> None:
-        kind, code = self.kind, self.code
-        if not kind.in_place:
+        key, code = self.key, self.code
+        if not key.in_place:
             self._copy_rows()
         if self.isa.element_bytes == 1:
             self._correct_rows()
         plan = self.plan
-        self.isa.accumulators.enter(code, kind.rows)
+        self.isa.accumulators.enter(code, key.rows)
         begin = self.group * plan["group"]
         end = (begin + plan["group"]).smin(plan["blocks"])
         # The last block is apart where it has fewer vectors or columns.
-        is_apart = kind.rest > 0 or kind.end.last < self.isa.lanes
+        is_apart = key.rest > 0 or key.epilogue.last_channels < self.isa.lanes
         whole = end.smin(plan["blocks"] - int(is_apart))
         with code.loop(whole - begin) as i:
-            self._write_block(begin + i, kind.vectors, is_last=False)
+            self._write_block(begin + i, key.vectors, is_last=False)
         if is_apart:
-            with code.when(whole < end):
-                self._write_block(whole, kind.rest or kind.vectors, is_last=True)
+            with code.if_then(whole < end):
+                self._write_block(whole, key.rest or key.vectors, is_last=True)
         self.isa.accumulators.leave(code)
 
     # Rows.
 
     def _copy_rows(self) -> None:
-        """Copies rows as steps read them. Terms that are not there may be anything: times 0."""
+        """Copies rows as steps read them. ReductionLayout that are not there may be anything: times 0."""
         code, plan, depth = self.code, self.plan, self.plan["depth"]
         is_less = self.size < self.isa.element_bytes
         with code.loop(plan["rows"]) as row:
@@ -181,15 +189,15 @@ class _Item:
         size = 4 * lanes
         with code.loop(plan["rows"]) as row:
             code.store(code.value(0, "i32"), self.corrections, row * 4)
-        with code.when(self.b_zp.not_equals(0)), code.loop(plan["rows"]) as row:
+        with code.if_then(self.b_zp.not_equals(0)), code.loop(plan["rows"]) as row:
             source = code.gep(self.a, row * plan["depth"])
             whole = plan["depth"] // size
-            vectors, total = code.alloca(self.words), code.alloca("i32")
-            code.store(code.value(0, self.words), vectors)
+            vectors, total = code.alloca(self.vector_type), code.alloca("i32")
+            code.store(code.value(0, self.vector_type), vectors)
             with code.loop(whole) as i:
-                x = code.load(self.words, source, i * size)
+                x = code.load(self.vector_type, source, i * size)
                 self._add(vectors, x)
-            reduced = code.load(self.words, vectors)
+            reduced = code.load(self.vector_type, vectors)
             name = f"llvm.vector.reduce.add.v{lanes}i32"
             code.store(code.call("i32", name, reduced), total)
             with code.loop(plan["depth"] - whole * size) as i:
@@ -202,7 +210,10 @@ class _Item:
     def _add(self, total: Value, of_bytes: Value) -> None:
         """Adds bytes in fours to a variable."""
         added = self.isa.step(
-            self.code, self.code.load(self.words, total), self.ones, of_bytes.bitcast(self.words)
+            self.code,
+            self.code.load(self.vector_type, total),
+            self.ones,
+            of_bytes.bitcast(self.vector_type),
         )
         self.code.store(added, total)
 
@@ -210,49 +221,55 @@ class _Item:
 
     def _write_block(self, block: Value, vectors: int, *, is_last: bool) -> None:
         """Packs a block of columns, and multiplies all rows by it."""
-        code, plan, kind = self.code, self.plan, self.kind
-        before = block * kind.vectors
+        code, plan, key = self.code, self.plan, self.key
+        before = block * key.vectors
         columns = code.gep(self.b, before * (self.isa.lanes * self.size))
-        self._pack(columns, vectors, kind.end.last if is_last else self.isa.lanes)
-        source = self.a if kind.in_place else self.copy
+        self._pack(columns, vectors, key.epilogue.last_channels if is_last else self.isa.lanes)
+        source = self.a if key.in_place else self.copy
         offsets = code.gep(self.fields, 8 * len(FIELDS))
-        with code.loop(plan["rows"], kind.rows) as row:
+        with code.loop(plan["rows"], key.rows) as row:
             # The last tile ends with the rows.
-            at = row.smin(plan["rows"] - kind.rows)
+            at = row.smin(plan["rows"] - key.rows)
             segments = plan["segments"], offsets, plan["steps"]
             first = code.gep(source, at * plan["row_pitch"])
-            terms = Terms(first, plan["row_pitch"], *segments, self.xor_mask)
-            found = self._sums(Tile(kind.rows, vectors), terms, at)
+            terms = ReductionLayout(first, plan["row_pitch"], *segments, self.xor_mask)
+            found = self._sums(Tile(key.rows, vectors), terms, at)
             self.results.store(found, self.row + at, before, is_last=is_last)
 
-    def _sums(self, tile: Tile, terms: Terms, row: Value) -> Sequence[Sequence[Value | EvenOdd]]:
+    def _sums(
+        self, tile: Tile, terms: ReductionLayout, row: Value
+    ) -> Sequence[Sequence[Value | EvenOdd]]:
         """Of a tile, whose first row is one of the item's."""
         code, isa = self.code, self.isa
-        if not self.kind.end.wide:
+        if not self.key.epilogue.is_int16:
             is_corrected = isa.element_bytes == 1
             corrections = code.gep(self.corrections, row * 4) if is_corrected else None
-            return sums(code, isa, tile, terms, self.panel, self.bias, corrections)
+            return accumulate(code, isa, tile, terms, self.panel, self.bias, corrections)
         zero = code.value(0, vector("i64", isa.lanes // 2))
-        rounds = Rounds(code.value(1), code.value(0))
+        rounds = Int16Split(code.value(1), code.value(0))
         upper, lower = (
-            int16_sums(code, isa, tile, terms, panel, [EvenOdd(zero, zero)] * tile.vectors, rounds)
+            accumulate_int16(
+                code, isa, tile, terms, panel, [EvenOdd(zero, zero)] * tile.vectors, rounds
+            )
             for panel in (self.panel, code.gep(self.panel, self.plan["plane"]))
         )
         rows = zip(upper, lower, strict=True)
-        return [[joined(parts) for parts in zip(*both, strict=True)] for both in rows]
+        return [[join_bytes(parts) for parts in zip(*both, strict=True)] for both in rows]
 
-    def _forms(self) -> list[Form]:
+    def _conversions(self) -> list[StagingConversion]:
         """What panels hold of an element: of int16 the upper and the lower byte."""
-        return [lambda x: x >> 8, lambda x: x & 255] if self.kind.end.wide else [lambda x: x]
+        return (
+            [lambda x: x >> 8, lambda x: x & 255] if self.key.epilogue.is_int16 else [lambda x: x]
+        )
 
     def _pack(self, block: Value, vectors: int, last: int) -> None:
         """Columns of a block, and where their sums begin; `last` columns of the last vector."""
         code, plan, isa = self.code, self.plan, self.isa
         of_step, of_word = isa.weight_bytes, isa.weight_bytes // (isa.depth // isa.inner)
         counts = [isa.lanes] * (vectors - 1) + [last]
-        totals = [code.alloca(self.words) for _ in counts]
+        totals = [code.alloca(self.vector_type) for _ in counts]
         for total in totals:
-            code.store(code.value(0, self.words), total)
+            code.store(code.value(0, self.vector_type), total)
 
         def place(number: Value) -> Value:
             each = isa.depth // isa.inner
@@ -266,32 +283,34 @@ class _Item:
             for v, (count, total) in enumerate(zip(counts, totals, strict=True)):
                 at = v * isa.lanes * self.size
                 parts = [code.load_first(count, of, code.gep(r, at)) for r in rows]
-                for plane, form in enumerate(self._forms()):
-                    word = words(code, isa, list(map(form, parts)), self.b_zp)
+                for plane, form in enumerate(self._conversions()):
+                    word = pack_words(code, isa, list(map(form, parts)), self.b_zp)
                     code.store(word, place(number), plan["plane"] * plane, v * of_step)
                     if isa.element_bytes == 1:
-                        for part in _in_fours(word):
+                        for part in _split_words(word):
                             self._add(total, part)
 
         with code.loop(plan["words"]) as number:
             pack(number, isa.inner)
-        if self.kind.tail:
-            pack(plan["words"], self.kind.tail)
+        if self.key.tail:
+            pack(plan["words"], self.key.tail)
         # What is left of the last step, or of the last segment.
-        done = plan["words"] + int(self.kind.tail > 0)
+        done = plan["words"] + int(self.key.tail > 0)
         nothing = code.value(0, vector("i8", of_word))
         all_words = plan["segments"] * plan["steps"] * (isa.depth // isa.inner)
         with code.loop(all_words - done) as more:
-            for v, plane in itertools.product(range(vectors), range(len(self._forms()))):
+            for v, plane in itertools.product(range(vectors), range(len(self._conversions()))):
                 code.store(nothing, place(done + more), plan["plane"] * plane, v * of_step)
         zero_point = (self.a_zp + isa.input_offset).splat(isa.lanes)
         for v, total in enumerate(totals):
-            begin = code.value(0, self.words) - zero_point * code.load(self.words, total)
+            begin = code.value(0, self.vector_type) - zero_point * code.load(
+                self.vector_type, total
+            )
             code.store(begin, self.bias, v * (4 * isa.lanes))
 
 
-def _in_fours(word: Value) -> Sequence[Value]:
+def _split_words(word: Value) -> Sequence[Value]:
     """A vector of words of 4 or 8 bytes as vectors of 4 bytes."""
-    if element_of(word.type) == "i32":
+    if element_type(word.type) == "i32":
         return [word]
     return [part.to_elements("i32") for part in (word, word >> 32)]

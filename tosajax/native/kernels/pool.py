@@ -13,7 +13,7 @@ import numpy as np
 
 from tosajax.native.codegen import abi
 from tosajax.native.codegen.abi import Buffers
-from tosajax.native.codegen.builder import IRBuilder, Module, Value, pieces, vector
+from tosajax.native.codegen.builder import IRBuilder, Module, Value, power_of_two_runs, vector
 from tosajax.native.codegen.isa import InstructionSet
 
 OPERANDS = ("x", "zero points", "plan")
@@ -65,14 +65,14 @@ class KernelKey(NamedTuple):
         return self.isa.lanes * (1 if self.is_average else 4 // self.dtype.itemsize)
 
 
-def module_of(kind: KernelKey) -> Module:
-    """The module of a kind."""
+def module_of(key: KernelKey) -> Module:
+    """The module of a key."""
     module = Module()
 
     def item(code: IRBuilder, buffers: Buffers, index: Value) -> None:
-        _Item(code, kind, buffers, index).write()
+        _Item(code, key, buffers, index).write()
 
-    abi.write(module, kind.name, OPERANDS, item)
+    abi.write(module, key.name, OPERANDS, item)
     return module
 
 
@@ -87,32 +87,32 @@ class _Window(NamedTuple):
 class _Item:
     """Writes the work of an item."""
 
-    def __init__(self, code: IRBuilder, kind: KernelKey, buffers: Buffers, index: Value) -> None:
-        self.code, self.kind, self.index = code, kind, index
+    def __init__(self, code: IRBuilder, key: KernelKey, buffers: Buffers, index: Value) -> None:
+        self.code, self.key, self.index = code, key, index
         self.x, zero_points, fields = buffers.operands
         self.out = buffers.out
         self.plan = {n: code.load("i64", fields, 8 * i) for i, n in enumerate(FIELDS)}
         self.input_zp, self.output_zp = (code.load("i32", zero_points, 4 * i) for i in range(2))
-        self.size = kind.dtype.itemsize
+        self.size = key.dtype.itemsize
         self.element = f"i{8 * self.size}"
 
     def write(self) -> None:
-        code, plan, kind = self.code, self.plan, self.kind
+        code, plan, key = self.code, self.plan, self.key
         # The last item ends with the rows, and may do some again that another has done.
         first = (self.index * plan["rows"]).smin(plan["all_rows"] - plan["rows"])
         pixel_bytes = plan["channels"] * self.size
         with code.loop(plan["rows"]) as row, code.loop(plan["out_width"]) as column:
             place = first + row
             window = self._window(place, column)
-            end = self._average_of(window) if kind.is_average else (lambda values: values)
+            end = self._average_of(window) if key.is_average else (lambda values: values)
             out = code.gep(self.out, (place * plan["out_width"] + column) * pixel_bytes)
             with code.loop(plan["vectors"]) as number:
-                at = number * (kind.lanes * self.size)
-                code.store(end(self._combined(window, at, kind.lanes)), out, at)
-            if kind.last:
-                at = plan["vectors"] * (kind.lanes * self.size)
-                found = end(self._combined(window, at, kind.last))
-                for begin, length in pieces(kind.last):
+                at = number * (key.lanes * self.size)
+                code.store(end(self._combined(window, at, key.lanes)), out, at)
+            if key.last:
+                at = plan["vectors"] * (key.lanes * self.size)
+                found = end(self._combined(window, at, key.last))
+                for begin, length in power_of_two_runs(key.last):
                     code.store(found.extract(begin, length), out, at, begin * self.size)
 
     def _window(self, place: Value, column: Value) -> _Window:
@@ -128,21 +128,21 @@ class _Item:
 
     def _combined(self, window: _Window, at: Value, count: int) -> Value:
         """The sum or the maximum of some channels, which begin so many bytes behind the first."""
-        code, plan, kind = self.code, self.plan, self.kind
-        of = vector("i32" if kind.is_average else self.element, kind.lanes)
+        code, plan, key = self.code, self.plan, self.key
+        of = vector("i32" if key.is_average else self.element, key.lanes)
         found = code.alloca(of)
-        code.store(code.value(0 if kind.is_average else np.iinfo(kind.dtype).min, of), found)
+        code.store(code.value(0 if key.is_average else np.iinfo(key.dtype).min, of), found)
         pitch = plan["channels"] * self.size
         with code.loop(window.height) as y, code.loop(window.width) as x:
             source = code.gep(window.first, (y * plan["width"] + x) * pitch, at)
-            values = code.load_first(count, vector(self.element, kind.lanes), source).to(of)
+            values = code.load_first(count, vector(self.element, key.lanes), source).to(of)
             so_far = code.load(of, found)
-            code.store(so_far + values if kind.is_average else so_far.smax(values), found)
+            code.store(so_far + values if key.is_average else so_far.smax(values), found)
         return code.load(of, found)
 
     def _average_of(self, window: _Window) -> Callable[[Value], Value]:
         """Turns sums of a window into averages: by a multiplication, as in "Scaling Helpers"."""
-        code, lanes = self.code, self.kind.lanes
+        code, lanes = self.code, self.key.lanes
         wide, words = vector("i64", lanes), vector("i32", lanes)
         count = window.height * window.width
         bits = self._bit_length(count - 1)
@@ -150,7 +150,7 @@ class _Item:
         half = (code.value(1 << 29) << bits).splat(lanes)
         shift = (bits + 30).splat(lanes)
         zero_points = (self.input_zp * count.to("i32")).splat(lanes)
-        ends = np.iinfo(self.kind.dtype)
+        ends = np.iinfo(self.key.dtype)
 
         def average(sums: Value) -> Value:
             total = (sums - zero_points).to(wide) * multiplier + half

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 
 from tosajax.native.codegen import abi
 from tosajax.native.codegen.abi import Buffers
-from tosajax.native.codegen.builder import IRBuilder, Module, Value, element_of, vector
+from tosajax.native.codegen.builder import IRBuilder, Module, Value, element_type, vector
 from tosajax.native.kernels.epilogue import (
     FILL,
     EpilogueKey,
     EpilogueOperands,
     EpilogueWriter,
-    write_scales,
+    write_scale_tables,
 )
-from tosajax.native.kernels.gemm_tile import Form
+from tosajax.native.kernels.gemm_tile import StagingConversion
 
 _OPERANDS = ("x", "weights", "channels", "limits", "plan")
 _OF_SUMS = ("x", "other", "weights", "channels", "limits", "scales", "plan")
@@ -42,7 +42,7 @@ COMMON = (
 
 
 def _operands(end: EpilogueKey) -> Sequence[str]:
-    return _OPERANDS if end.then is None else _OF_SUMS
+    return _OPERANDS if end.fused_add is None else _OF_SUMS
 
 
 class RowBlock:
@@ -50,7 +50,7 @@ class RowBlock:
 
     Args:
       code: gets the instructions.
-      end: of the sums.
+      epilogue: how accumulators become results.
       fields: of the plan; those in `COMMON` among them.
       buffers: of the call.
       index: of the item.
@@ -64,7 +64,7 @@ class RowBlock:
         buffers: Buffers,
         index: Value,
     ) -> None:
-        self.code, self.end, self.buffers = code, end, buffers
+        self.code, self.epilogue, self.buffers = code, end, buffers
         plan = {name: code.load("i64", buffers.plan, 8 * i) for i, name in enumerate(fields)}
         self.plan = plan
         self.image = index // plan["items_per_image"]
@@ -72,17 +72,17 @@ class RowBlock:
         # The last item ends with the image, and may do rows again that the one before has done.
         self.first = (part * plan["rows"]).smin(plan["out_height"] - plan["rows"])
         self.padding = code.load("i32", self.operand("limits"), 4 * FILL)
-        self.element = "i16" if end.wide else "i8"
+        self.element = "i16" if end.is_int16 else "i8"
         self.results = EpilogueWriter(code, end, self.addresses, plan["channels"])
 
     def operand(self, name: str) -> Value:
         """The address of an operand."""
-        return self.buffers.operands[_operands(self.end).index(name)]
+        return self.buffers.operands[_operands(self.epilogue).index(name)]
 
     @property
     def addresses(self) -> EpilogueOperands:
         """Of what results need."""
-        names = ["channels", "limits"] + ["other", "scales"] * (self.end.then is not None)
+        names = ["channels", "limits"] + ["other", "scales"] * (self.epilogue.fused_add is not None)
         return EpilogueOperands(self.buffers.out, self.buffers.table, *map(self.operand, names))
 
     @property
@@ -96,7 +96,7 @@ class RowBlock:
         inside = (row > -1) & (row < self.plan["height"])
         return self.image * self.plan["height"] + row, inside
 
-    def copy_row(self, staged: Value, to: Value, made: Form) -> None:
+    def copy_row(self, staged: Value, to: Value, made: StagingConversion) -> None:
         """Copies a row with its padding; rows behind it, or 64 bytes of slack, are written next.
 
         Args:
@@ -122,29 +122,29 @@ class RowBlock:
         with self.code.loop(count * size, self._vector_bytes) as at:
             self.code.store(values, to, at)
 
-    def _copy(self, source: Value, to: Value, count: Value, made: Form) -> None:
+    def _copy(self, source: Value, to: Value, count: Value, made: StagingConversion) -> None:
         """Copies so many elements, by the longest vectors of which there is one."""
         code, read = self.code, int(self.element[1:]) // 8
         below = None
         for length in (self._vector_bytes, self._vector_bytes // 4, 1):
             fits = count > length - 1
             fits = fits if below is None else fits & (count < below)
-            with code.when(fits), code.loop(count, length) as i:
+            with code.if_then(fits), code.loop(count, length) as i:
                 at = i.smin(count - length)  # The last one ends with the elements.
                 of = self.element if length == 1 else vector(self.element, length)
                 values = made(code.load(of, source, at * read))
-                written = int(element_of(values.type)[1:]) // 8
+                written = int(element_type(values.type)[1:]) // 8
                 code.store(values, to, at * written)
             below = length
 
     @property
     def _vector_bytes(self) -> int:
-        return 4 * self.end.lanes
+        return 4 * self.epilogue.lanes
 
 
 def module_of(
     name: str,
-    end: EpilogueKey,
+    epilogue: EpilogueKey,
     fields: Sequence[str],
     write: Callable[[RowBlock], None],
 ) -> Module:
@@ -152,19 +152,19 @@ def module_of(
 
     Args:
       name: of the kernel.
-      end: of the sums.
+      epilogue: how accumulators become results.
       fields: of the plan.
       write: writes the work of an item.
     """
     module = Module()
 
     def prologue(code: IRBuilder, buffers: Buffers) -> None:
-        rows = RowBlock(code, end, fields, buffers, code.value(0))
+        rows = RowBlock(code, epilogue, fields, buffers, code.value(0))
         count = rows.plan["padded_channels"]
-        write_scales(code, end, rows.addresses, count)
+        write_scale_tables(code, epilogue, rows.addresses, count)
 
     def item(code: IRBuilder, buffers: Buffers, index: Value) -> None:
-        write(RowBlock(code, end, fields, buffers, index))
+        write(RowBlock(code, epilogue, fields, buffers, index))
 
-    abi.write(module, name, _operands(end), item, prologue)
+    abi.write(module, name, _operands(epilogue), item, prologue)
     return module
