@@ -115,7 +115,7 @@ class _Item:
     def _copy_rows(self) -> None:
         plan, item, key = self.plan, self.item, self.key
         for number, form in enumerate(
-            staging_conversions(key.isa, item.padding, wide=key.epilogue.is_int16)
+            staging_conversions(key.isa, item.padding, is_int16=key.epilogue.is_int16)
         ):
             plane = self.code.gep(self.rows, plan["plane"] * number)
             with self.code.loop(plan["staged"]) as staged:

@@ -93,7 +93,7 @@ class _Item:
         self.line = item.buffers.scratch
         self.words = item.code.gep(self.line, self.plan["line"])
         self.forms = (
-            staging_conversions(key.isa, item.padding, wide=True)
+            staging_conversions(key.isa, item.padding, is_int16=True)
             if key.epilogue.is_int16
             else [lambda x: x]
         )
