@@ -138,7 +138,7 @@ class _Item:
                 segments = plan["segments"], offsets, plan["steps"]
                 terms = ReductionLayout(place, plan["pixel_pitch"], *segments, self.xor_mask)
                 found = self._sums(Tile(key.pixels, vectors), terms, weights, channels)
-                item.results.store(found, first + at, before, is_last=is_last)
+                item.writer.store(found, first + at, before, is_last=is_last)
 
     def _sums(
         self, tile: Tile, terms: ReductionLayout, weights: Value, channels: Value

@@ -181,7 +181,7 @@ class _Item:
                         if bias is None
                         else [join_bytes(map(EvenOdd.from_i32, totals)).plus(bias)]
                     )
-                item.results.store(found, first + begin_at, number, is_last=is_last)
+                item.writer.store(found, first + begin_at, number, is_last=is_last)
 
     def _places(self, run: Value, vector_at: Value, form: int) -> list[Value]:
         """Where the words of each step begin, of a row of the output."""
