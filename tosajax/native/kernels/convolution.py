@@ -1,9 +1,8 @@
-"""The kernel of convolutions and products: int8 or int16 by int8, with an exact RESCALE at the end.
+"""Kernel of CONV2D: int8 or int16 by int8, with an exact RESCALE as epilogue.
 
-A thread's copy of rows is padded, and in the form in which the instruction set reads it; there the
-terms of a pixel are contiguous by row of the window. Where the input has that form, as that of most
-windows of one tap has, it is read in its place. Sums are made tile by tile, and each tile is
-scaled, clamped and stored from registers.
+In the staging copy, which is padded and converted, the reduction elements of a pixel are
+contiguous in each row of the window. Input that has this form already, as for most 1x1 windows, is
+read in place. Each tile of the output is rescaled, clamped and stored from registers.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from tosajax.native.kernels.row_block import COMMON, RowBlock
 
 
 class KernelKey(NamedTuple):
-    """What distinguishes the machine code of two convolutions.
+    """The specialization of a convolution: all that its machine code depends on.
 
     Args:
-      isa: of the processor.
+      isa: the instruction set.
       pixels: of a tile.
-      vectors: of channels in a tile.
-      rest: vectors of channels in the last tile, 0 if there are no others.
-      in_place: whether there is no copy.
+      vectors: vectors of output channels in a tile.
+      rest: vectors in the last block of channels; 0 if that has `vectors` as well.
+      in_place: whether the input is read without a staging copy.
       epilogue: how accumulators become results.
     """
 
@@ -49,60 +48,60 @@ class KernelKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its function."""
+        """Name of the kernel's function."""
         numbers = f"{self.pixels}_{self.vectors}_{self.rest}_{int(self.in_place)}"
         return f"tosajax_convolution_{self.isa.label}_{numbers}_{self.epilogue.name}"
 
 
-# The plan, in order; the offsets of segments follow.
+# The plan, in order; the offsets of segments follow, in bytes.
 FIELDS = (
     *COMMON,
-    "runs",  # rows of pixels of an item, each of which tiles cover
-    "run_pitch",  # bytes from what a run reads to what the next does
-    "run",  # pixels
-    "pixel_pitch",  # bytes likewise
+    "runs",  # rows of pixels in a work item; tiles cover each
+    "run_pitch",  # bytes from the inputs of a run to those of the next
+    "run",  # pixels of a run
+    "pixel_pitch",  # bytes from the inputs of a pixel to those of the next
     "blocks",  # of `vectors` vectors of channels
     "block_bytes",  # of weights
-    "segments",
-    "steps",
-    "round",  # segments that int32 holds, of int16
-    "plane",  # bytes of a copy of the upper bytes of int16
+    "segments",  # of a pixel's reduction elements
+    "steps",  # of a segment
+    "round",  # segments whose sum int32 holds; for int16
+    "plane",  # bytes of the staging copy's upper bytes; for int16
 )
 
 
 def module_of(key: KernelKey) -> Module:
-    """The module of a key."""
+    """The LLVM module of a specialization."""
 
-    def write(item: RowBlock) -> None:
-        _Item(item, key).write()
+    def write(rows: RowBlock) -> None:
+        _Item(rows, key).write()
 
     return row_block.module_of(key.name, key.epilogue, FIELDS, write)
 
 
 class _Item:
-    """Writes the work of an item."""
+    """Writes the code of a work item."""
 
-    def __init__(self, item: RowBlock, key: KernelKey) -> None:
-        self.item, self.key = item, key
-        code, plan = item.code, item.plan
+    def __init__(self, rows: RowBlock, key: KernelKey) -> None:
+        self.rows, self.key = rows, key
+        code, plan = rows.code, rows.plan
         self.code, self.plan = code, plan
         self.xor_mask = None
         if key.in_place and key.isa.input_offset:
-            # LLVM would spread what it computes of a known number.
+            # LLVM would fold a constant into each splat; an opaque mask stays in a register.
             offset = key.isa.input_offset * 0x01010101
             self.xor_mask = code.opaque(offset, vector("i32", key.isa.lanes))
         if key.in_place:
-            row, _ = item.input_row(code.value(0))
-            self.rows = code.gep(item.operand("x"), row * plan["row"])
+            row, _ = rows.input_row(code.value(0))
+            self.source = code.gep(rows.operand("x"), row * plan["row"])
         else:
-            self.rows = item.buffers.scratch
+            self.source = rows.buffers.scratch
 
     def write(self) -> None:
         key = self.key
         if not key.in_place:
             self._copy_rows()
         key.isa.accumulators.enter(self.code, key.pixels)
-        # The last block is apart where it has fewer vectors or channels.
+        # The last block is written apart if it has fewer vectors, or fewer channels in the last.
         is_apart = key.rest > 0 or key.epilogue.last_channels < key.isa.lanes
         blocks = self.plan["blocks"] - int(is_apart and not key.rest)
         with self.code.loop(blocks) as block:
@@ -113,41 +112,57 @@ class _Item:
         key.isa.accumulators.leave(self.code)
 
     def _copy_rows(self) -> None:
-        plan, item, key = self.plan, self.item, self.key
-        for number, form in enumerate(
-            staging_conversions(key.isa, item.padding, is_int16=key.epilogue.is_int16)
-        ):
-            plane = self.code.gep(self.rows, plan["plane"] * number)
+        """Fills the staging copy, plane by plane."""
+        plan, rows, key = self.plan, self.rows, self.key
+        conversions = staging_conversions(key.isa, rows.padding, is_int16=key.epilogue.is_int16)
+        for number, convert in enumerate(conversions):
+            plane = self.code.gep(self.source, plan["plane"] * number)
             with self.code.loop(plan["staged"]) as staged:
-                item.copy_row(staged, self.code.gep(plane, staged * plan["staged_row"]), form)
+                rows.copy_row(staged, self.code.gep(plane, staged * plan["staged_row"]), convert)
 
-    def _write_block(self, block: Value, before: Value, vectors: int, *, is_last: bool) -> None:
-        """The tiles of some vectors of channels, of which there are some before."""
-        code, plan, key, item = self.code, self.plan, self.key, self.item
-        weights = code.gep(item.operand("weights"), block * plan["block_bytes"])
-        channels = code.gep(item.operand("channels"), before * (4 * key.isa.lanes))
-        offsets = code.gep(item.buffers.plan, 8 * len(FIELDS))
-        out_row = item.out_row
+    def _write_block(
+        self, block: Value, first_vector: Value, vectors: int, *, is_last: bool
+    ) -> None:
+        """Computes all tiles of a block of channels.
+
+        Args:
+          block: index of the block, i64.
+          first_vector: index of its first vector of channels, i64.
+          vectors: of the block.
+          is_last: whether its last vector is the last of all channels.
+        """
+        code, plan, key, rows = self.code, self.plan, self.key, self.rows
+        weights = code.gep(rows.operand("weights"), block * plan["block_bytes"])
+        channels = code.gep(rows.operand("channels"), first_vector * (4 * key.isa.lanes))
+        offsets = code.gep(rows.buffers.plan, 8 * len(FIELDS))
+        out_row = rows.out_row
         with code.loop(plan["runs"]) as run:
-            start = code.gep(self.rows, run * plan["run_pitch"])
-            first = out_row * plan["out_width"] + run * plan["run"]
-            with code.loop(plan["run"], key.pixels) as pixel:
-                # The last tile ends with the run.
-                at = pixel.smin(plan["run"] - key.pixels)
-                place = code.gep(start, at * plan["pixel_pitch"])
+            start = code.gep(self.source, run * plan["run_pitch"])
+            first_pixel = out_row * plan["out_width"] + run * plan["run"]
+            with code.loop(plan["run"], key.pixels) as begin:
+                # The last tile ends with the run, and may compute pixels again.
+                pixel = begin.smin(plan["run"] - key.pixels)
+                first = code.gep(start, pixel * plan["pixel_pitch"])
                 segments = plan["segments"], offsets, plan["steps"]
-                terms = ReductionLayout(place, plan["pixel_pitch"], *segments, self.xor_mask)
-                found = self._sums(Tile(key.pixels, vectors), terms, weights, channels)
-                item.writer.store(found, first + at, before, is_last=is_last)
+                reduction = ReductionLayout(first, plan["pixel_pitch"], *segments, self.xor_mask)
+                sums = self._accumulate(Tile(key.pixels, vectors), reduction, weights, channels)
+                rows.writer.store(sums, first_pixel + pixel, first_vector, is_last=is_last)
 
-    def _sums(
-        self, tile: Tile, terms: ReductionLayout, weights: Value, channels: Value
+    def _accumulate(
+        self, tile: Tile, reduction: ReductionLayout, weights: Value, channels: Value
     ) -> Sequence[Sequence[Value | EvenOdd]]:
-        """Of a tile, whose channels begin at an address in that operand."""
+        """Computes the accumulators of a tile, by pixel and vector.
+
+        Args:
+          tile: size of the tile.
+          reduction: its pixels.
+          weights: address of the block's weights.
+          channels: address of the block's first channel in the operand "channels".
+        """
         code, plan, key = self.code, self.plan, self.key
         if not key.epilogue.is_int16:
-            return accumulate(code, key.isa, tile, terms, weights, channels)
+            return accumulate(code, key.isa, tile, reduction, weights, channels)
         words = channels, code.gep(channels, plan["padded_channels"] * (4 * BIAS_HIGH))
         bias = load_int48_bias(code, key.isa, tile.vectors, *words)
-        rounds = Int16Split(plan["round"], plan["plane"])
-        return accumulate_int16(code, key.isa, tile, terms, weights, bias, rounds)
+        split = Int16Split(plan["round"], plan["plane"])
+        return accumulate_int16(code, key.isa, tile, reduction, weights, bias, split)
