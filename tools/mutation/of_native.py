@@ -145,7 +145,7 @@ MUTANTS = [
         "native/test_kernels.py",
         {
             "_Item._copy_rows": [condition("False", 1), change("*", "+", 1)],
-            "_Item._words": [change(".padding", ".out_row")],
+            "_Item._load_words": [change(".padding", ".out_row")],
             "_Item.write": [change("1", "0")],
         },
     ),

@@ -170,7 +170,7 @@ def convolve_depthwise(
     # ByteScaleForm pixels lie in a vector together; each of them has the same weights.
     width = window.out(o.x.shape)[1]
     together = tiling.together(isa, inputs * multiplier, width)
-    places = min(width // together, depthwise.MAX_PIXELS)
+    places = min(width // together, depthwise.MAX_POSITIONS)
     oc = inputs * multiplier * together
     vectors = -(-oc // isa.lanes)
     end = _epilogue_key(isa, oc, epilogue, wide=_is_int16(o))
