@@ -1,4 +1,4 @@
-"""The kernel of ADD and SUB of bytes; `summed` has how they are made."""
+"""Kernel of ADD and SUB of int8; `fused_add` computes the sums."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.kernels.fused_add import TERMS, AddKey, AddWriter
 
 OPERANDS = (*TERMS, "scales", "plan")
+# The plan, in order.
 FIELDS = (
-    "count",  # elements of an item: a multiple of the lanes
-    "elements",
+    "count",  # elements of a work item, a multiple of the lanes
+    "elements",  # of the output
 )
 
 
 class KernelKey(NamedTuple):
-    """What distinguishes the machine code of two additions.
+    """The specialization of an addition: all that its machine code depends on.
 
     Args:
-      isa: of the processor.
-      vectors: vectors of sums that become one of bytes: 4, or 1 of fewer elements.
+      isa: the instruction set.
+      vectors: vectors of int32 sums that are narrowed to one of int8: 4, or 1 for few elements.
       add: how sums are computed.
     """
 
@@ -33,16 +34,16 @@ class KernelKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its function."""
+        """Name of the kernel's function."""
         return f"tosajax_sum_{self.isa.label}_{self.vectors}_{self.add.name}"
 
 
 def module_of(key: KernelKey) -> Module:
-    """The module of a key."""
+    """The LLVM module of a specialization."""
     module = Module()
 
     def prologue(code: IRBuilder, buffers: Buffers) -> None:
-        _Item(code, key, buffers).sums.write_tables()
+        _Item(code, key, buffers).writer.write_tables()
 
     def item(code: IRBuilder, buffers: Buffers, index: Value) -> None:
         _Item(code, key, buffers).write(index)
@@ -52,30 +53,31 @@ def module_of(key: KernelKey) -> Module:
 
 
 class _Item:
-    """Writes the work of an item: some elements."""
+    """Writes the code of a work item: some elements."""
 
     def __init__(self, code: IRBuilder, key: KernelKey, buffers: Buffers) -> None:
         self.code, self.key = code, key
         *self.sources, scales, _ = buffers.operands
         self.out = buffers.out
-        self.sums = AddWriter(code, key.isa, key.add, scales, buffers.table)
+        self.writer = AddWriter(code, key.isa, key.add, scales, buffers.table)
         self.plan = {n: code.load("i64", buffers.plan, 8 * i) for i, n in enumerate(FIELDS)}
 
     def write(self, index: Value) -> None:
+        """Writes the code of work item `index`."""
         code, key, count = self.code, self.key, self.plan["count"]
         lanes = key.isa.lanes
-        # The last item ends with the elements, and may do some again that another has done.
+        # The last item ends with the elements, and may compute some of another item again.
         first = (index * count).smin(self.plan["elements"] - count)
-        with code.loop(count, lanes * key.vectors) as at:
-            element = first + at
+        with code.loop(count, lanes * key.vectors) as offset:
+            element = first + offset
             left, right = (self._loaded(x, element) for x in self.sources)
-            totals = self.sums.rescaled_sums(list(left), right) * (4 // key.vectors)
-            some = self.sums.narrowing.narrow(code, totals).extract(0, lanes * key.vectors)
-            code.store(some, code.gep(self.out, element))
+            totals = self.writer.rescaled_sums(list(left), right) * (4 // key.vectors)
+            results = self.writer.narrowing.narrow(code, totals).extract(0, lanes * key.vectors)
+            code.store(results, code.gep(self.out, element))
 
     def _loaded(self, source: Value, element: Value) -> Iterator[Value]:
-        """The vectors of an operand from an element on."""
+        """The vectors of an operand from an element on, as int32."""
         lanes = self.key.isa.lanes
         for v in range(self.key.vectors):
-            of = vector("i8", lanes)
-            yield self.code.load(of, source, element, v * lanes).to_elements("i32")
+            ir_type = vector("i8", lanes)
+            yield self.code.load(ir_type, source, element, v * lanes).to_elements("i32")
