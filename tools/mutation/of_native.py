@@ -383,7 +383,7 @@ MUTANTS = [
         "native/test_pool.py",
         {
             "_covered": [change("0", "1"), right("-", 0), right("-", 1)],
-            "_Item._combined": [change("0", "1", 0)],
+            "_Item._reduced": [change("0", "1", 0)],
             "_Item._average_of": [
                 change("29", "30"),
                 change("1", "2", 1),
