@@ -78,7 +78,8 @@ MUTANTS = [
         "native/calls/schedule.py",
         "native/test_chain.py",
         {
-            "_CallPlanner.__init__": [left("+", 2), left("+", 5), left("//")],
+            "_CallPlanner.__init__": [left("//")],
+            "_CallPlanner._assign_places": [left("+", 2), left("+", 7)],
             "_CallPlanner._last_uses": [condition("False")],
             "_CallPlanner._rounds": [left("or", 0), change("begin", "begin + 1", 0)],
             "_CallPlanner._round": [condition("True", 0), condition("True", 1)],
