@@ -360,7 +360,7 @@ def _fill(code: IRBuilder, state: Value, plan: _Plan, stages: Value) -> None:
 
 
 def _buffer(code: IRBuilder, frame: Value, field: int, number: Value) -> Value:
-    """The address of the values of an operand or a result, by the offset of its list in the frame."""
+    """The address of an operand (`_ARGUMENTS`) or a result (`_RESULTS`) of the frame."""
     buffers = code.load("ptr", frame, field + _POINTERS)
     return code.load("ptr", code.load("ptr", buffers, number * 8), _DATA)
 
