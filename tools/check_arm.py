@@ -136,9 +136,9 @@ class Machine:
 
     def call(self, number: int, kernels: Sequence[KernelCall]) -> str:
         """Writes what a call needs; its line for the program."""
-        links, arrays, _ = call.linked(kernels)
+        links, arrays, _ = call.link_kernels(kernels)
         last, images = len(kernels) - 1, arrays[0].shape[0]
-        planned = schedule.call_of(links, [last], images, operands=len(arrays), waits=False)
+        planned = schedule.plan_call(links, [last], images, operands=len(arrays), waits=False)
         planned.words[handler.HEAD.index("threads")] = 1
         library = self.folder / f"{planned.name}.so"
         if not library.exists():

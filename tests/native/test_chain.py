@@ -159,9 +159,9 @@ def test_any_results_may_be_wanted(images: int, outputs: list[int], monkeypatch)
 def test_rounds_of_all_lengths(weights: int, image: int, images: int, monkeypatch):
     """A cache of any size."""
     monkeypatch.setattr(tiling, "threads", lambda: 2)
-    monkeypatch.setattr(schedule, "_WEIGHTS", weights)
-    monkeypatch.setattr(schedule, "_IMAGE", image)
-    monkeypatch.setattr(schedule, "_IMAGES", images)
+    monkeypatch.setattr(schedule, "_MAX_WEIGHT_BYTES", weights)
+    monkeypatch.setattr(schedule, "_MAX_IMAGE_BYTES", image)
+    monkeypatch.setattr(schedule, "_MAX_GROUP_BYTES", images)
     check(residual(24), [LAST], pool=Pool(2))
 
 
@@ -175,7 +175,7 @@ def test_groups_do_not_overwrite_what_others_read(monkeypatch):
         made = n.convolved(made, out, 3)
     wanted = one_by_one(n.kernels)
     rounds = [schedule._Round(range(begin, begin + 2), 16) for begin in (0, 2, 4)]
-    monkeypatch.setattr(schedule._Planning, "_rounds", lambda self, images: iter(rounds))
+    monkeypatch.setattr(schedule._CallPlanner, "_rounds", lambda self, images: iter(rounds))
     check(n.kernels, [5], wanted, pool=Pool(2))
 
 
@@ -218,9 +218,9 @@ def deep(images: int) -> list[KernelCall]:
     return n.kernels
 
 
-def planned(kernels: Sequence[KernelCall], outputs: Sequence[int]) -> schedule._Planning:
-    links, arrays, _ = call.linked(kernels)
-    return schedule._Planning(links, outputs, arrays[0].shape[0], len(arrays))
+def planned(kernels: Sequence[KernelCall], outputs: Sequence[int]) -> schedule._CallPlanner:
+    links, arrays, _ = call.link_kernels(kernels)
+    return schedule._CallPlanner(links, outputs, arrays[0].shape[0], len(arrays))
 
 
 @pytest.mark.parametrize(
@@ -240,10 +240,10 @@ def test_rounds(monkeypatch):
     few = planned(deep(3), [19]).rounds
     assert [(len(r.numbers), r.groups) for r in few] == [(1, 0)] * 20
     assert [(len(r.numbers), r.groups) for r in planned(deep(4), [19]).rounds] == [(20, 4)]
-    monkeypatch.setattr(schedule, "_WEIGHTS", 4 * 2600)
+    monkeypatch.setattr(schedule, "_MAX_WEIGHT_BYTES", 4 * 2600)
     parts = planned(deep(8), [19]).rounds
     assert [(len(r.numbers), r.groups) for r in parts] == [(4, 8)] * 5
-    monkeypatch.setattr(schedule, "_IMAGE", 0)
+    monkeypatch.setattr(schedule, "_MAX_IMAGE_BYTES", 0)
     assert {r.groups for r in planned(deep(8), [19]).rounds} == {0}
 
 

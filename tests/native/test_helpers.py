@@ -43,9 +43,9 @@ def seats() -> Seats:
 
     return Seats(
         engine,
-        function(threads.FIND, ctypes.c_int64, ctypes.POINTER(State), ctypes.c_int64),
-        function(threads.CAME, None),
-        function(threads.WAIT, None),
+        function(threads.CLAIM, ctypes.c_int64, ctypes.POINTER(State), ctypes.c_int64),
+        function(threads.TASK_BEGAN, None),
+        function(threads.PARK, None),
     )
 
 

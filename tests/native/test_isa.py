@@ -70,5 +70,5 @@ def test_tiles_are_shaped_and_released():
     assert [used.count(name) for name in ("ldtilecfg", "tilerelease")] == [1, 1]
     # Two groups of pixels by two vectors of channels, and by the one that is left.
     assert [used.count(name) for name in ("tilezero", "tdpbssd", "tilestored")] == [6, 6, 6]
-    assert TileAccumulators.rows_of(20) == [16, 16, 4, 4, 16, 4, 16, 16]
-    assert TileAccumulators.rows_of(7)[:2] == [7, 7]
+    assert TileAccumulators.tile_rows(20) == [16, 16, 4, 4, 16, 4, 16, 16]
+    assert TileAccumulators.tile_rows(7)[:2] == [7, 7]

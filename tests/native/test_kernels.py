@@ -22,7 +22,7 @@ pytest.importorskip("llvmlite")
 from tosajax.native import call, tiling
 from tosajax.native.codegen import isa
 from tosajax.native.codegen.isa import InstructionSet
-from tosajax.native.codegen.requantize import UPPER
+from tosajax.native.codegen.requantize import UPPER_SHIFT
 
 pytestmark = pytest.mark.usefixtures("quick")
 EXTREMES = np.array([-128, -128, -127, -1, 0, 1, 126, 127, 127], np.int8)
@@ -168,8 +168,8 @@ def epilogue_of(
     rng = np.random.default_rng(seed)
     count = channels if per_channel else 1
     multiplier = rng.integers(2**30, 2**31, count)
-    shift = rng.integers(UPPER if upper else 28, 50, count)
-    edges = [edge for edge in EDGES if not upper or edge[1] >= UPPER]
+    shift = rng.integers(UPPER_SHIFT if upper else 28, 50, count)
+    edges = [edge for edge in EDGES if not upper or edge[1] >= UPPER_SHIFT]
     for at, (m, s) in zip(range(0, count, 3) if per_channel else (), edges, strict=False):
         multiplier[at], shift[at] = m, s
     low, high = sorted(rng.integers(-128, 128, 2).tolist())
@@ -259,7 +259,7 @@ SCALES = [(2**30, s) for s in (2, 3, 29, 30, 31, 32, 33, 34, 47, 61, 62)]
 SCALES += [(2**31 - 1, s) for s in (31, 32, 33, 62)] + [(0, 40), (1, 2), (3, 33), (2**30 + 1, 31)]
 
 
-@pytest.mark.parametrize("shifts", [(2, 62), (UPPER, 62), (2, UPPER - 1)])
+@pytest.mark.parametrize("shifts", [(2, 62), (UPPER_SHIFT, 62), (2, UPPER_SHIFT - 1)])
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("s", USABLE)
 def test_scales_of_all_sizes(s: InstructionSet, double: bool, shifts: tuple[int, int]):

@@ -17,7 +17,7 @@ pytest.importorskip("llvmlite")
 from tosajax.native import call, tiling
 from tosajax.native.codegen import isa
 from tosajax.native.codegen.isa import InstructionSet
-from tosajax.native.codegen.requantize import UPPER
+from tosajax.native.codegen.requantize import UPPER_SHIFT
 
 pytestmark = pytest.mark.usefixtures("quick")
 EXTREMES = np.array([-128, -128, -127, -1, 0, 1, 126, 127, 127])
@@ -71,8 +71,8 @@ def epilogue_of(width: int, seed: int, *, double: bool, upper: bool) -> call.Epi
     """Of one scale, or one for each column."""
     rng = np.random.default_rng(seed)
     count = width if seed % 2 else 1
-    shift = rng.integers(UPPER if upper else 28, 46, count)
-    shift[0] = UPPER if upper else 30
+    shift = rng.integers(UPPER_SHIFT if upper else 28, 46, count)
+    shift[0] = UPPER_SHIFT if upper else 30
     multiplier = rng.integers(2**30, 2**31, count)
     low, high = sorted(rng.integers(-128, 128, 2).tolist())
     zero_point = np.int8(rng.integers(-128, 128))

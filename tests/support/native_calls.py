@@ -118,9 +118,9 @@ class Calls:
         pool: Pool | None = None,
     ) -> None:
         self.pool = pool or Pool()
-        links, arrays, _ = call_module.linked(kernels)
+        links, arrays, _ = call_module.link_kernels(kernels)
         images = arrays[0].shape[0]
-        planned = schedule.call_of(links, outputs, images, operands=len(arrays), waits=True)
+        planned = schedule.plan_call(links, outputs, images, operands=len(arrays), waits=True)
         address = compiler.loaded(planned, [kernel.module_of for kernel in kernels])
         self._operands = [*map(np.asarray, arrays), planned.words]
         self.made = [links[number].kernel.placeholder(number) for number in outputs]

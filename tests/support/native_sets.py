@@ -48,7 +48,7 @@ class _Tiles(TileAccumulators):
     def __init__(self, code: IRBuilder, *others: Any) -> None:
         super().__init__(code, *others)
         self._tiles = [code.alloca("[1024 x i8]") for _ in range(8)]
-        self._rows = self.rows_of(self.tile.pixels)
+        self._rows = self.tile_rows(self.tile.pixels)
 
     enter = staticmethod(Accumulators.enter)
     leave = staticmethod(Accumulators.leave)
@@ -65,9 +65,9 @@ class _Tiles(TileAccumulators):
     def _copy(self, to: Value, source: Value | None, pitch: Value | int, rows: int) -> None:
         code = self.code
         with code.loop(code.value(rows)) as row:
-            values = code.value(0, self.words)
+            values = code.value(0, self.vector_type)
             if source is not None:
-                values = code.load(self.words, source, row * pitch)
+                values = code.load(self.vector_type, source, row * pitch)
             code.store(values, to, row * self.ROW)
 
     def multiply(self, sums: int, x: int, weight: int) -> None:
@@ -76,13 +76,13 @@ class _Tiles(TileAccumulators):
         with code.loop(code.value(self._rows[x])) as row, code.loop(code.value(16)) as k:
             pixel = code.load("i32", a, row * self.ROW, k * 4).splat(16)
             channels = code.load(vector("i32", 16), b, k * self.ROW)
-            code.store(step(code, code.load(self.words, c, row * self.ROW), pixel, channels),
+            code.store(step(code, code.load(self.vector_type, c, row * self.ROW), pixel, channels),
                        c, row * self.ROW)  # fmt: skip
 
 
 # Level 0: optimizing what stands for an instruction takes LLVM most of these tests' time.
 _SIGNED = isa.PORTABLE._replace(
-    name="signed-bytes", terms=4, step=_of_bytes(raised=False), int16=isa.PORTABLE, level=0
+    name="signed-bytes", dot_length=4, step=_of_bytes(raised=False), int16=isa.PORTABLE, level=0
 )
 _RAISED = _SIGNED._replace(name="raised-bytes", input_offset=128, step=_of_bytes(raised=True))
 _WIDE = _RAISED._replace(name="wide-bytes", lanes=16)

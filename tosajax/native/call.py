@@ -18,7 +18,7 @@ from tosajax.native import threads_wait, tiling
 from tosajax.native.calls import compiler, schedule
 from tosajax.native.calls.schedule import KernelCall, Link, Placeholder
 from tosajax.native.codegen.isa import InstructionSet
-from tosajax.native.codegen.requantize import UPPER, ByteScaleForm, ScaleTable
+from tosajax.native.codegen.requantize import UPPER_SHIFT, ByteScaleForm, ScaleTable
 from tosajax.native.kernels import addition, convolution, depthwise, matmul, pool
 from tosajax.native.kernels.epilogue import EpilogueKey, FusedAdd
 from tosajax.native.kernels.fused_add import AddKey
@@ -139,14 +139,14 @@ def convolve(
     shape = o.weight.shape
     oc = shape[0]
     vectors = -(-oc // isa.lanes)
-    end = _end(isa, oc, epilogue, wide=_is_wide(o))
+    end = _epilogue_key(isa, oc, epilogue, wide=_is_int16(o))
     of_tile = tiling.vectors_of_tile(isa, vectors, window, o.x.shape)
     scales = None
     if adding is not None:
-        how, scales = _sum(isa, adding.op, adding.scales, adding.epilogue)
-        end = end._replace(then=FusedAdd(how, adding.is_right))
-    cut = tiling.cut_of(isa, window, shape, wide=end.wide)
-    packed, weight_sums = _packed(o.weight, isa, vectors, of_tile, cut)
+        how, scales = _add_key(isa, adding.op, adding.scales, adding.epilogue)
+        end = end._replace(fused_add=FusedAdd(how, adding.is_right))
+    cut = tiling.cut_of(isa, window, shape, wide=end.is_int16)
+    packed, weight_sums = _pack_weights(o.weight, isa, vectors, of_tile, cut)
 
     def plan(of: Sequence[int], workers: int) -> Plan:
         return tiling.of_convolution(isa, end, window, shape, of_tile, of, workers)
@@ -154,7 +154,7 @@ def convolve(
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), oc
 
-    operands = packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
+    operands = packed, *_channel_operands(isa, end, oc, o, weight_sums, epilogue)
     if adding is None or scales is None:
         return KernelCall(convolution.module_of, plan, out, (o.x, *operands), end.dtype)
     both = o.x, adding.other
@@ -170,18 +170,18 @@ def convolve_depthwise(
     # ByteScaleForm pixels lie in a vector together; each of them has the same weights.
     width = window.out(o.x.shape)[1]
     together = tiling.together(isa, inputs * multiplier, width)
-    places = min(width // together, depthwise.MOST_PLACES)
+    places = min(width // together, depthwise.MAX_POSITIONS)
     oc = inputs * multiplier * together
     vectors = -(-oc // isa.lanes)
-    end = _end(isa, oc, epilogue, wide=_is_wide(o))
+    end = _epilogue_key(isa, oc, epilogue, wide=_is_int16(o))
     kind = depthwise.KernelKey(isa, kh, kw, places, multiplier > 1, end)
-    xp = _module_of(o.weight)
+    xp = _array_module(o.weight)
     flat = o.weight.reshape(kh, kw, inputs * multiplier)
     weight_sums = flat.astype(np.int32).sum((0, 1))
-    widths = [(0, 0), (0, kind.groups * isa.terms - kw), (0, vectors * isa.lanes - oc)]
+    widths = [(0, 0), (0, kind.groups * isa.dot_length - kw), (0, vectors * isa.lanes - oc)]
     tiled = xp.pad(xp.tile(flat, (1, 1, together)), widths)
-    cut = tiled.reshape(kh, kind.groups, isa.terms, vectors, isa.lanes)
-    packed = cut.transpose(3, 0, 1, 4, 2).reshape(-1).astype(_term_type(isa))
+    cut = tiled.reshape(kh, kind.groups, isa.dot_length, vectors, isa.lanes)
+    packed = cut.transpose(3, 0, 1, 4, 2).reshape(-1).astype(_element_dtype(isa))
 
     def plan(of: Sequence[int], workers: int) -> Plan:
         return tiling.of_depthwise(kind, window, multiplier, of, workers)
@@ -189,7 +189,7 @@ def convolve_depthwise(
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), inputs * multiplier
 
-    operands = o.x, packed, *_by_channel(isa, end, oc, o, weight_sums, epilogue)
+    operands = o.x, packed, *_channel_operands(isa, end, oc, o, weight_sums, epilogue)
     return KernelCall(depthwise.module_of, plan, out, operands, end.dtype)
 
 
@@ -214,7 +214,7 @@ def multiply(
     width = inputs[1].shape[2]
     wide = np.dtype(inputs[0].dtype) == np.int16
     isa = isa.int16_set if wide else isa
-    end = _end(isa, width, epilogue, wide=wide)
+    end = _epilogue_key(isa, width, epilogue, wide=wide)
 
     def plan(of: Sequence[int], workers: int) -> Plan:
         return tiling.of_matmul(isa, end, width, of, workers)
@@ -247,7 +247,7 @@ def add(
     Returns:
       What `run` computes: int8 of that shape.
     """
-    how, operand = _sum(isa, op, scales, epilogue)
+    how, operand = _add_key(isa, op, scales, epilogue)
     kind = addition.KernelKey(isa, 1, how)
 
     def plan(of: Sequence[int], workers: int) -> Plan:
@@ -282,7 +282,7 @@ def combine(
     def out(of: Sequence[int]) -> tuple[int, ...]:
         return *window.out(of), channels
 
-    xp = _module_of(*zero_points)
+    xp = _array_module(*zero_points)
     numbers = xp.stack([xp.asarray(z).astype(np.int32).reshape(()) for z in zero_points])
     return KernelCall(pool.module_of, plan, out, (x, numbers), x.dtype)
 
@@ -290,21 +290,21 @@ def combine(
 # Operands.
 
 
-def _is_wide(o: Operands) -> bool:
+def _is_int16(o: Operands) -> bool:
     return np.dtype(o.x.dtype) == np.int16
 
 
-def _end(
+def _epilogue_key(
     isa: InstructionSet, channels: int, epilogue: Epilogue | None, *, wide: bool = False
 ) -> EpilogueKey:
     last = channels % isa.lanes or isa.lanes
     if epilogue is None:
         return EpilogueKey(isa, None, False, last, wide, "i64" if wide else "i32")
-    upper = not wide and _is_upper(epilogue.shift)
+    upper = not wide and _allows_upper_only(epilogue.shift)
     return EpilogueKey(isa, epilogue.double, upper, last, wide, epilogue.out)
 
 
-def _sum(
+def _add_key(
     isa: InstructionSet, op: str, scales: tuple[Scaling, Scaling], epilogue: Epilogue
 ) -> tuple[AddKey, Array]:
     """How a sum is made, and the operand of its scales."""
@@ -317,40 +317,46 @@ def _sum(
         *(scale.zero_point for scale in scales),
         *(epilogue.zero_point, epilogue.least, epilogue.largest),
     ]
-    xp = _module_of(*numbers)
+    xp = _array_module(*numbers)
     column = xp.stack([xp.asarray(n).astype(np.int32).reshape(1) for n in numbers])
 
     def scale(r: Rescaling) -> ScaleTable:
-        return ScaleTable(isa.lanes, r.double, _is_upper(r.shift))
+        return ScaleTable(isa.lanes, r.double, _allows_upper_only(r.shift))
 
     left_next, right_next = (r and scale(r) for r in (left.then, right.then))
-    how = AddKey(op, (_form(left), _form(right)), (left_next, right_next, scale(result)))
+    how = AddKey(
+        op,
+        (_byte_scale_form(left), _byte_scale_form(right)),
+        (left_next, right_next, scale(result)),
+    )
     return how, xp.tile(column, (1, isa.lanes))
 
 
-def _form(scale: Scaling) -> ByteScaleForm:
+def _byte_scale_form(scale: Scaling) -> ByteScaleForm:
     """That of the first scale of an addition's input."""
     numbers = scale.multiplier, scale.shift
     if any(isinstance(n, jax.Array) for n in numbers):
-        return ByteScaleForm.of_any(double=scale.double)
-    return ByteScaleForm.of(*(np.asarray(n).item() for n in numbers), double=scale.double)
+        return ByteScaleForm.for_unknown(double_round=scale.double)
+    return ByteScaleForm.for_constant(
+        *(np.asarray(n).item() for n in numbers), double_round=scale.double
+    )
 
 
-def _is_upper(shift: Any) -> bool:
+def _allows_upper_only(shift: Any) -> bool:
     """Whether all shifts are known, and products' upper words are enough for them."""
-    return not isinstance(shift, jax.Array) and bool(np.all(np.asarray(shift) >= UPPER))
+    return not isinstance(shift, jax.Array) and bool(np.all(np.asarray(shift) >= UPPER_SHIFT))
 
 
-def _term_type(isa: InstructionSet) -> type:
+def _element_dtype(isa: InstructionSet) -> type:
     return np.int8 if isa.element_bytes == 1 else np.int16
 
 
-def _module_of(*arrays: Any) -> Any:
+def _array_module(*arrays: Any) -> Any:
     """NumPy where all are known: what it computes costs a program nothing. Otherwise JAX's."""
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
-def _by_channel(
+def _channel_operands(
     isa: InstructionSet,
     end: EpilogueKey,
     count: int,
@@ -359,9 +365,9 @@ def _by_channel(
     epilogue: Epilogue | None,
 ) -> tuple[Array, Array]:
     """The operands of channels and of limits."""
-    xp = _module_of(o.bias, o.x_zp, weight_sums)
-    if end.wide:
-        words = _wide_bias(isa, o.bias, weight_sums)
+    xp = _array_module(o.bias, o.x_zp, weight_sums)
+    if end.is_int16:
+        words = _int48_bias_words(isa, o.bias, weight_sums)
         return _channels(end, count, words, epilogue), _limits(np.zeros(1, np.int32), epilogue)
     bias, x_zp = (xp.asarray(v).reshape(-1).astype(np.int32) for v in (o.bias, o.x_zp))
     if isa.element_bytes == 1:  # Bytes are raised, and keep their zero point.
@@ -369,9 +375,9 @@ def _by_channel(
     return _channels(end, count, [bias], epilogue), _limits(x_zp, epilogue)
 
 
-def _wide_bias(isa: InstructionSet, bias: Array, weight_sums: Array) -> list[Array]:
+def _int48_bias_words(isa: InstructionSet, bias: Array, weight_sums: Array) -> list[Array]:
     """The lower and the upper words of a bias of int48 sums."""
-    xp = _module_of(bias, weight_sums)
+    xp = _array_module(bias, weight_sums)
     with _x64.scope():
         total = xp.asarray(bias).reshape(-1).astype(np.int64)
         if isa.element_bytes == 1:  # Upper bytes are raised, lower ones less 128 but for that.
@@ -385,12 +391,14 @@ def _channels(
 ) -> Array:
     """The rows of so many channels; see `results`."""
     rows = [*bias] if epilogue is None else [*bias, epilogue.multiplier, epilogue.shift]
-    xp = _module_of(*rows)
+    xp = _array_module(*rows)
 
     def padded(row: Any) -> Any:
         row = xp.asarray(row).astype(np.int32).reshape(-1)
         row = xp.tile(row, count // row.size)
-        return xp.pad(row, (0, -count % end.lanes), constant_values=UPPER)  # A shift that there is.
+        return xp.pad(
+            row, (0, -count % end.lanes), constant_values=UPPER_SHIFT
+        )  # A shift that there is.
 
     return xp.stack([padded(row) for row in rows])
 
@@ -399,20 +407,20 @@ def _limits(zero_point: Array, epilogue: Epilogue | None, *others: Array) -> Arr
     """The scalars; see `results`. The zero point is that of the input."""
     end = (0, 0, 0) if epilogue is None else epilogue[2:5]
     values = zero_point, *end, *others
-    xp = _module_of(*values)
+    xp = _array_module(*values)
     return xp.stack([xp.asarray(v).astype(np.int32).reshape(()) for v in values])
 
 
-def _packed(
+def _pack_weights(
     weight: Array, isa: InstructionSet, vectors: int, of_tile: int, cut: Cut
 ) -> tuple[Array, Array]:
     """The weights in the order in which kernels read them, and their sums by channel, int32."""
-    xp = _module_of(weight)
+    xp = _array_module(weight)
     oc = weight.shape[0]
     flat = weight.reshape(oc, -1, cut.terms)
     sums = flat.astype(np.int32).sum((1, 2))
     widths = [(0, vectors * isa.lanes - oc), (0, 0), (0, cut.beyond)]
-    flat = xp.pad(flat, widths).astype(_term_type(isa))
+    flat = xp.pad(flat, widths).astype(_element_dtype(isa))
     count, each = cut.length // isa.depth, isa.depth // isa.inner
     steps = flat.reshape(vectors, isa.lanes, -1, count, each, isa.inner)
     whole = vectors // of_tile * of_tile
@@ -438,12 +446,12 @@ def run_all(kernels: Sequence[KernelCall], outputs: Sequence[int]) -> list[jax.A
       outputs: the numbers of the kernels whose results are wanted.
     """
     waits = threads_wait()
-    links, arrays, inputs = linked(kernels)
-    first = links[0].numbers
+    links, arrays, inputs = link_kernels(kernels)
+    first = links[0].operand_numbers
 
     @jax.custom_batching.custom_vmap
     def call(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        return _called(links, outputs, arrays, waits=waits)
+        return _ffi_call(links, outputs, arrays, waits=waits)
 
     @call.def_vmap
     def _(count: int, batched: Sequence[bool], *arrays: jax.Array):
@@ -468,19 +476,19 @@ def run_all(kernels: Sequence[KernelCall], outputs: Sequence[int]) -> list[jax.A
             read = (
                 made[s.number] if isinstance(s, Placeholder) else arrays[s] for s in link.sources
             )
-            operands = *read, *(arrays[number] for number in link.others)
+            operands = *read, *(arrays[number] for number in link.parameters)
             made.append(run(link.kernel._replace(operands=operands)))
         return tuple(made[number] for number in outputs)
 
     return list(call(*arrays))
 
 
-def _called(
+def _ffi_call(
     links: Sequence[Link], outputs: Sequence[int], arrays: Sequence[jax.Array], *, waits: bool
 ) -> tuple[jax.Array, ...]:
     """The results of a call of XLA's."""
     images = arrays[0].shape[0]
-    planned = schedule.call_of(links, outputs, images, operands=len(arrays), waits=waits)
+    planned = schedule.plan_call(links, outputs, images, operands=len(arrays), waits=waits)
     compiler.register(planned, [link.kernel.module_of for link in links])
     made = [links[number].kernel.placeholder(number) for number in outputs]
     times = images // links[0].kernel.shape[0]
@@ -496,7 +504,7 @@ def _called(
         return tuple(jax.ffi.ffi_call(planned.name, (*results, workspace))(*arrays, words)[:-1])
 
 
-def linked(kernels: Sequence[KernelCall]) -> tuple[list[Link], list[jax.Array], int]:
+def link_kernels(kernels: Sequence[KernelCall]) -> tuple[list[Link], list[jax.Array], int]:
     """Kernels with the numbers of their operands, all operands of the call, and its inputs."""
     given = {
         id(x): x for k in kernels for x in k.operands[: k.inputs] if not isinstance(x, Placeholder)

@@ -121,7 +121,7 @@ def vectors_of_tile(isa: InstructionSet, vectors: int, window: Window, x: Sequen
     def cost(v: int) -> float:
         return sum(_cost(isa, vectors, Tile(_pixels(isa, v, r), v), r) / r for r in runs)
 
-    return min(range(1, min(isa.accumulators.MOST_VECTORS, vectors) + 1), key=cost)
+    return min(range(1, min(isa.accumulators.MAX_VECTORS, vectors) + 1), key=cost)
 
 
 def _run(window: Window, x: Sequence[int]) -> int:
@@ -141,7 +141,7 @@ def _is_padded(window: Window) -> bool:
 
 def _pixels(isa: InstructionSet, vectors: int, run: int) -> int:
     """Pixels of a tile that has some vectors of channels."""
-    most = min(run, isa.accumulators.most_pixels(isa, vectors))
+    most = min(run, isa.accumulators.max_pixels(isa, vectors))
     return min(range(1, most + 1), key=lambda p: _cost(isa, vectors, Tile(p, vectors), run))
 
 
@@ -210,8 +210,8 @@ def of_convolution(
       workers: threads that there are.
     """
     size = isa.element_bytes
-    planes = 2 if end.wide and size == 1 else 1
-    cut = cut_of(isa, window, weight, wide=end.wide)
+    planes = 2 if end.is_int16 and size == 1 else 1
+    cut = cut_of(isa, window, weight, wide=end.is_int16)
     oc, kh, kw, ic = weight
     images, height, width, _ = x
     (top, _), (left, _) = window.pad
@@ -225,8 +225,8 @@ def of_convolution(
     row_macs = out_width * oc * kh * kw * ic * planes
     share = _share(images, out_height, row_macs, workers, unit=pixels if flat else 1)
     taps = range(kw) if is_split(window) else (0,)
-    is_read = planes == 1 and (end.wide or size == 1) and cut.is_whole
-    is_crowded = end.wide and flat and _is_crowded(ic * size)
+    is_read = planes == 1 and (end.is_int16 or size == 1) and cut.is_whole
+    is_crowded = end.is_int16 and flat and _is_crowded(ic * size)
     in_place = not _is_padded(window) and is_read and not is_crowded
     pixel = _pitch(ic * size) if flat and not in_place else ic * size
     # Of a flat one, the copy has all pixels of an item in a row, unless they lie apart.
@@ -235,7 +235,7 @@ def of_convolution(
     left = min(left, needed)
     copied = needed if flat else max(min(width, needed - left), 0)
     staged = 1 if one_row else (share.rows - 1) * stride[0] + (kh - 1) * dilation[0] + 1
-    of_input = width * ic * (2 if end.wide else 1)
+    of_input = width * ic * (2 if end.is_int16 else 1)
     row = of_input if in_place else needed * pixel
     plane = _lines(staged * row + _SLACK + cut.beyond * size)
     scratch = 0 if in_place else planes * plane
@@ -300,9 +300,9 @@ def of_depthwise(
     padded = vectors * isa.lanes
     pixel = padded // joined * _WORD
     # A step counts as much as two multiply-accumulates of a product, for its part of the copy.
-    size = 2 if kind.end.wide else 1
+    size = 2 if kind.epilogue.is_int16 else 1
     copies = kind.groups * (size if isa.element_bytes == 1 else 1)
-    row_macs = out_width // joined * padded * kind.rows * copies * isa.terms * 2
+    row_macs = out_width // joined * padded * kind.rows * copies * isa.dot_length * 2
     share = _share(images, out_height, row_macs, workers)
     staged = (share.rows - 1) * stride + (kind.rows - 1) * dilation + 1
     staged_row = copies * out_width * pixel
@@ -340,7 +340,9 @@ def of_depthwise(
         dilation=dilation,
         vectors=vectors,
     )
-    return Plan(kind, fields, share.items, share.threads, kind.end.table_size(vectors), scratch)
+    return Plan(
+        kind, fields, share.items, share.threads, kind.epilogue.table_size(vectors), scratch
+    )
 
 
 def together(isa: InstructionSet, channels: int, width: int) -> int:
@@ -364,16 +366,16 @@ def of_matmul(
     count, height, depth = a
     vectors = -(-width // isa.lanes)
     of_tile = min(
-        range(1, min(isa.accumulators.MOST_VECTORS, vectors) + 1),
+        range(1, min(isa.accumulators.MAX_VECTORS, vectors) + 1),
         key=lambda v: _cost(isa, vectors, Tile(_pixels(isa, v, height), v), height),
     )
     rows = _pixels(isa, of_tile, height)
-    size = 2 if end.wide else 1
-    segments = -(-depth // _MOST_TERMS_OF_INT16) if end.wide else 1
+    size = 2 if end.is_int16 else 1
+    segments = -(-depth // _MOST_TERMS_OF_INT16) if end.is_int16 else 1
     steps = -(-depth // (segments * isa.depth))
     of_segment = steps * isa.depth
     is_whole = isa.element_bytes == size and depth == segments * of_segment
-    in_place = is_whole and not (end.wide and _is_crowded(depth * size))
+    in_place = is_whole and not (end.is_int16 and _is_crowded(depth * size))
     kind = matmul.KernelKey(isa, rows, of_tile, vectors % of_tile, depth % isa.inner, in_place, end)
     blocks = -(-vectors // of_tile)
     padded = of_tile * isa.lanes
@@ -453,13 +455,13 @@ def _tiles(unit: int, height: int, parts: int) -> int:
 def of_addition(kind: addition.KernelKey, elements: int, workers: int) -> Plan:
     """The plan of an addition of so many elements, for the threads that there are."""
     lanes = kind.isa.lanes
-    kind = kind._replace(together=4 if elements >= 4 * lanes else 1)
-    unit = lanes * kind.together
+    kind = kind._replace(vectors=4 if elements >= 4 * lanes else 1)
+    unit = lanes * kind.vectors
     fair = -(-elements // (workers * unit)) * unit
     count = min(elements // unit * unit, _ITEM_SUMS, max(fair, _THREAD_SUMS))
     items = -(-elements // count)
     used = _sharing(items, elements // _THREAD_SUMS, workers)
-    return Plan(kind, [count, elements], items, used, kind.how.table_size)
+    return Plan(kind, [count, elements], items, used, kind.add.table_size)
 
 
 def of_pool(kind: pool.KernelKey, window: Window, x: Sequence[int], workers: int) -> Plan:
