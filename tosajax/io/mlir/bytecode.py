@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tosajax.io.mlir import old_bytecode
+from tosajax.io.mlir.loading import loading_tosa
 from tosajax.report import FormatError, UnsupportedError
 
 _DISTRIBUTION = "tosa-tools"
@@ -32,6 +33,7 @@ _MEMORY = 2 << 30  # bytes, and as many times the size of the input:
 _MEMORY_TIMES = 64
 _OUTPUT = 64 << 20
 _OUTPUT_TIMES = 16
+_QUANT = b"quant\0"  # the name of a dialect
 # In messages about dialects that tosa-opt does not have, with types in bytecode of their own.
 _UNKNOWN = ("unregistered dialect", "is unknown", "does not implement the bytecode interface")
 _TEXT = "mlir-opt --mlir-print-op-generic of an LLVM with the dialect makes text, which is read"
@@ -82,13 +84,23 @@ def as_text(data: bytes) -> bytes:
     if _is_old(found):
         return _old_text(data, found, what)
     # Operations of other dialects are refused by name and place as those of text are.
-    done = _run(data, *_PRINT, "--allow-unregistered-dialect")
+    done = _run(_with_quant(data, what), *_PRINT, "--allow-unregistered-dialect")
     if done.code == 0:
         return done.output
     message = f"{_version()} does not read {what}: {done.message}"
     if any(word in done.message for word in _UNKNOWN):
         raise UnsupportedError(f"{message}; {_TEXT}")
     raise FormatError(message)
+
+
+def _with_quant(data: bytes, what: str) -> bytes:
+    """Bytecode whose types of the dialect `quant`, if there are any, tosa-opt reads."""
+    if _QUANT not in data:
+        return data
+    try:
+        return loading_tosa(data)
+    except FormatError as error:
+        raise FormatError(f"{what} is broken: {str(error)[:_LONGEST]}") from None
 
 
 def _is_old(found: Header) -> bool:
