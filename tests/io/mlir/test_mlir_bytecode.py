@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import mmap
 import random
 import subprocess
 import sys
@@ -176,6 +177,31 @@ def test_quantized_types(function):
     assert list(graph.quantization.values()) == list(wanted.quantization.values())
     assert graph.quantization
     assert len(graph.source.rewrites) == len(wanted.source.rewrites)
+
+
+def test_constants_that_are_aligned():
+    """As 64 bytes are, which LLVM wants of their addresses in memory."""
+    data = bytes(range(16))
+    content = _written(f"""func.func @main() -> tensor<16xi8> {{
+      %0 = "tosa.const"() {{values = dense_resource<w> : tensor<16xi8>}} : () -> tensor<16xi8>
+      return %0 : tensor<16xi8>
+    }}
+    {{-# dialect_resources: {{builtin: {{w: "0x40000000{data.hex()}"}}}} #-}}""")
+    values = mlir.read_bytecode(content).tensors["0"].values
+    assert values is not None
+    assert values.tobytes() == data
+
+
+@pytest.mark.parametrize("size", [0, -1, 1, 4096])
+def test_files_that_are_mapped_to_memory(size):
+    """Longer than four pages, and no whole pages."""
+    start, end = b"ML\xefR\x0dMLIR24.0.0git", b"\0" + bytes(range(100))
+    content = start + end + bytes(-len(start + end) % mmap.PAGESIZE + mmap.PAGESIZE + size)
+    found = bytecode._mapped(content)
+    assert len(found) % mmap.PAGESIZE
+    assert len(found) >= 4 * mmap.PAGESIZE
+    assert (len(found) - len(content)) % 64 == 0  # alignments are kept
+    assert found.replace(b" ", b"") == content.replace(b" ", b"")
 
 
 def test_a_quantized_function_of_torch_mlir(sample):
