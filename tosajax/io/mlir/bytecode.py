@@ -8,6 +8,7 @@ that of before TOSA 1.0 is read by `old_bytecode`.
 from __future__ import annotations
 
 import importlib.metadata
+import mmap
 import os
 import re
 import subprocess
@@ -16,10 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tosajax.io.mlir import old_bytecode
+from tosajax.io.mlir.loading import loading_tosa
 from tosajax.report import FormatError, UnsupportedError
 
 _DISTRIBUTION = "tosa-tools"
 _PROGRAM = "bin/tosa-opt"
+_STREAM, _FILE = "-", "/dev/stdin"  # names of the input: only files are mapped to memory
 _PRINT = ("--mlir-print-op-generic", "--mlir-print-debuginfo")
 _MAGIC = b"ML\xefR"
 _LONGEST_PRODUCER = 256  # bytes
@@ -32,6 +35,7 @@ _MEMORY = 2 << 30  # bytes, and as many times the size of the input:
 _MEMORY_TIMES = 64
 _OUTPUT = 64 << 20
 _OUTPUT_TIMES = 16
+_QUANT = b"quant\0"  # the name of a dialect
 # In messages about dialects that tosa-opt does not have, with types in bytecode of their own.
 _UNKNOWN = ("unregistered dialect", "is unknown", "does not implement the bytecode interface")
 _TEXT = "mlir-opt --mlir-print-op-generic of an LLVM with the dialect makes text, which is read"
@@ -82,13 +86,36 @@ def as_text(data: bytes) -> bytes:
     if _is_old(found):
         return _old_text(data, found, what)
     # Operations of other dialects are refused by name and place as those of text are.
-    done = _run(data, *_PRINT, "--allow-unregistered-dialect")
+    done = _run(_mapped(_with_quant(data, what)), _FILE, *_PRINT, "--allow-unregistered-dialect")
     if done.code == 0:
         return done.output
     message = f"{_version()} does not read {what}: {done.message}"
     if any(word in done.message for word in _UNKNOWN):
         raise UnsupportedError(f"{message}; {_TEXT}")
     raise FormatError(message)
+
+
+def _with_quant(data: bytes, what: str) -> bytes:
+    """Bytecode whose types of the dialect `quant`, if there are any, tosa-opt reads."""
+    if _QUANT not in data:
+        return data
+    try:
+        return loading_tosa(data)
+    except FormatError as error:
+        raise FormatError(f"{what} is broken: {str(error)[:_LONGEST]}") from None
+
+
+def _mapped(data: bytes) -> bytes:
+    """Bytecode with so long a name of its producer that LLVM maps the file to memory.
+
+    The start of a page is aligned as constants need it, which smaller files in memory are not. LLVM
+    maps files of four pages, but no whole pages.
+    """
+    size = 4 * mmap.PAGESIZE
+    if (len(data) + size) % mmap.PAGESIZE == 0:
+        size += mmap.PAGESIZE // 2
+    end = data.index(b"\0", len(_MAGIC) + 1)
+    return data[:end] + b" " * size + data[end:]
 
 
 def _is_old(found: Header) -> bool:
@@ -122,7 +149,7 @@ def of_text(text: str) -> bytes:
       ValueError: tosa-opt refuses it.
       ImportError: tosa-tools is not installed.
     """
-    done = _run(text.encode(), "--emit-bytecode")
+    done = _run(text.encode(), _STREAM, "--emit-bytecode")
     if done.code:
         raise ValueError(f"{_version()} does not write the graph: {done.message}")
     return done.output
@@ -134,27 +161,23 @@ class _Done(NamedTuple):
     message: str
 
 
-def _run(data: bytes, *options: str) -> _Done:
-    """Runs tosa-opt within limits of time, memory and output."""
-    command = [str(program()), "-", "--mlir-disable-threading", *options]
+def _run(data: bytes, name: str, *options: str) -> _Done:
+    """Runs tosa-opt within limits of time, memory and output; it opens its input by this name."""
+    command = [str(program()), name, "--mlir-disable-threading", *options]
     seconds = _SECONDS + len(data) // _BYTES_A_SECOND
     environment = {**os.environ, "TOSA_MODEL_NO_BACKTRACE": "1"}
-    with (
-        tempfile.TemporaryFile() as output,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.PIPE,
-            env=environment,
-        ) as process,
-    ):
-        _limit(process.pid, len(data))  # before it gets any input
-        try:
-            _, errors = process.communicate(data, seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return _Done(1, b"", f"it took more than {seconds} seconds")
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
+        given.write(data)
+        given.seek(0)
+        with subprocess.Popen(
+            command, stdin=given, stdout=output, stderr=subprocess.PIPE, env=environment
+        ) as process:
+            _limit(process.pid, len(data))
+            try:
+                _, errors = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return _Done(1, b"", f"it took more than {seconds} seconds")
         output.seek(0)
         return _Done(process.returncode, output.read(), _message(process.returncode, errors))
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from tosajax.io.mlir.locations import quoted
 from tosajax.io.mlir.octets import Octets, shown
+from tosajax.io.mlir.old_quantized import quantized
 from tosajax.report import FormatError, UnsupportedError
 
 _T = TypeVar("_T")
@@ -294,6 +295,8 @@ class Attributes:
         part = entry.part
         if entry.is_text:
             return _type_of_dialect(part)
+        if entry.dialect == b"quant":
+            return quantized(part, self.type)
         if entry.dialect != b"builtin":
             raise UnsupportedError(f"a type of dialect {shown(entry.dialect)} is not text")
         code = part.number()
