@@ -19,10 +19,11 @@ from numpy.typing import ArrayLike
 
 from tosajax import spec
 from tosajax.arguments.types import check_type
-from tosajax.checks import RULES, Call, Surroundings
+from tosajax.checks import RULES, Surroundings
 from tosajax.dtypes import DType, to_storage
-from tosajax.graph import Graph, Node, Source, Tensor
+from tosajax.graph import Graph, Node, Source, Tensor, arguments
 from tosajax.validation import refuse
+from tosajax.validation.certain import output_shapes
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -146,6 +147,8 @@ class Builder:
                 raise ValueError(
                     f"{op} has {len(dtypes)} outputs, and there are {len(given)} {what}"
                 )
+        for name in names:
+            self._check_new(name)
         node = Node(op, tuple(t.name for t in inputs), tuple(names), attributes, location)
         if shapes is None:
             shapes = self._output_shapes(node, dtypes)
@@ -232,15 +235,19 @@ class Builder:
 
     def _output_shapes(self, node: Node, dtypes: Sequence[DType]) -> Sequence[tuple[int, ...]]:
         """The output shapes, where the inputs determine them."""
-        rule = RULES[node.op].shape
-        if rule is None:
+        if RULES[node.op].shape is None:
             raise ValueError(f"the output shape of {node.op} does not follow: give shape=")
         outputs = {n: Tensor(n, d, None) for n, d in zip(node.outputs, dtypes, strict=True)}
         try:
-            return rule(Call(node, self._tensors | outputs, Surroundings(self._subgraphs)))
-        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+            around = Surroundings(self._subgraphs)
+            return output_shapes(node, self._tensors | outputs, around)
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
             self._refuse(node, outputs)
-            raise ValueError(f"{node.title}: cannot tell the output shape: {error}") from None
+            found = arguments(spec.OPERATORS[node.op], node.inputs, spec.Kind.INPUT)
+            names = {n: (x,) if isinstance(x, str) else x for n, x in found.items()}
+            given = [f"{n} {self._tensors[x]}" for n, xs in names.items() for x in xs]
+            message = f"the output shape does not follow from {', '.join(given)}: give shape="
+            raise ValueError(f"{node.title}: {message}") from None
 
     def _refuse_operands(
         self,
@@ -262,9 +269,12 @@ class Builder:
         known = Graph((), (), self._tensors | dict(outputs), (), self._subgraphs)
         refuse(node, known, Surroundings(self._subgraphs))
 
+    def _check_new(self, name: str) -> None:
+        if name in self._tensors:
+            raise ValueError(f"tensor {name!r} exists already")
+
     def _add(self, tensor: Tensor) -> Tensor:
-        if tensor.name in self._tensors:
-            raise ValueError(f"tensor {tensor.name!r} exists already")
+        self._check_new(tensor.name)
         self._tensors[tensor.name] = tensor
         return tensor
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tosajax.checks import Call, Surroundings
+from tosajax.checks import RULES, Call, Surroundings
 from tosajax.dtypes import DType
-from tosajax.graph import DYNAMIC, Tensor
+from tosajax.graph import DYNAMIC, Node, Tensor
 from tosajax.report import Finding
 
 _MOST_RUNS = 256
@@ -104,6 +104,30 @@ def opened(tensor: Tensor, outcomes: Outcomes) -> Tensor:
         return tensor
     shape = tuple(Size(outcomes, 1) if dim == DYNAMIC else dim for dim in tensor.shape)
     return dataclasses.replace(tensor, shape=shape)  # pyright: ignore[reportArgumentType]
+
+
+def output_shapes(
+    node: Node, tensors: Mapping[str, Tensor], around: Surroundings
+) -> tuple[tuple[int, ...], ...]:
+    """The output shapes that follow from those of the inputs, open where they need an open one.
+
+    Args:
+      node: of an operator with a rule of shapes.
+      tensors: its inputs and outputs.
+      around: its surroundings.
+
+    Raises:
+      Exception: of any kind, from a rule that met what it does not expect.
+    """
+    rule = RULES[node.op].shape
+    assert rule is not None
+    outcomes = Outcomes()  # a rule of shapes compares sizes only to see whether they are legal
+    names = (*node.inputs, *node.outputs)
+    known = {name: opened(tensors[name], outcomes) for name in names}
+    shapes = rule(OpenCall(node, known, around, outcomes))
+    return tuple(
+        tuple(DYNAMIC if isinstance(dim, Size) else dim for dim in shape) for shape in shapes
+    )
 
 
 def certain(check: Callable[[Outcomes], Iterable[Finding]]) -> list[Finding]:

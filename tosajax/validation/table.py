@@ -22,7 +22,7 @@ from tosajax.spec import Argument, Form, Kind, Operator, TypeRow
 from tosajax.spec.target import Target
 from tosajax.validation.certain import OpenCall, Outcomes, Size, certain, opened
 from tosajax.validation.needs import Need
-from tosajax.validation.structure import error
+from tosajax.validation.structure import error, illegal_dimensions
 from tosajax.versions import Versioned, is_in, needed
 
 # Attributes that the tensor holds, not the node: values of a CONST, initial value and shape of a
@@ -65,20 +65,42 @@ def input_findings(
 ) -> Iterator[Finding]:
     """The errors of a node that passed `form_findings`, whatever shapes its outputs have.
 
-    Those of control flow depend on the shapes inside other graphs, which may be open as well.
+    Of open dimensions, those that all sizes lead to; of tensors without a rank, none. Those of
+    control flow depend on the shapes inside other graphs, which may be open as well.
     """
     operator, target = spec.OPERATORS[node.op], Target.everything("none")
     paired = tensor_arguments(operator, node, tensors)
     row = yield from _type_findings(operator, node, paired, target, [])
-    inputs = [(argument, tensor) for argument, tensor in paired if argument.kind is Kind.INPUT]
-    if any(_is_unusable(tensor) for _, tensor in inputs):
-        return
-    shapes = list(_shape_findings(operator, node, inputs, row, target))
+    inputs = [tensors[name] for name in node.inputs]
+    if not any(_is_unusable(tensor) for tensor in inputs):
+        yield from _input_findings(node, tensors, row, around, Outcomes())
+    elif not _is_nested(operator):
+        yield from illegal_dimensions(inputs)
+        yield from certain(lambda outcomes: _input_findings(node, tensors, row, around, outcomes))
+
+
+def _input_findings(
+    node: Node,
+    tensors: Mapping[str, Tensor],
+    row: TypeRow | None,
+    around: Surroundings,
+    outcomes: Outcomes,
+) -> Iterator[Finding]:
+    """The findings for one choice of what comparisons of open dimensions give."""
+    known = {name: opened(tensors[name], outcomes) for name in node.inputs}
+    known |= {name: dataclasses.replace(tensors[name], shape=None) for name in node.outputs}
+    operator = spec.OPERATORS[node.op]
+    paired = [
+        (argument, tensor)
+        for argument, tensor in tensor_arguments(operator, node, known)
+        if argument.kind is Kind.INPUT and tensor.shape is not None
+    ]
+    shapes = list(_shape_findings(operator, node, paired, row, Target.everything("none")))
     yield from shapes
     rules = RULES[node.op].errors if operator.is_function else None
-    if row is not None and not shapes and rules is not None:
-        outputs = {n: dataclasses.replace(tensors[n], shape=None) for n in node.outputs}
-        for label, message in rules(Call(node, {**tensors, **outputs}, around)):
+    is_whole = not any(_is_illegal(tensors[name]) for name in node.inputs)
+    if row is not None and not shapes and rules is not None and is_whole:
+        for label, message in rules(OpenCall(node, known, around, outcomes)):
             yield error(label, message, node)
 
 
