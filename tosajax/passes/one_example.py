@@ -1,4 +1,4 @@
-"""Graphs of open batch as graphs of one example.
+"""Binds a graph with an open batch to one example, if examples are independent.
 
 A converter leaves the batch open, and in a usual network every operator keeps it as the first
 dimension. Where each node provably does, the graph computes each example by itself, so that
@@ -18,13 +18,13 @@ from tosajax.spec import Kind
 
 
 def one_example(graph: Graph) -> Graph | None:
-    """The graph of one example, if examples of a batch do not depend on each other.
+    """The graph for one example, if the examples of a batch are independent.
 
     Args:
-      graph: has passed `check_form`.
+      graph: a graph that passed `check_form`.
 
     Returns:
-      The graph bound to a batch of 1, or None where examples may depend on each other.
+      The graph bound to a batch of 1, or None if examples may depend on each other.
     """
     if declared_variables(graph):
         return None
@@ -49,13 +49,18 @@ def one_example(graph: Graph) -> Graph | None:
 
 
 def _grows(one: Tensor, two: Tensor) -> bool:
-    """Whether the first dimension is the batch or a multiple, and no other depends on it."""
+    """Whether the first dimension, and only it, is proportional to the batch.
+
+    Args:
+      one: the tensor with a batch of 1.
+      two: the tensor with a batch of 2.
+    """
     small, large = one.shape or (0,), two.shape or (0,)
     return 2 * small[0] == large[0] > 0 and small[1:] == large[1:]
 
 
 def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
-    """Whether example n of each output comes from example n of the inputs alone."""
+    """Whether example n of each output depends only on example n of the inputs."""
     call, operator = Call(node, graph.tensors), spec.OPERATORS[node.op]
     others = [graph.tensors[name] for name in node.inputs if name not in own]
     if node.op == "RESCALE":
@@ -95,6 +100,6 @@ def _batched(node: Node) -> set[str]:
 
 
 def _broadcasts(others: Sequence[Tensor], output: Tensor) -> bool:
-    """Whether the other operands are the same for each example."""
+    """Whether the operands without a batch are the same for each example."""
     rank = len(output.shape or ())
     return all(t.shape is not None and (*(1,) * rank, *t.shape)[-rank] == 1 for t in others)
