@@ -190,7 +190,7 @@ def _saturating_shift_left(value: jax.Array, amount: jax.Array) -> jax.Array:
     with _x64.scope_of(value.dtype):
         info, left = np.iinfo(value.dtype), _within(value, amount)
         shifted = value << left
-        # The arithmetic shift gives all ones for negative values, which makes the limit the minimum.
+        # The arithmetic shift gives all ones for negative values, so their limit is the minimum.
         limit = (value >> value.dtype.type(info.bits - 1)) ^ value.dtype.type(info.max)
         shifted, limit = jnp.broadcast_arrays(shifted, limit)
         return lax.select((shifted >> left) == value, shifted, limit)

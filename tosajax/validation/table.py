@@ -103,7 +103,7 @@ def _open_findings(
 
 
 def _is_unusable(tensor: Tensor) -> bool:
-    """Whether a tensor has no rank, or dimensions below 1 (open ones are); a shape_t may be empty."""
+    """Whether a tensor has no rank, or open or illegal dimensions; a shape_t may be empty."""
     if tensor.shape is None:
         return True
     return tensor.dtype is not DType.SHAPE and min(tensor.shape, default=1) < 1
