@@ -73,7 +73,7 @@ def _worst(judgement: Judgement) -> tuple[np.intp, ...]:
     with np.errstate(all="ignore"):
         error = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
         ratio = error if bound is None else error / bound
-    # The ratio is NaN if found and wanted are infinite, one of them is NaN, or error and bound are 0.
+    # NaN ratios: both values are infinite, one of them is NaN, or error and bound are both 0.
     ratio = np.where(np.isnan(ratio), np.where(right, 0.0, np.inf), ratio)
     candidates = right if right.all() else ~right
     return np.unravel_index(np.argmax(np.where(candidates, ratio, -1.0)), right.shape)
