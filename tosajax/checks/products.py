@@ -24,7 +24,7 @@ def matmul_shape(c: Call) -> Shapes:
 
 
 def matmul_zero_points(c: Call) -> Iterator[ValueRule]:
-    # The specification's text asks for 0 where the type is int8; it means every other type.
+    # The specification's text requires 0 for int8; it means all types except int8.
     yield from zero_point(c, "e1", "a_zp")
     yield from zero_point(c, "e1", "b_zp")
 
@@ -40,7 +40,7 @@ def matmul_undefined(c: Call) -> Iterator[Problem]:
 
         def sums(a: np.ndarray, b: np.ndarray, a_zp: np.ndarray, b_zp: np.ndarray):
             a, b = exact(a) - exact(a_zp), exact(b) - exact(b_zp)
-            # Most products are too short for their sum to leave the type, which spares them here.
+            # Most sums cannot overflow, whatever the values; this test skips computing them.
             if a.shape[-1] * np.abs(a).max() * np.abs(b).max() > out_type.maximum:
                 yield rule, a @ b
 

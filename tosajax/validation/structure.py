@@ -1,4 +1,4 @@
-"""The structure of a graph: names, origins and order of its tensors, and their sizes."""
+"""Checks the structure of a graph: names, producers, order and sizes of its tensors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _undeclared(graph: Graph) -> Iterator[Finding]:
 
 
 def _producers(graph: Graph) -> Iterator[Finding]:
-    """Every tensor that is read has exactly one origin: a node or the graph's inputs."""
+    """Checks that every tensor read has exactly one origin: a node or a graph input."""
     origin: dict[str, Node | None] = dict.fromkeys(graph.inputs)
     for node in graph.nodes:
         for name in node.outputs:
