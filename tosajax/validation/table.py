@@ -65,12 +65,8 @@ def input_findings(
 ) -> Iterator[Finding]:
     """The errors of a node that passed `form_findings`, whatever the shapes of its outputs.
 
-    <<<<<<< HEAD
-        Of open dimensions, those that all sizes lead to; of tensors without a rank, none. Those of
-        control flow depend on the shapes inside other graphs, which may be open as well.
-    =======
-        The rules of control flow are skipped: they depend on shapes in other graphs, which may be open.
-    >>>>>>> s-en2
+    With open dimensions, only errors that hold for all sizes are found; with unknown ranks, none.
+    The rules of control flow are skipped where other graphs may have open shapes.
     """
     operator, target = spec.OPERATORS[node.op], Target.everything("none")
     paired = tensor_arguments(operator, node, tensors)

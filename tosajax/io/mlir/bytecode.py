@@ -35,12 +35,8 @@ _MEMORY = 2 << 30  # memory limit in bytes, plus _MEMORY_TIMES the size of the i
 _MEMORY_TIMES = 64
 _OUTPUT = 64 << 20
 _OUTPUT_TIMES = 16
-<<<<<<< HEAD
 _QUANT = b"quant\0"  # the name of a dialect
-# In messages about dialects that tosa-opt does not have, with types in bytecode of their own.
-=======
 # Parts of tosa-opt's messages about unknown dialects, whose types have their own encoding.
->>>>>>> s-en2
 _UNKNOWN = ("unregistered dialect", "is unknown", "does not implement the bytecode interface")
 _TEXT = "mlir-opt --mlir-print-op-generic of an LLVM with the dialect makes text, which is read"
 
@@ -89,13 +85,8 @@ def as_text(data: bytes) -> bytes:
     what = f"bytecode {found.version} by {found.producer!r}"
     if _is_old(found):
         return _old_text(data, found, what)
-<<<<<<< HEAD
-    # Operations of other dialects are refused by name and place as those of text are.
-    done = _run(_mapped(_with_quant(data, what)), _FILE, *_PRINT, "--allow-unregistered-dialect")
-=======
     # `foreign` refuses operations of other dialects, by name and location, as for text.
-    done = _run(data, *_PRINT, "--allow-unregistered-dialect")
->>>>>>> s-en2
+    done = _run(_mapped(_with_quant(data, what)), _FILE, *_PRINT, "--allow-unregistered-dialect")
     if done.code == 0:
         return done.output
     message = f"{_version()} does not read {what}: {done.message}"
@@ -175,7 +166,6 @@ def _run(data: bytes, name: str, *options: str) -> _Done:
     command = [str(program()), name, "--mlir-disable-threading", *options]
     seconds = _SECONDS + len(data) // _BYTES_A_SECOND
     environment = {**os.environ, "TOSA_MODEL_NO_BACKTRACE": "1"}
-<<<<<<< HEAD
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
         given.write(data)
         given.seek(0)
@@ -188,24 +178,6 @@ def _run(data: bytes, name: str, *options: str) -> _Done:
             except subprocess.TimeoutExpired:
                 process.kill()
                 return _Done(1, b"", f"it took more than {seconds} seconds")
-=======
-    with (
-        tempfile.TemporaryFile() as output,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.PIPE,
-            env=environment,
-        ) as process,
-    ):
-        _limit(process.pid, len(data))  # before it reads any input
-        try:
-            _, errors = process.communicate(data, seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return _Done(1, b"", f"it took more than {seconds} seconds")
->>>>>>> s-en2
         output.seek(0)
         return _Done(process.returncode, output.read(), _message(process.returncode, errors))
 
