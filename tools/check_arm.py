@@ -144,7 +144,7 @@ class Machine:
         if not library.exists():
             modules = {planned.name: planned.module()}
             for kernel, of in zip(kernels, planned.plans, strict=True):
-                modules[of.kind.name] = kernel.module_of(of.kind)
+                modules[of.key.name] = kernel.module_of(of.key)
             objects = [self._object(name, module) for name, module in modules.items()]
             command = [_COMPILER, "-shared", "-o", library, *objects, *self.common]
             subprocess.run(command, check=True)

@@ -156,7 +156,7 @@ def test_the_largest_sums_of_int16():
 def test_int16_is_multiplied_by_a_set_of_16_bits():
     for s in (*isa.SETS, *EMULATED):
         kernel = call.multiply(s, drawn((1, 2, 3, 4), 1, dtype=np.int16), ZEROS)
-        assert kernel.plan((1, 2, 3), 1).kind.isa.element_bytes == 2
+        assert kernel.plan((1, 2, 3), 1).key.isa.element_bytes == 2
 
 
 @pytest.mark.parametrize("at_end", [True, False])

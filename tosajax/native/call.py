@@ -144,16 +144,16 @@ def convolve(
     oc = shape[0]
     vectors = -(-oc // isa.lanes)
     key = _epilogue_key(isa, oc, epilogue, is_int16=_is_int16(o))
-    of_tile = tiling.vectors_of_tile(isa, vectors, window, o.x.shape)
+    tile_vectors = tiling.vectors_of_tile(isa, vectors, window, o.x.shape)
     scales = None
     if adding is not None:
         add_key, scales = _add_key(isa, adding.op, adding.scales, adding.epilogue)
         key = key._replace(fused_add=FusedAdd(add_key, adding.is_right))
-    cut = tiling.cut_of(isa, window, shape, wide=key.is_int16)
-    packed, weight_sums = _pack_weights(o.weight, isa, vectors, of_tile, cut)
+    cut = tiling.cut_of(isa, window, shape, is_int16=key.is_int16)
+    packed, weight_sums = _pack_weights(o.weight, isa, vectors, tile_vectors, cut)
 
     def plan(x: Sequence[int], workers: int) -> Plan:
-        return tiling.of_convolution(isa, key, window, shape, of_tile, x, workers)
+        return tiling.of_convolution(isa, key, window, shape, tile_vectors, x, workers)
 
     def out(x: Sequence[int]) -> tuple[int, ...]:
         return *window.out(x), oc
@@ -173,7 +173,7 @@ def convolve_depthwise(
     kh, kw, inputs, multiplier = o.weight.shape
     # Where a vector has room for several pixels, the weights are repeated for each of them.
     width = window.out(o.x.shape)[1]
-    pixels_per_vector = tiling.together(isa, inputs * multiplier, width)
+    pixels_per_vector = tiling.pixels_per_vector(isa, inputs * multiplier, width)
     positions = min(width // pixels_per_vector, depthwise.MAX_POSITIONS)
     oc = inputs * multiplier * pixels_per_vector
     vectors = -(-oc // isa.lanes)
@@ -428,7 +428,7 @@ def _limits(zero_point: Array, epilogue: Epilogue | None, *others: Array) -> Arr
 
 
 def _pack_weights(
-    weight: Array, isa: InstructionSet, vectors: int, of_tile: int, cut: Cut
+    weight: Array, isa: InstructionSet, vectors: int, tile_vectors: int, cut: Cut
 ) -> tuple[Array, Array]:
     """Packs the weights of a convolution in the order in which the kernel reads them.
 
@@ -436,7 +436,7 @@ def _pack_weights(
       weight: int8, [OC, KH, KW, IC].
       isa: the instruction set.
       vectors: of all output channels.
-      of_tile: vectors of a tile.
+      tile_vectors: vectors of a tile.
       cut: segments of a window row.
 
     Returns:
@@ -450,10 +450,10 @@ def _pack_weights(
     rows = xp.pad(rows, widths).astype(_element_dtype(isa))
     count, words = cut.length // isa.depth, isa.depth // isa.inner
     steps = rows.reshape(vectors, isa.lanes, -1, count, words, isa.inner)
-    whole = vectors // of_tile * of_tile
+    whole = vectors // tile_vectors * tile_vectors
     # Axes: block, vector, lane, segment, step, word of `isa.inner` elements, element. They become
     # block, segment, step, vector, word, lane, element.
-    blocks = [steps[:whole].reshape(-1, of_tile, *steps.shape[1:]), steps[None, whole:]]
+    blocks = [steps[:whole].reshape(-1, tile_vectors, *steps.shape[1:]), steps[None, whole:]]
     parts = [part.transpose(0, 3, 4, 1, 5, 2, 6).reshape(-1) for part in blocks]
     return xp.concatenate(parts), sums
 

@@ -51,7 +51,7 @@ def loaded(call: Call, makers: Sequence[Callable[[Any], Module]]) -> int:
     with _LOCK:
         _publish_common()
         for planned, make in zip(call.plans, makers, strict=True):
-            key = planned.kind
+            key = planned.key
             names = [key.name, *[key.name + TABLES] * (planned.table > 0)]
             _publish(names, functools.partial(make, key), key.isa)
         return _publish([call.name], call.module, PORTABLE)

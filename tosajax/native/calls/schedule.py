@@ -109,7 +109,7 @@ class Call(NamedTuple):
 
     def module(self) -> Module:
         """The LLVM module of its entry."""
-        return handler.entry_module(self.name, [(p.kind.name, p.table > 0) for p in self.plans])
+        return handler.entry_module(self.name, [(p.key.name, p.table > 0) for p in self.plans])
 
 
 class _Round(NamedTuple):
@@ -331,7 +331,7 @@ class _CallPlanner:
 
 def _name(plans: Sequence[Plan]) -> str:
     """The name of the target for XLA of a chain with such kernels."""
-    names = [planned.kind.name for planned in plans]
+    names = [planned.key.name for planned in plans]
     if len(names) == 1:
         return f"{names[0]}_alone"
     digest = hashlib.sha256(" ".join(names).encode()).hexdigest()

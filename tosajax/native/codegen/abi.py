@@ -7,12 +7,34 @@ table, and scratch memory of the calling thread.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tosajax.native.codegen.builder import IRBuilder, Module, Value
 
 TABLES = "_tables"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields:
+    """The sizes that a kernel reads from its plan: int64, in the order of declaration."""
+
+    @classmethod
+    def load(cls, code: IRBuilder, plan: Value) -> dict[str, Value]:
+        """Loads the sizes, by name, from the address of a plan."""
+        return {
+            f.name: code.load("i64", plan, 8 * i) for i, f in enumerate(dataclasses.fields(cls))
+        }
+
+    @classmethod
+    def nbytes(cls) -> int:
+        """Bytes of the sizes; a plan may have more behind them."""
+        return 8 * len(dataclasses.fields(cls))
+
+    def as_list(self) -> list[int]:
+        """The sizes as a plan has them."""
+        return list(dataclasses.astuple(self))
 
 
 class Buffers(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,11 +13,14 @@ from tosajax.native.codegen.isa import InstructionSet
 from tosajax.native.kernels.fused_add import TERMS, AddKey, AddWriter
 
 OPERANDS = (*TERMS, "scales", "plan")
-# The plan, in order.
-FIELDS = (
-    "count",  # elements of a work item, a multiple of the lanes
-    "elements",  # of the output
-)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields(abi.Fields):
+    """The sizes of a plan."""
+
+    count: int  # elements of a work item, a multiple of the lanes
+    elements: int  # of the output
 
 
 class KernelKey(NamedTuple):
@@ -60,7 +64,7 @@ class _Item:
         *self.sources, scales, _ = buffers.operands
         self.out = buffers.out
         self.writer = AddWriter(code, key.isa, key.add, scales, buffers.table)
-        self.plan = {n: code.load("i64", buffers.plan, 8 * i) for i, n in enumerate(FIELDS)}
+        self.plan = Fields.load(code, buffers.plan)
 
     def write(self, index: Value) -> None:
         """Writes the code of work item `index`."""

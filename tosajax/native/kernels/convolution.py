@@ -7,6 +7,7 @@ read in place. Each tile of the output is rescaled, clamped and stored from regi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from tosajax.native.kernels.gemm_tile import (
     load_int48_bias,
     staging_conversions,
 )
-from tosajax.native.kernels.row_block import COMMON, RowBlock
+from tosajax.native.kernels.row_block import RowBlock, RowFields
 
 
 class KernelKey(NamedTuple):
@@ -53,20 +54,20 @@ class KernelKey(NamedTuple):
         return f"tosajax_convolution_{self.isa.label}_{numbers}_{self.epilogue.name}"
 
 
-# The plan, in order; the offsets of segments follow, in bytes.
-FIELDS = (
-    *COMMON,
-    "runs",  # rows of pixels in a work item; tiles cover each
-    "run_pitch",  # bytes from the inputs of a run to those of the next
-    "run",  # pixels of a run
-    "pixel_pitch",  # bytes from the inputs of a pixel to those of the next
-    "blocks",  # of `vectors` vectors of channels
-    "block_bytes",  # of weights
-    "segments",  # of a pixel's reduction elements
-    "steps",  # of a segment
-    "round",  # segments whose sum int32 holds; for int16
-    "plane",  # bytes of the staging copy's upper bytes; for int16
-)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields(RowFields):
+    """The sizes of a plan; the offsets of segments follow, in bytes."""
+
+    runs: int  # rows of pixels in a work item; tiles cover each
+    run_pitch: int  # bytes from the inputs of a run to those of the next
+    run: int  # pixels of a run
+    pixel_pitch: int  # bytes from the inputs of a pixel to those of the next
+    blocks: int  # of `vectors` vectors of channels
+    block_bytes: int  # of weights
+    segments: int  # of a pixel's reduction elements
+    steps: int  # of a segment
+    round: int  # segments whose sum int32 holds; for int16
+    plane: int  # bytes of the staging copy's upper bytes; for int16
 
 
 def module_of(key: KernelKey) -> Module:
@@ -75,7 +76,7 @@ def module_of(key: KernelKey) -> Module:
     def write(rows: RowBlock) -> None:
         _Item(rows, key).write()
 
-    return row_block.module_of(key.name, key.epilogue, FIELDS, write)
+    return row_block.module_of(key.name, key.epilogue, Fields, write)
 
 
 class _Item:
@@ -134,7 +135,7 @@ class _Item:
         code, plan, key, rows = self.code, self.plan, self.key, self.rows
         weights = code.gep(rows.operand("weights"), block * plan["block_bytes"])
         channels = code.gep(rows.operand("channels"), first_vector * (4 * key.isa.lanes))
-        offsets = code.gep(rows.buffers.plan, 8 * len(FIELDS))
+        offsets = code.gep(rows.buffers.plan, Fields.nbytes())
         out_row = rows.out_row
         with code.loop(plan["runs"]) as run:
             start = code.gep(self.source, run * plan["run_pitch"])

@@ -8,6 +8,7 @@ has more lanes than there are channels, it holds the channels of several pixels.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from tosajax.native.kernels.gemm_tile import (
     pack_words,
     staging_conversions,
 )
-from tosajax.native.kernels.row_block import COMMON, RowBlock
+from tosajax.native.kernels.row_block import RowBlock, RowFields
 
 MAX_POSITIONS = 4
 
@@ -61,20 +62,20 @@ class KernelKey(NamedTuple):
         return -(-self.taps // self.isa.dot_length)
 
 
-# The plan, in order.
-FIELDS = (
-    *COMMON,
-    "line",  # bytes of the line
-    "run",  # positions in an output row
-    "pieces",  # contiguous parts of a row of words
-    "piece",  # input elements of a piece
-    "piece_from",  # bytes of the line from one piece to the next
-    "piece_to",  # bytes of words from one piece to the next
-    "multiplier",  # output channels for each input channel
-    "tap",  # bytes of the line from one tap to the next
-    "dilation",  # of rows
-    "vectors",  # of channels
-)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields(RowFields):
+    """The sizes of a plan."""
+
+    line: int  # bytes of the line
+    run: int  # positions in an output row
+    pieces: int  # contiguous parts of a row of words
+    piece: int  # input elements of a piece
+    piece_from: int  # bytes of the line from one piece to the next
+    piece_to: int  # bytes of words from one piece to the next
+    multiplier: int  # output channels for each input channel
+    tap: int  # bytes of the line from one tap to the next
+    dilation: int  # of rows
+    vectors: int  # of channels
 
 
 def module_of(key: KernelKey) -> Module:
@@ -83,7 +84,7 @@ def module_of(key: KernelKey) -> Module:
     def write(rows: RowBlock) -> None:
         _Item(rows, key).write()
 
-    return row_block.module_of(key.name, key.epilogue, FIELDS, write)
+    return row_block.module_of(key.name, key.epilogue, Fields, write)
 
 
 class _Item:

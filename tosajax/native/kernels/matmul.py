@@ -15,6 +15,7 @@ lower bytes of b.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -76,26 +77,29 @@ class KernelKey(NamedTuple):
 OPERANDS = ("a", "b", "channels", "limits", "plan")
 # Index in the operand "limits", behind those of `epilogue`; at `FILL` it has the zero point of a.
 B_ZP = LARGEST + 1
-# The plan, in order; the offsets of segments follow, in bytes.
-FIELDS = (
-    "blocks",  # of columns, the last one included
-    "group",  # blocks of a work item
-    "groups",  # of blocks
-    "parts",  # of rows
-    "rows",  # of a part
-    "height",
-    "depth",
-    "width",
-    "words",  # whole words of `isa.inner` reduction elements
-    "segments",  # whose sums int32 holds
-    "steps",  # of a segment
-    "row_pitch",  # bytes from a row to the next, as steps read them
-    "panel",  # bytes of packed columns
-    "plane",  # bytes of packed upper bytes; for int16
-    "bias",  # bytes of the columns' bias
-    "corrections",  # bytes of the rows' corrections
-    "padded_width",
-)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields(abi.Fields):
+    """The sizes of a plan; the offsets of segments follow, in bytes."""
+
+    blocks: int  # of columns, the last one included
+    group: int  # blocks of a work item
+    groups: int  # of blocks
+    parts: int  # of rows
+    rows: int  # of a part
+    height: int
+    depth: int
+    width: int
+    words: int  # whole words of `isa.inner` reduction elements
+    segments: int  # whose sums int32 holds
+    steps: int  # of a segment
+    row_pitch: int  # bytes from a row to the next, as steps read them
+    panel: int  # bytes of packed columns
+    plane: int  # bytes of packed upper bytes; for int16
+    bias: int  # bytes of the columns' bias
+    corrections: int  # bytes of the rows' corrections
+    padded_width: int
 
 
 def module_of(key: KernelKey) -> Module:
@@ -114,7 +118,7 @@ def module_of(key: KernelKey) -> Module:
 
 
 def _plan(code: IRBuilder, buffers: Buffers) -> dict[str, Value]:
-    return {name: code.load("i64", buffers.plan, 8 * i) for i, name in enumerate(FIELDS)}
+    return Fields.load(code, buffers.plan)
 
 
 def _addresses(buffers: Buffers) -> EpilogueOperands:
@@ -237,7 +241,7 @@ class _Item:
         columns = code.gep(self.b, first_vector * (self.isa.lanes * self.size))
         self._pack(columns, vectors, key.epilogue.last_channels if is_last else self.isa.lanes)
         source = self.a if key.in_place else self.copy
-        offsets = code.gep(self.fields, 8 * len(FIELDS))
+        offsets = code.gep(self.fields, Fields.nbytes())
         with code.loop(plan["rows"], key.rows) as begin:
             # The last tile ends with the rows, and may compute rows again.
             row = begin.smin(plan["rows"] - key.rows)

@@ -6,6 +6,7 @@ at a time, over the elements inside the input.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,23 +18,26 @@ from tosajax.native.codegen.builder import IRBuilder, Module, Value, power_of_tw
 from tosajax.native.codegen.isa import InstructionSet
 
 OPERANDS = ("x", "zero points", "plan")
-# The plan, in order.
-FIELDS = (
-    "rows",  # of the output, of a work item
-    "all_rows",  # of the output, of all images
-    "out_height",
-    "out_width",
-    "height",
-    "width",
-    "channels",
-    "size_y",
-    "size_x",
-    "stride_y",
-    "stride_x",
-    "top",
-    "left",
-    "vectors",  # whole vectors of channels
-)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fields(abi.Fields):
+    """The sizes of a plan."""
+
+    rows: int  # of the output, of a work item
+    all_rows: int  # of the output, of all images
+    out_height: int
+    out_width: int
+    height: int
+    width: int
+    channels: int
+    size_y: int
+    size_x: int
+    stride_y: int
+    stride_x: int
+    top: int
+    left: int
+    vectors: int  # whole vectors of channels
 
 
 class KernelKey(NamedTuple):
@@ -98,7 +102,7 @@ class _Item:
         self.code, self.key, self.index = code, key, index
         self.x, zero_points, fields = buffers.operands
         self.out = buffers.out
-        self.plan = {n: code.load("i64", fields, 8 * i) for i, n in enumerate(FIELDS)}
+        self.plan = Fields.load(code, fields)
         self.input_zp, self.output_zp = (code.load("i32", zero_points, 4 * i) for i in range(2))
         self.size = key.dtype.itemsize
         self.element = f"i{8 * self.size}"

@@ -6,10 +6,11 @@ needs to its scratch memory (the staging copy), padded, and converted for the in
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from tosajax.native.codegen import abi
-from tosajax.native.codegen.abi import Buffers
+from tosajax.native.codegen.abi import Buffers, Fields
 from tosajax.native.codegen.builder import IRBuilder, Module, Value, element_type, vector
 from tosajax.native.kernels.epilogue import (
     FILL,
@@ -22,24 +23,27 @@ from tosajax.native.kernels.gemm_tile import StagingConversion
 
 _OPERANDS = ("x", "weights", "channels", "limits", "plan")
 _OPERANDS_WITH_ADD = ("x", "other", "weights", "channels", "limits", "scales", "plan")
-# Fields that the plan of every convolution begins with.
-COMMON = (
-    "items_per_image",
-    "rows",  # of the output, of a work item
-    "out_height",
-    "out_width",
-    "height",
-    "row",  # bytes of an input row
-    "left",  # padding on the left, elements
-    "copied",  # elements of an input row that are copied
-    "right",  # padding on the right, elements
-    "top",  # padding at the top, rows
-    "stride",  # of rows
-    "staged",  # rows of the staging copy
-    "staged_row",  # bytes of such a row
-    "channels",
-    "padded_channels",
-)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowFields(Fields):
+    """The sizes that the plan of every convolution begins with."""
+
+    items_per_image: int
+    rows: int  # of the output, of a work item
+    out_height: int
+    out_width: int
+    height: int
+    row: int  # bytes of an input row
+    left: int  # padding on the left, elements
+    copied: int  # elements of an input row that are copied
+    right: int  # padding on the right, elements
+    top: int  # padding at the top, rows
+    stride: int  # of rows
+    staged: int  # rows of the staging copy
+    staged_row: int  # bytes of such a row
+    channels: int
+    padded_channels: int
 
 
 def _operands(epilogue: EpilogueKey) -> Sequence[str]:
@@ -52,7 +56,7 @@ class RowBlock:
     Args:
       code: gets the instructions.
       epilogue: how accumulators become results.
-      fields: of the plan; begins with `COMMON`.
+      fields: the sizes of the plan.
       buffers: addresses that the kernel receives.
       index: of the work item, i64.
     """
@@ -61,12 +65,12 @@ class RowBlock:
         self,
         code: IRBuilder,
         epilogue: EpilogueKey,
-        fields: Sequence[str],
+        fields: type[RowFields],
         buffers: Buffers,
         index: Value,
     ) -> None:
         self.code, self.epilogue, self.buffers = code, epilogue, buffers
-        plan = {name: code.load("i64", buffers.plan, 8 * i) for i, name in enumerate(fields)}
+        plan = fields.load(code, buffers.plan)
         self.plan = plan
         self.image = index // plan["items_per_image"]
         part = index % plan["items_per_image"]
@@ -153,7 +157,7 @@ class RowBlock:
 def module_of(
     name: str,
     epilogue: EpilogueKey,
-    fields: Sequence[str],
+    fields: type[RowFields],
     write: Callable[[RowBlock], None],
 ) -> Module:
     """The module of a kernel whose work items are blocks of rows.
@@ -161,7 +165,7 @@ def module_of(
     Args:
       name: of the kernel.
       epilogue: how accumulators become results.
-      fields: of the plan; begins with `COMMON`.
+      fields: the sizes of the plan.
       write: writes the body of a work item.
     """
     module = Module()
