@@ -132,7 +132,8 @@ MUTANTS = [
         "graph/quantization.py",
         "graph/test_quantization.py",
         {
-            "Clipping.refuse": [condition("False", 0), change(">", ">=")],
+            "Clipping.refuse": [condition("False", 0)],
+            "Clipping.is_large": [change(">", ">=")],
             "Clipping.add": [change("<", "<=", 0), change("-", "+", 1)],
             "Clipping._hint": [condition("False", 0)],
         },

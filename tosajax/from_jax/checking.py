@@ -39,7 +39,8 @@ def agreement(graph: Graph, found: Traced, target: Target) -> tuple[Agreement, .
     outputs, flags = run(*inputs)
     broken = [" ".join(map(str, name)) for name, flag in flags.items() if np.any(flag)]
     if broken:
-        raise _failed("export.unpredictable", f"TOSA leaves open: {', '.join(broken)}", graph)
+        message = f"a run breaks rules of TOSA: {', '.join(broken)}"
+        raise _failed("export.unpredictable", message, graph)
     mantissa = _mantissa(graph)
     return tuple(
         Agreement(name, _difference(graph, name, np.asarray(ours), np.asarray(theirs), mantissa))

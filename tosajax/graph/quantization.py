@@ -46,9 +46,14 @@ class Clipping:
         self._ends = min(least, float(values.min())), max(most, float(values.max()))
         self._is_whole = self._is_whole and bool((values == np.rint(values)).all())
 
+    @property
+    def is_large(self) -> bool:
+        """Whether over MOST_CLIPPED of the elements lie outside by more than 1 % of the range."""
+        return self._far > MOST_CLIPPED * self._elements
+
     def refuse(self) -> None:
-        """Raises ValueError if a share above MOST_CLIPPED is out of range by over 1 % of it."""
-        if self._far > MOST_CLIPPED * self._elements:
+        """Raises ValueError where the share of elements far outside is large."""
+        if self.is_large:
             hint = f"; {self._hint}" if self._hint else ""
             raise ValueError(f"{self._told}{hint}; to clip them all the same: clip=True, --clip")
 

@@ -178,7 +178,7 @@ class Converter:
         Scales per channel and INT4 are for constants that only one kind of node reads, as weights.
         """
         if name not in self._tensors:
-            self._check_numbers(name)
+            self.check_numbers(name)
             if not self._is_weight_alone(name):
                 dtype = DType.INT8 if spec.dtype is DType.INT4 else spec.dtype
                 spec = dataclasses.replace(spec, dtype=dtype, per_channel=False)
@@ -188,7 +188,8 @@ class Converter:
             self._tensors[name] = self.made(name, recipe, self.dtype(name), shape)
         return self._tensors[name]
 
-    def _check_numbers(self, name: str) -> None:
+    def check_numbers(self, name: str) -> None:
+        """Raises UnsupportedError where a constant is NaN."""
         values = self.constant(name)
         if values is not None and (index := first_nan(values)) is not None:
             at = f" at {index}" if index else ""
