@@ -13,7 +13,7 @@ from tosajax.graph.quantization import Clipping, dequantize, quantize
 from tosajax.graph.zero_points import unsigned_tensors, zero_points
 
 if TYPE_CHECKING:
-    from tosajax.quant.model.qmodel import Params, QModel
+    from tosajax.quant.qmodel import Params, QModel
 
 # Tensor name -> scale and zero point: real = scale * (integer - zero_point).
 Scales = Mapping[str, tuple[float, int]]

@@ -232,7 +232,7 @@ def of_model(
       UnsupportedError: parameters of the model are inside a loop or a branch.
     """
     for node in model.graph.nodes:
-        if graph_keys(node) and not model.recipes.keys() <= model.graph.tensors.keys():
+        if graph_keys(node) and not model.plan.recipes.keys() <= model.graph.tensors.keys():
             raise UnsupportedError(
                 f"{node.title} has parameters inside, which no sweep changes: sweep the graphs of "
                 "`freeze`"

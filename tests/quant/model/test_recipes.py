@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tosajax import DType
-from tosajax.quant import recipes
+from tosajax.quant.model import recipes
 from tosajax.quant.freezing import check_factors
 from tosajax.quant.qparams import QParams
 

@@ -233,10 +233,10 @@ def test_a_bias_that_cannot_have_room_is_refused():
 def test_the_largest_bias_is_beside_the_largest_products():
     """At the limit itself, both together are within the accumulator."""
     model = tq.prepare(product("CONV2D"))
-    (recipe,) = [r for r in model.recipes.values() if isinstance(r, Bias)]
+    (recipe,) = [r for r in model.plan.recipes.values() if isinstance(r, Bias)]
     assert recipe.limit + 16 * 255 * 128 == 2**31 - 256
     wide = tq.prepare(product("CONV2D"), A16)
-    (recipe,) = [r for r in wide.recipes.values() if isinstance(r, Bias)]
+    (recipe,) = [r for r in wide.plan.recipes.values() if isinstance(r, Bias)]
     assert recipe.limit + 16 * 32768 * 128 == 2**47 - 2**24
     assert recipe.dtype is DType.INT48
 

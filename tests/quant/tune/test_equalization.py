@@ -60,7 +60,7 @@ def transformer() -> Graph:
 
 
 @functools.cache
-def model() -> tq.QModel:
+def model() -> tq.PreparedModel:
     return tq.prepare(transformer())
 
 

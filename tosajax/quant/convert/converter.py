@@ -426,7 +426,7 @@ class Converter:
             self.owners[node.outputs[0]] = self.owners[source]
 
     def copy(self, node: Node) -> None:
-        """The same operator on integers."""
+        """Writes the operator on integers."""
         (output,) = node.outputs
         inputs = [self.get(name) for name in node.inputs]
         is_float = self.is_float(output)

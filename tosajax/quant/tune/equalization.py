@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from tosajax.grad.qtensor import QTensor
-from tosajax.quant.calibration import known_values, real_batches
+from tosajax.quant.calibration import known_values, not_lifted, real_batches
 from tosajax.quant.model.arguments import Batch, Numbers
-from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.qmodel import PreparedModel, QModel
 from tosajax.quant.tune.scalings import Scaling, find_scalings, largest
 
 _Values = dict[str, jax.Array]
@@ -39,6 +39,7 @@ def equalize(
       TypeError: an argument is of another type.
       ValueError: the model has no float graph; or a value has no tensor, another shape, or is NaN.
     """
+    model = not_lifted(model)
     known = known_values(model, values)
     found = _scalings(model, known)
     for _ in range(passes):
@@ -80,6 +81,7 @@ def smooth(
       ValueError: the model has no float graph; a value has no tensor, another shape, or is NaN;
         the strength is out of range; or there are no examples, or one is NaN or infinite.
     """
+    model = not_lifted(model)
     known = known_values(model, values)
     if not 0 <= strength <= 1:
         raise ValueError(f"strength is {strength}, expected a number in [0, 1]")
@@ -94,9 +96,8 @@ def smooth(
     return known
 
 
-def _scalings(model: QModel, values: _Values) -> list[Scaling]:
-    """Those of constants that parameters hold."""
-    assert model.float_graph is not None
+def _scalings(model: PreparedModel, values: _Values) -> list[Scaling]:
+    """The scalings of constants that parameters hold."""
     found = [s for graph in model.float_graph.walk() for s in find_scalings(graph)]
     return [s for s in found if all(c.name in values for c in (*s.divided, *s.multiplied))]
 
