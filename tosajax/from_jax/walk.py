@@ -83,7 +83,7 @@ def _written(scope: Scope, eqn: Any, inputs: list[Value], outer: Place) -> list[
         hint = HINTS.get(name, "compute it outside of the function, or of constants alone")
         raise step.unsupported("a primitive without a rule", "one that TOSA can express", hint)
     if name not in _OF_PLACES and any(map(_is_place, inputs, eqn.invars)):
-        step.tosa_type(np.uint32)  # Raises.
+        step.tosa_type(np.uint32)  # Raises UnsupportedError.
     found = RULES[name](step, *inputs)
     results = [found] if isinstance(found, Value) else list(found)
     for value, aval in zip(results, outs, strict=True):

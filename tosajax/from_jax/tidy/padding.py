@@ -13,7 +13,7 @@ _LONGEST = spec.LEVELS["8K"].MAX_KERNEL
 
 
 def with_padding(written: Written) -> Written:
-    """The graph with each PAD of the spatial axes by zeros merged into a convolution."""
+    """The graph with each PAD of spatial axes by zeros merged into the convolution after it."""
     graph = written.graph
     producers = {name: node for node in graph.nodes for name in node.outputs}
     draft = Draft(graph)
