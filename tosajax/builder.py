@@ -51,9 +51,10 @@ def _whole(
 
 
 class Builder:
-    """Collects tensors and nodes; `graph` freezes them. Nothing is validated here.
+    """Collects tensors and nodes; `graph` freezes them.
 
-    A method that raises an error leaves the Builder as it was.
+    Only operands that leave an output's type or shape undetermined are checked; `validate` checks
+    the graph. A method that raises an error leaves the Builder unchanged.
     """
 
     def __init__(self, name: str = "main") -> None:

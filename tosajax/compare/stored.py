@@ -67,7 +67,7 @@ def of_stored(stored: Stored, graph: Graph, names: Sequence[str], count: int) ->
         the graph's shape, with or without dimensions of 1, or the same with channels first.
 
     Raises:
-      ValueError: no array fits a tensor, or the number of .npy files is not that of the outputs.
+      ValueError: no array fits any tensor, or there is not one .npy file for each output.
     """
     arrays = _arrays(stored, graph)
     places, unsigned = tensors_by_names(graph), unsigned_tensors(graph)

@@ -19,8 +19,9 @@ def difference(first: Graph, second: Graph) -> str | None:
     """The first difference between two graphs apart from names, in words; None if they agree.
 
     Inputs and outputs are matched by position, all other tensors by the nodes that compute them.
-    Nodes that no output depends on are compared only by the number of each operator. Names of
-    variables are compared. A missing attribute has its default.
+    Nodes without outputs (VARIABLE_WRITE) are compared in order, nodes that nothing depends on only
+    by the number of each operator. Names of variables are compared. A missing attribute has its
+    default.
     """
     return next(_differences(first, second), None)
 

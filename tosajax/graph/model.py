@@ -240,7 +240,7 @@ class Quantization:
         return None if more or others else (scale, zero_point)
 
     def fits(self, tensor: Tensor) -> bool:
-        """Whether a tensor can have this mapping: integers, with one channel for each scale."""
+        """Whether a tensor can have it: an integer type, with one scale or one for each channel."""
         if not tensor.dtype.is_integer:
             return False
         low, high = -(1 << (tensor.dtype.bits - 1)), (1 << tensor.dtype.bits) - 1

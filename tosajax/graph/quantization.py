@@ -10,10 +10,10 @@ import numpy as np
 
 from tosajax.graph import Quantization, Tensor
 
-_CHUNK = 1 << 22  # elements at a time
+_CHUNK = 1 << 22  # the most elements to convert at a time
 # Calibration clips outliers: with percentile 99.9, 0.1 % on each side. Data in other units than the
 # calibration data are out of range in large numbers, and by more than a rounding error.
-MOST_CLIPPED = 0.01  # share of elements
+MOST_CLIPPED = 0.01  # the largest accepted share of elements far out of range
 _NEAR = 0.01  # share of the range: elements out of range by less are not counted as far
 
 

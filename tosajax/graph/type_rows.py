@@ -14,7 +14,7 @@ def tensor_arguments(
     operator: Operator, node: Node, tensors: Mapping[str, Tensor]
 ) -> list[tuple[Argument, Tensor]]:
     """Pairs of argument and tensor for every tensor of a node, inputs first."""
-    if operator.name == "VARIABLE":  # its output stands for the variable's initial value
+    if operator.name == "VARIABLE":  # its output holds the variable's initial value
         values = (a for a in operator.attributes if a.form is Form.VALUES)
         return [(a, tensors[name]) for a in values for name in node.outputs[:1]]
     pairs: list[tuple[Argument, Tensor]] = []

@@ -16,7 +16,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import Graph, Node, Tensor
 from tosajax.lowering.build import build
 
-_LARGE = 2**16  # elements
+_LARGE = 2**16  # elements; larger outputs are folded only if the inputs are no smaller
 
 
 def fold(graph: Graph, *, keep_required: bool = False) -> Graph:
@@ -87,7 +87,7 @@ def _grows(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 def _values(
     nodes: Sequence[Node], read: Container[str], tensors: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Those outputs of the nodes, computed from constants, that are in `read`, with values."""
+    """The values of the nodes' outputs that are in `read`; the nodes depend only on constants."""
     made = dict.fromkeys(name for node in nodes for name in node.outputs)
     outputs = tuple(name for name in made if name in read)
     if not outputs:

@@ -65,7 +65,7 @@ def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
     others = [graph.tensors[name] for name in node.inputs if name not in own]
     if node.op == "RESCALE":
         return len(call.output.shape) > 1 or not call.per_channel
-    if node.op in ("TABLE", "MUL"):  # the last input is not an operand
+    if node.op in ("TABLE", "MUL"):  # the last input is a table or a shift, without a batch
         return node.inputs[-1] not in own and _broadcasts(others[:-1], call.output)
     if operator.is_elementwise or node.op == "IDENTITY":
         return _broadcasts(others, call.output)

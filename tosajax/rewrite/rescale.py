@@ -14,7 +14,7 @@ from tosajax.spec import RoundingMode
 
 Rounding = Literal["single", "double", "inexact"]
 
-_MIN_SHIFT, _MAX_SHIFT = 2, 62  # of RESCALE ("Scaling Helpers", TOSA 1.0.1)
+_MIN_SHIFT, _MAX_SHIFT = 2, 62  # limits of RESCALE's shifts ("Scaling Helpers", TOSA 1.0.1)
 
 
 def rounding(graph: Graph, mode: Rounding, where: str | None = None) -> Graph:
