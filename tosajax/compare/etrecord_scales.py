@@ -85,12 +85,14 @@ def _why_none(programs: Sequence[Program], named: Mapping[Trace, list[str]]) -> 
 
 def _check(path: str, graph: Graph, found: Mapping[str, Quantization]) -> None:
     """Rejects the scales of another network, or of another calibration, by their zero points."""
-    unsigned = unsigned_tensors(graph)
     for name, zero_point in zero_points(graph).items():
-        if name in found and name not in unsigned and found[name].zero_point != (zero_point,):
+        if name not in found:
+            continue
+        (given,) = found[name].zero_point
+        if (given - zero_point) % (1 << graph.tensors[name].dtype.bits):  # of the same bits
             raise ValueError(
-                f"{path}: {name!r} has zero point {found[name].zero_point[0]} there, and "
-                f"{zero_point} in the graph: they are of different networks, or calibrations"
+                f"{path}: {name!r} has zero point {given} there, and {zero_point} in the graph: "
+                "they are of different networks, or calibrations"
             )
 
 

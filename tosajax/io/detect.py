@@ -32,6 +32,7 @@ _MAGICS = (
 _ZIPPED = (
     (b".npy", "a NumPy archive", _ARRAYS),
     (b"data.pkl", "a PyTorch file", _WEIGHTS),
+    (b"ETRECORD_V0", "an ETRecord of ExecuTorch", "--scales reads it beside the graph"),
     (b"serialized_exported_program.json", "a program of torch.export", _CONVERT),
     (b"models/model.json", "a program of torch.export", _CONVERT),
     (b"model.weights.h5", "a Keras model", _CONVERT),

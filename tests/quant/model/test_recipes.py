@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tosajax import DType
-from tosajax.quant.model import recipes
 from tosajax.quant.freezing import check_factors
+from tosajax.quant.model import recipes
 from tosajax.quant.qparams import QParams
 
 BEYOND = (np.inf, 3.4e38, 1e30, 1e10)
