@@ -90,9 +90,8 @@ def test_what_the_system_withholds_is_not_used(monkeypatch):
 def test_features_that_llvm_does_not_detect_come_from_the_system(machine, has, monkeypatch):
     monkeypatch.setattr(isa.platform, "machine", lambda: machine)
     monkeypatch.setattr(isa.llvm, "get_host_cpu_features", lambda: {"neon": True})
-    monkeypatch.setattr(
-        isa, "_arm_has", lambda feature: has and feature is isa._ARM_FEATURES["dotprod"]
-    )
+    dotprod = isa._ARM_FEATURES["dotprod"]
+    monkeypatch.setattr(isa, "_arm_has", lambda feature: has and feature is dotprod)
     isa.usable.cache_clear()
     try:
         assert [s.name for s in isa.usable()] == ["dotprod"] * has + ["portable"]
