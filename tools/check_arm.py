@@ -55,8 +55,8 @@ def convolutions(s: isa.InstructionSet) -> Iterator[Case]:
             o = test_kernels.drawn(case, 7, extreme=extreme)
             yield Case(name, [test_kernels.prepared(s, case, o)], o.sums(case))
         e = test_kernels.epilogue_of(o.bias.size, 5, double=True, per_channel=True)
-        if case.wide:
-            e = test_kernels.epilogue_of_wide(o.bias.size, 5, "i16")
+        if case.is_int16:
+            e = test_kernels.epilogue_of_int16(o.bias.size, 5, "i16")
         wanted = test_kernels.scaled(o.sums(case), e)
         yield Case(f"{name}, scaled", [test_kernels.prepared(s, case, o, e)], wanted)
 

@@ -421,7 +421,7 @@ MUTANTS = [
     ),
     *mutants(
         "native/calls/threads.py",
-        "native/test_helpers.py",
+        "native/test_threads.py",
         {
             "_write_task_began": [unsigned("-")],
             "_hand_over": [left("-")],
