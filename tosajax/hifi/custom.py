@@ -200,7 +200,7 @@ def _batch(call: Call, operands: Sequence[Any]) -> tuple[int, ...]:
 def _examples(
     b: Builder, name: str, x: Any, differs: Sequence[bool], sizes: tuple[int, ...]
 ) -> Tensor:
-    """Converts an operand to [N, ...]; it has a batch axis only for each true value of `differs`."""
+    """Converts an operand to [N, ...]; it has a batch axis for each true value of `differs`."""
     dtype = _DTYPES[np.dtype(x.dtype)]
     is_input = isinstance(x, jax.ShapeDtypeStruct)
     tensor = b.input(name, dtype, x.shape) if is_input else b.const(np.asarray(x), dtype)

@@ -119,7 +119,7 @@ def _products(a: Arguments, types: Precision, precision: str) -> dict[str, Opera
 def _matrix(
     a: Arguments, argument: str, dtype: type, cols: int, stride: str, **more: Any
 ) -> Operand:
-    """Makes the operand of a matrix of a.rows rows, with the row stride in the argument `stride`."""
+    """Makes the operand of a matrix of a.rows rows; the argument `stride` has the row stride."""
     found = getattr(a, stride)
     check(found >= cols, "", stride, found, f"at least the columns, {cols}")
     return operand(a, argument, dtype, (a.rows, cols), strides=(found, 1), **more)

@@ -69,7 +69,7 @@ def multiply_q31_half_up(a: Array, b: Array) -> jax.Array:
 
 
 def multiply_q31_half_away(a: Array, b: Array) -> jax.Array:
-    """Computes `qformat.multiply_q31_half_away`: negates negative products, as MUL rounds ties up."""
+    """Computes `qformat.multiply_q31_half_away`; as MUL rounds ties up, it negates products < 0."""
     flips = ((a ^ b) < 0) & (a > _MINIMUM)  # products of the minimum are never ties
     result = multiply_q31_half_up(jnp.where(flips, -jnp.maximum(a, -_MAXIMUM), a), b)
     return jnp.where(flips, -result, result)

@@ -80,13 +80,13 @@ def zero_points(weight: Array, inputs: Array, quant: Quant | None) -> tuple[Arra
 def finish_fixed(
     acc: jax.Array | Wide, bias: Array, acc_shift: Shift, bias_shift: Shift, out: type
 ) -> jax.Array:
-    """(acc + bias * 2**bias_shift) * 2**acc_shift in the output type.
+    """Computes (acc + bias * 2**bias_shift) * 2**acc_shift in the output type.
 
     Args:
       acc: int32, int64 or `Wide`, [..., N].
       bias: int8, int16, int32 or int64, [N].
-      acc_shift: a scalar; bits.
-      bias_shift: a scalar; bits.
+      acc_shift: a scalar; bits, positive to the left.
+      bias_shift: a scalar; bits, positive to the left.
       out: int8, int16 or int32, rounded half away from zero and saturated; or int64, floored.
 
     Returns:
@@ -103,19 +103,19 @@ def finish_fixed(
 
 
 def finish_quantized(acc: jax.Array, quant: Quant, out: type) -> jax.Array:
-    """Requantizes int32 sums [..., N] by one multiplier, or one for each of N channels."""
+    """Requantizes int32 sums [..., N] with one scale, or one for each of N channels."""
     multiplier, shift = (
         _by_channel(value, acc.ndim) for value in (quant.out_multiplier, quant.out_shift)
     )
     scaled = qformat.requantize(acc, multiplier, shift)
     info, zero_point = np.iinfo(out), jnp.asarray(as_int32(quant.out_zero_bias))
-    # Clipped before the addition, which cannot overflow then.
+    # Clips before the addition, which then cannot overflow.
     low, high = (jnp.int32(end) - zero_point for end in (info.min, info.max))
     return (lax.clamp(low, scaled, high) + zero_point).astype(out)
 
 
 def add_bias(acc: jax.Array, bias: Array | None) -> jax.Array:
-    """acc [..., N] + bias [N] of the same type, or no bias."""
+    """Adds a bias [N] of the same type, or None, to acc [..., N]."""
     if bias is None:
         return acc
     return acc + jnp.asarray(bias).reshape((1,) * (acc.ndim - 1) + (-1,))
@@ -129,7 +129,7 @@ def finish(
     bias_shift: Shift,
     quant: Quant | None,
 ) -> jax.Array:
-    """Sums [..., N] as the output of a precision; see `finish_fixed` and `finish_quantized`."""
+    """Converts sums [..., N] to the output; see `finish_fixed` and `finish_quantized`."""
     if isinstance(acc, Wide) or (quant is None and not precision.is_float):
         if bias is None:
             raise TypeError("sums in fixed point without a bias")
@@ -144,6 +144,6 @@ def _zero_point(x: Array, zero_bias: Integers) -> Array:
 
 
 def _by_channel(value: Integers, rank: int) -> Array:
-    """A scalar, or [N] along the last of `rank` axes; int32, NumPy unless traced."""
+    """Converts a scalar or [N] to int32; [N] is along the last of `rank` axes."""
     array = as_int32(value)
     return array.reshape((1,) * (rank - 1) + (-1,)) if array.ndim else array
