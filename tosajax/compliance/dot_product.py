@@ -66,7 +66,10 @@ def check_special(op: str, found: np.ndarray, wanted: np.ndarray, bounds: np.nda
 
 
 def _overflows(dtype: DType, bounds: np.ndarray, limit: float) -> np.ndarray:
-    """Where a result may round to infinity, so any value is right; fp8e4m3 has no infinity."""
+    """Bool array, true where a result may round to infinity, so that any value is right.
+
+    It is false for fp8e4m3, which does not have infinities.
+    """
     if dtype is DType.FP8E4M3:
         return np.zeros(bounds.shape, bool)
     largest = normal_max(dtype)

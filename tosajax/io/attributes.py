@@ -114,7 +114,7 @@ def _read_enumerant(argument: Argument, number: int) -> Any:
 
 
 def _type_of(argument: Argument, operator: Operator, tensors: Sequence[Tensor | None]) -> DType:
-    """The element type of an attribute whose type variable is that of all the operator's tensors.
+    """The element type of an attribute, if all tensors of the operator share its type variable.
 
     The first known tensor gives the type, even if the node has an illegal number of inputs.
 

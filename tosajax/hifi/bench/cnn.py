@@ -25,7 +25,7 @@ _PRECISIONS = {
     (8, 8): Precision.P8bx8b,
     (-1, -1): Precision.F32xF32,
 }
-# The names of fields of a configuration, by option name, where they differ.
+# The names of options, by field name of a configuration, where they differ.
 _RENAMED = {
     "output_height": "out_height",
     "output_width": "out_width",

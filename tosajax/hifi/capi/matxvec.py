@@ -1,7 +1,7 @@
 """Matrix times vector, and its variants (guide 3.1).
 
 Pointers are aligned to elements, in the batch functions to 8 bytes. If p_mat2 or p_vec2 is NULL,
-there is no second product, and its other arguments are ignored.
+the second product is omitted, and its arguments are ignored.
 """
 
 from __future__ import annotations

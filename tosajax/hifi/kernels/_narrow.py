@@ -1,7 +1,7 @@
 """64-bit arithmetic built from operators of at most 32 bits, which TOSA has.
 
 Kernels and layers use it while their calls are recorded for export as graphs of TOSA's operators.
-Results equal those of their usual arithmetic. Sums of int16 products are computed from bytes, whose
+Results are equal to their usual arithmetic. Sums of int16 products are computed from bytes, whose
 products have int32 sums.
 """
 

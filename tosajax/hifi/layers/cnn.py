@@ -285,8 +285,8 @@ def cnn_apply(config: CNNConfig, weights: CNNWeights, x: Array) -> jax.Array:
         width] for CONV2D_DS.
 
     Returns:
-      The type of `x`. CONV1D_STD: [output_height, output_channels], the others [output_height,
-      output_width, output_channels]; with output_format 1 the channels are first.
+      The type of `x`; [output_height, output_channels] for CONV1D_STD, else [output_height,
+      output_width, output_channels]. If output_format is 1, channels are first.
 
     Raises:
       NNLibConfigError: the library rejects the configuration.

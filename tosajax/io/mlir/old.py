@@ -1,7 +1,7 @@
 """Reads the dialect before TOSA 1.0 (until LLVM 20), whose operations are TOSA 0.80's.
 
-Zero points, shifts and shapes are attributes. A version between this dialect and that of TOSA 1.0
-mixes attributes and operands. Source: the dialect in LLVM 19 and 20.
+Zero points, shifts and shapes are attributes. Between this dialect and the dialect of TOSA 1.0, one
+version mixes attributes and operands. Source: the dialect in LLVM 19 and 20.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Converts attributes and types of MLIR bytecode to MLIR text.
 
-Attributes and types of the builtin dialect have a binary encoding; those of other dialects are text
-in the bytecode.
+Attributes and types of the builtin dialect have a binary encoding; in other dialects they are text.
 
 Source: the builtin dialect in LLVM 17 to 20; "MLIR Bytecode Format".
 """

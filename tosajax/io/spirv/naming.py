@@ -14,9 +14,9 @@ def renamed(graph: Graph, wishes: Mapping[str, str]) -> Graph:
 
     Args:
       graph: a graph without subgraphs.
-      wishes: the requested new names of some tensors, by name. If several tensors request a name,
-        the first gets it and the others get it with a suffix, as do tensors without a request
-        whose name is taken.
+      wishes: the requested new names of some tensors, by name. If several tensors request the same
+        name, all except the first get a suffix, as do tensors without a request whose name is
+        taken.
 
     Returns:
       The graph with new names, otherwise unchanged.

@@ -72,7 +72,7 @@ class VoidType(NamedTuple):
         return "void"
 
 
-# A scalar's type is its DType. int48 is a 64-bit integer in SPIR-V; TOSA has no other ones.
+# A scalar's type is its DType. 64-bit integers in SPIR-V are int48; TOSA 1.0 has no int64.
 Type = DType | TensorType | ArrayType | StructType | PointerType | GraphType | VoidType
 
 

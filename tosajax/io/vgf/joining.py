@@ -139,7 +139,7 @@ def _read(module: Module, entry_point: str) -> Read:
         return read_graph(module, entry_point)
     except FormatError:
         raise
-    except ValueError as error:  # there is no such graph
+    except ValueError as error:  # the entry point does not exist
         raise FormatError(str(error)) from None
 
 

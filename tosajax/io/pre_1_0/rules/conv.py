@@ -24,7 +24,7 @@ conv3d = depthwise_conv2d = conv2d
 
 
 def transpose_conv2d(step: Step) -> None:
-    """Upgrades TRANSPOSE_CONV2D: drops the output shape, which the other arguments determine."""
+    """Upgrades TRANSPOSE_CONV2D: drops output_shape, which is redundant."""
     _check_output_shape(step)
     if step.dtype(step.output).is_float:
         step.note("kept", "the bias is added last, not first, so that sums may round otherwise")
@@ -100,7 +100,7 @@ def _check_output_shape(step: Step) -> None:
     """Checks the attribute output_shape, if it is stated, as far as shapes are known.
 
     Raises:
-      FormatError: the stated shape contradicts the other arguments.
+      FormatError: the stated shape contradicts the input, weight, padding and stride.
     """
     found = () if step.get("output_shape", None) is None else step.integers("output_shape")
     if not found:
