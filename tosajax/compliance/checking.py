@@ -160,7 +160,7 @@ def _errors(
                     ulps = rule.suite_bf16
                 below = ulps
                 if op == "CAST" and (as_suite or _source(in_dtype).is_float):
-                    below = 1.0  # CAST may round towards zero, but not away from it
+                    below = 1.0  # CAST may round towards zero, but not away from zero
                 return unit * below, unit * ulps
             case "REDUCE_PRODUCT":
                 if terms is None:

@@ -1,4 +1,4 @@
-"""Accuracy of operators that are dot products ("Dot product accuracy requirements", TOSA 1.0.1)."""
+"""Accuracy checks of dot product operators ("Dot product accuracy requirements", TOSA 1.0.1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tosajax.compliance.formats import fraction_bits, normal_max, normal_min, ul
 from tosajax.compliance.judgement import Judgement, Outcome, outcome
 from tosajax.dtypes import DType
 
-_VARIANCE = 4 * 0.4  # of an error, for each rounding
+_VARIANCE = 4 * 0.4  # variance of an error, for each rounding
 _BIASED_SETS = (0, 1, 2)  # test sets whose mean error need not be zero
 
 

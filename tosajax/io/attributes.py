@@ -37,7 +37,7 @@ def read_data(data: np.ndarray | bytes, dtype: DType, shape: Sequence[int]) -> n
         raise FormatError(f"{found}, expected {size} bytes for {wanted}")
     try:
         return dtypes.unpack(data[:size], dtype, shape)
-    except ValueError as error:  # too short; more dimensions, or larger ones, than NumPy has
+    except ValueError as error:  # too short; or too many or too large dimensions for NumPy
         raise FormatError(str(error)) from None
 
 

@@ -23,7 +23,7 @@ from tosajax.hifi.bench._options import BenchError, Option, check
 # The limit of elements in a run, in all arrays of all frames.
 MOST_ELEMENTS = 2**26
 
-# The frames of each input, and the arrays of each output.
+# The frames of each input file, and the arrays of each output file.
 Inputs = Sequence[Sequence[Frame]]
 Outputs = Sequence[Sequence[Any]]
 

@@ -137,7 +137,7 @@ def _bytes(x: Array) -> list[tuple[Array, int]]:
 
 
 def rows(weight: Array, inputs: Array) -> Wide:
-    """Sums weight * inputs over the last axis of both; [N, K], [M, K] to [M, N]."""
+    """Sums weight [N, K] * inputs [M, K] over the last axis of both; [M, N]."""
 
     def sums(x: Array, weight: Array, x_zp: int, weight_zp: int) -> jax.Array:
         operands = jnp.asarray(x)[None, :, None], jnp.asarray(weight)[:, None, None]
@@ -170,7 +170,7 @@ def convolved(
     )
 
 
-# From sums to results.
+# Rescaling of sums to results.
 
 
 def wide(value: jax.Array) -> Wide:

@@ -99,7 +99,7 @@ FAMILIES = (
     Family("xa_nn_dot_prod_{}", "3.6.2", basic.dot_prod, basic.DOT_PROD),
     Family("xa_nn_elm_quantize_{}", "3.6.3", basic.elm_quantize, basic.ELM_QUANTIZE),
     Family("xa_nn_elm_floor_{}", "3.6.4", basic.elm_floor, basic.ELM_FLOOR),
-    # Sums and products of asym8u are in the library, but not in the guide.
+    # The library also has asym8u additions and multiplications, which the guide omits.
     Family("xa_nn_elm_add_{}", "3.6.4", basic.elm_add, basic.ELM_ADD[:1]),
     Family("xa_nn_elm_mul_{}", "3.6.4", basic.elm_mul, basic.ELM_MUL[:1]),
 )

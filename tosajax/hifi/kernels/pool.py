@@ -168,7 +168,7 @@ def _extents(shape: _window.Window, lengths: Sequence[int]) -> list[np.ndarray]:
 
 
 def _reciprocals(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """1 / (rows * columns) in Q31 as int32, 0 where either is 0; [OH, OW]."""
+    """Computes 1 / (rows * columns) in Q31 as int32, 0 where either is 0; [OH, OW]."""
     table = np.zeros(_LONGEST + 1, np.uint64)
     counts = np.arange(1, _LONGEST + 1, dtype=np.float32)
     # Quotients are rounded to float32; the results are integers.

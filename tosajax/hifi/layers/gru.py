@@ -31,7 +31,7 @@ from tosajax.ops.recording import recorded_as, unrecorded
 
 Update = Literal["library", "guide"]
 UPDATES = ("library", "guide")
-# The fields of each gate: matrix of the input, matrix of the state, bias. The state of g is r h.
+# The fields of each gate: matrix of the input, matrix of the state, bias. For g the state is r h.
 ZR = (("w_z", "u_z", "b_z"), ("w_r", "u_r", "b_r"))
 G = (("w_h", "u_h", "b_h"),)
 

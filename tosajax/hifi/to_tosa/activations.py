@@ -1,4 +1,4 @@
-"""Activations of vectors, as TOSA graphs."""
+"""Activations of vectors as TOSA graphs."""
 
 from __future__ import annotations
 

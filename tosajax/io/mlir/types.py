@@ -10,7 +10,7 @@ from tosajax.dtypes import DType
 from tosajax.graph import DYNAMIC, Quantization
 from tosajax.report import FormatError, UnsupportedError
 
-# MLIR's names of element types.
+# Names of element types in MLIR.
 NAMES = {
     DType.BOOL: "i1",
     DType.INT4: "i4",

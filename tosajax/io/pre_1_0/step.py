@@ -273,7 +273,7 @@ class Step:
         self.emit(self.node.op, self.node.inputs, **values)
 
     def note(self, done: str, differs: str = "") -> None:
-        """Adds a line to the report."""
+        """Adds a rewrite of this node to the report."""
         self.work.rewrites.append(Rewrite(self.node.title, done, differs))
 
 

@@ -163,7 +163,7 @@ class Module:
             raise FormatError(f"%{id} is defined twice")
         self._defined.add(id)
 
-    # Readers of instructions outside of graphs.
+    # Readers of instructions outside graphs.
 
     def _capability(self, instruction: Instruction) -> None:
         (number,) = instruction.exactly(1)

@@ -93,7 +93,7 @@ class _Reader:
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
         self.wishes: dict[str, str] = {}
-        self.values: dict[int, str | Results] = {}  # by id
+        self.values: dict[int, str | Results] = {}  # tensor names or results, by id
         self.constants: dict[tuple[int, bool], str] = {}  # by id, and whether it is a shape
         self.inputs = tuple(
             self._declare(f"input_{index}", type_) for index, type_ in enumerate(body.type.inputs)

@@ -57,7 +57,7 @@ def to_bytes(graph: Graph) -> bytes:
     numbers = dict(zip(constants, range(len(constants)), strict=True))
     segment = Segment(graph.name, module, graph.name, {0: slots}, numbers)
     file = File(
-        version="",  # the newest
+        version="",  # write_file uses the newest
         segments=(segment,),
         resources=(*ends, *map(_resource_of, constants.values())),
         data=tuple(

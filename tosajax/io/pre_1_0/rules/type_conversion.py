@@ -181,7 +181,7 @@ def _with(step: Step, op: str, name: str, number: int) -> str:
 
 
 def _same(step: Step) -> _Scale:
-    """The scale 1."""
+    """Makes the constants of scale 1."""
     one = step.const("multiplier", [1 << 30], DType.INT32), step.const("shift", [30], DType.INT8)
     return _Scale(*one)
 
