@@ -72,7 +72,7 @@ class VoidType(NamedTuple):
         return "void"
 
 
-# A scalar's type is its DType. 64-bit integers in SPIR-V are int48, as TOSA 1.0 does not have int64.
+# A scalar's type is its DType. 64-bit integers in SPIR-V are int48; TOSA 1.0 lacks int64.
 Type = DType | TensorType | ArrayType | StructType | PointerType | GraphType | VoidType
 
 
