@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """The rule functions of one operator; None for a kind of which it has no rules."""
+    """The rule functions of one operator; None for each kind of rule that it does not have."""
 
     operator: Operator
     shape: Callable[[Call], tuple[tuple[int, ...], ...]] | None

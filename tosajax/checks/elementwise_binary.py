@@ -121,7 +121,10 @@ def pow_undefined(c: Call) -> Iterator[Problem]:
 
 
 def table_undefined(c: Call) -> Iterator[Problem]:
-    """Checks that int16 tables have steps within int16 at the constant inputs, or anywhere."""
+    """Checks the steps of an int16 table: all of them, or the steps at constant inputs.
+
+    A table breaks the rule if every step is outside int16, or the step at a constant input is.
+    """
     if c.input1.dtype is not DType.INT16:
         return
     if c.known("table") and is_steep(c.table.values, np).all():
@@ -139,12 +142,12 @@ def table_index(values: Any) -> Any:
 
 
 def is_steep(table: Any, xp: Any) -> Any:
-    """Where the step between two int16 table entries does not fit int16."""
+    """Bool array, true where the step between two int16 table entries does not fit int16."""
     step = xp.diff(table.astype(np.int32))
     return (step < -(1 << 15)) | (step >= 1 << 15)
 
 
 def is_positive(value: Any, xp: Any) -> Any:
-    """Where floats are above 0, in NumPy or in JAX."""
+    """Bool array, true where floats are above 0, in NumPy or in JAX."""
     # Compares bits, because XLA may flush subnormals to 0 in float comparisons.
     return (value.view(f"int{8 * value.dtype.itemsize}") > 0) & ~xp.isnan(value)

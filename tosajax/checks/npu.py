@@ -15,7 +15,7 @@ from tosajax.graph import Graph, Node, Tensor
 from tosajax.spec import ResizeMode
 from tosajax.spec.npu import Npu, NpuOperator
 
-_SIZE = 65536  # of a dimension
+_SIZE = 65536  # largest dimension
 _NAMES = {-1: "channels", -2: "width", -3: "height"}
 
 
@@ -242,7 +242,7 @@ def _divides(node: Node, tensors: Mapping[str, Tensor], by: int) -> bool:
         return False
     multiplier, shift = (tensors[name].values for name in node.inputs[1:3])
     if multiplier is None or shift is None:
-        return True  # not known
+        return True  # the scale is not constant
     pairs = zip(multiplier.reshape(-1).tolist(), shift.reshape(-1).tolist(), strict=True)
     return all(m * by == 1 << s for m, s in pairs)
 

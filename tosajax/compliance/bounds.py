@@ -1,7 +1,7 @@
 """Bounds of float results ("Precision Requirements" of each operator, TOSA 1.0.1).
 
-Each operator with rule ABS_ERROR, MAX_RELATIVE or REDUCE_PRODUCT has a function of its own name. It
-takes the type of the result, the reference and the inputs on which the bound depends, float64
+Each operator with rule ABS_ERROR, MAX_RELATIVE or REDUCE_PRODUCT has a function of the same name.
+It takes the type of the result, the reference and the inputs on which the bound depends, float64
 arrays that broadcast, and returns the largest absolute error: float64, infinite or NaN where the
 specification leaves the result open.
 """

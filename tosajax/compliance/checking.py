@@ -47,10 +47,11 @@ def check(
         or RESIZE, both inputs of POW; flushed if the implementation flushes.
       bounds: for dot products, float64: the operator on absolute values (see `dot_products`).
       terms: KS, the length of the dot products; for REDUCE_PRODUCT, the length of the axis.
-      test_set: the test set of a dot product's inputs; None for other inputs. The sum of errors is
-        bounded in sets 3 to 5.
+      test_set: the number of the test set of a dot product's inputs; None for other inputs. The sum
+        of errors is bounded in sets 3 to 5.
       in_dtype: the input type of CAST, or of MATMUL if the output type does not determine it.
-      acc_dtype: the accumulator type of a dot product, if the other types do not determine it.
+      acc_dtype: the accumulator type of a dot product, if input and output types do not determine
+        it.
       biased: whether the bias of a dot product has a nonzero value.
       special: whether to check only NaN, infinities and signs of dot products, for inputs with NaN
         or infinities.
@@ -159,7 +160,7 @@ def _errors(
                     ulps = rule.suite_bf16
                 below = ulps
                 if op == "CAST" and (as_suite or _source(in_dtype).is_float):
-                    below = 1.0  # CAST may round towards zero, but not away from it
+                    below = 1.0  # CAST may round towards zero, but not away from zero
                 return unit * below, unit * ulps
             case "REDUCE_PRODUCT":
                 if terms is None:

@@ -1,4 +1,4 @@
-"""Accuracy of operators that are dot products ("Dot product accuracy requirements", TOSA 1.0.1)."""
+"""Accuracy checks of dot product operators ("Dot product accuracy requirements", TOSA 1.0.1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tosajax.compliance.formats import fraction_bits, normal_max, normal_min, ul
 from tosajax.compliance.judgement import Judgement, Outcome, outcome
 from tosajax.dtypes import DType
 
-_VARIANCE = 4 * 0.4  # of an error, for each rounding
+_VARIANCE = 4 * 0.4  # variance of an error, for each rounding
 _BIASED_SETS = (0, 1, 2)  # test sets whose mean error need not be zero
 
 
@@ -66,7 +66,10 @@ def check_special(op: str, found: np.ndarray, wanted: np.ndarray, bounds: np.nda
 
 
 def _overflows(dtype: DType, bounds: np.ndarray, limit: float) -> np.ndarray:
-    """Where a result may round to infinity, so any value is right; fp8e4m3 has no infinity."""
+    """Bool array, true where a result may round to infinity, so that any value is right.
+
+    It is false for fp8e4m3, which does not have infinities.
+    """
     if dtype is DType.FP8E4M3:
         return np.zeros(bounds.shape, bool)
     largest = normal_max(dtype)

@@ -20,7 +20,7 @@ def conv2d(
     input: Array, weight: Array, bias: Array, *, pad: Sizes, stride: Sizes, dilation: Sizes,
     bound: bool, held: Array | None = None,
 ) -> Array:  # fmt: skip
-    """Convolves [N, ..., IC] with [OC, ..., IC]; `held`, bool, is False at zeros from dilation."""
+    """Convolves [N, ..., IC] with [OC, ..., IC]; `held` is False at zeros that are not input."""
     total = np.zeros(())
     for taps, values, inside in _taps(input, held, weight.shape[1:-1], pad, stride, dilation):
         product = values @ weight[(slice(None), *taps)].T

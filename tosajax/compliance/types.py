@@ -17,7 +17,7 @@ def check_result_type(op: str, found: np.dtype) -> None:
     operator = OPERATORS[op]
     types = {row.type_of(output) for row in operator.types for output in operator.outputs}
     wanted = {dtype.storage for dtype in types if dtype is not None}
-    if op == "RESCALE":  # unsigned results may come in unsigned types
+    if op == "RESCALE":  # unsigned results may have unsigned types
         wanted |= {np.dtype(np.uint8), np.dtype(np.uint16)}
     if found not in wanted:
         names = ", ".join(sorted(w.name for w in wanted))

@@ -44,7 +44,7 @@ def apply_scale_16(value: jax.Array, multiplier: jax.Array, shift: jax.Array) ->
     """Scales by a 16-bit multiplier / 2**shift, rounding half up (TOSA 1.0.1, "Scaling Helpers").
 
     Args:
-      value: int32, or int48 held in int64; any shape.
+      value: int32, or int48 stored in int64; any shape.
       multiplier: int16, broadcastable; Q1.14 in [0, 2**15).
       shift: int8, broadcastable; bits, in [2, 62].
 

@@ -70,7 +70,9 @@ def load(
 
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
-    """Writes a graph to a file of version 1.0.0, atomically.
+    """Writes a graph to a file, atomically.
+
+    TOSA's own files have version 1.0.0, or 1.1.0-draft if the graph needs TOSA 1.1.
 
     The formats cannot store `Graph.quantization`, which goes into a file beside it,
     `model.tosa.quant.json`; SPIR-V cannot store large constants, which go into `model.spv.npz`.
@@ -115,7 +117,7 @@ def check_path(path: str | os.PathLike[str]) -> Format:
 
 
 def to_bytes(graph: Graph) -> bytes:
-    """Returns a graph as the content of a TOSA flatbuffer of version 1.0.0; see `save`."""
+    """Returns a graph as the content of a TOSA flatbuffer; see `save`."""
     return _of_text(tosa_file.to_flatbuffer, graph)
 
 

@@ -37,7 +37,7 @@ def read_data(data: np.ndarray | bytes, dtype: DType, shape: Sequence[int]) -> n
         raise FormatError(f"{found}, expected {size} bytes for {wanted}")
     try:
         return dtypes.unpack(data[:size], dtype, shape)
-    except ValueError as error:  # too short; more dimensions, or larger ones, than NumPy has
+    except ValueError as error:  # too short; or too many or too large dimensions for NumPy
         raise FormatError(str(error)) from None
 
 
@@ -114,7 +114,7 @@ def _read_enumerant(argument: Argument, number: int) -> Any:
 
 
 def _type_of(argument: Argument, operator: Operator, tensors: Sequence[Tensor | None]) -> DType:
-    """The element type of an attribute whose type variable is that of all the operator's tensors.
+    """The element type of an attribute, if all tensors of the operator share its type variable.
 
     The first known tensor gives the type, even if the node has an illegal number of inputs.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tosajax import spec
 
-# Sets of profiles and extensions, any one of which is enough for a node.
+# Alternative sets of profiles and extensions, each of which is sufficient for a node.
 Need = tuple[frozenset[str], ...]
 
 

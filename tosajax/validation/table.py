@@ -125,14 +125,14 @@ def _open_findings(
 
 
 def _is_unusable(tensor: Tensor) -> bool:
-    """Whether a tensor has no rank, or open or illegal dimensions; a shape_t may be empty."""
+    """Whether a tensor's rank or a dimension is open or illegal; a shape_t may be empty."""
     if tensor.shape is None:
         return True
     return tensor.dtype is not DType.SHAPE and min(tensor.shape, default=1) < 1
 
 
 def _is_illegal(tensor: Tensor) -> bool:
-    """Whether a tensor has no rank, or a dimension that is neither open nor positive."""
+    """Whether a tensor's rank is unknown, or a dimension is neither open nor positive."""
     if tensor.shape is None:
         return True
     return tensor.dtype is not DType.SHAPE and any(d < 1 and d != DYNAMIC for d in tensor.shape)

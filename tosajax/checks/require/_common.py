@@ -32,7 +32,7 @@ def broken_by(rules: Iterable[ValueRule], **operands: jax.Array) -> dict[str, ja
 
 
 def add_overflows(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Where the sum of two int32 or int48 arrays does not fit their type; shapes broadcast."""
+    """Bool array, true where the sum of two int32 or int48 arrays does not fit their type."""
     with _x64.scope_of(a.dtype):
         total = a + b
     if total.dtype.itemsize == 8:
@@ -42,12 +42,12 @@ def add_overflows(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def sub_overflows(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Where the difference of two int32 arrays does not fit int32; shapes broadcast."""
+    """Bool array, true where the difference of two int32 arrays does not fit int32."""
     return ((a ^ b) & (a ^ (a - b))) < 0
 
 
 def has_lost_bits(wrapped: jax.Array, estimate: jax.Array) -> jax.Array:
-    """Where an exact result did not fit int32.
+    """Bool array, true where an exact result did not fit int32.
 
     A result that fits is within 2**30 of its estimate. A result that does not fit differs from its
     low 32 bits by a multiple of 2**32, and the estimate's error is at most a sixth of that
@@ -70,7 +70,7 @@ def scale_estimate(value: jax.Array, other: jax.Array, shift: jax.Array) -> jax.
 
 
 def outside(value: jax.Array, bits: int) -> jax.Array:
-    """Where an integer does not fit a signed type of `bits` bits, narrower than its own."""
+    """Bool array, true where an integer does not fit a signed type of `bits` bits."""
     with _x64.scope_of(value.dtype):
         limit = np.asarray(1 << (bits - 1), value.dtype)
         return (value < -limit) | (value >= limit)
@@ -98,7 +98,7 @@ def sum_overflows(
     width: int = 9,
     acc_type: DType = DType.INT32,
 ) -> jax.Array:
-    """Where an exact sum of values does not fit its accumulator.
+    """Bool array, true where an exact sum of values does not fit its accumulator.
 
     int32 accumulators do not need a wider type: the values are split into digits of so few bits
     that the sum of each digit, with the carry from the one before, is exact in int32. The sum of

@@ -40,7 +40,7 @@ def conv2d_require(
     acc_type: DType,
     local_bound: bool = False,
 ) -> Flags:
-    """r1: the sum of products fits `acc_type`; r2: that plus the bias does."""
+    """r1: the sum of products fits `acc_type`; r2: the sum plus the bias fits."""
     if acc_type.is_float:
         return {}
     window = _Window(weight.shape[1:-1], stride, dilation)
@@ -65,7 +65,7 @@ def depthwise_conv2d_require(
     acc_type: DType,
     local_bound: bool = False,
 ) -> Flags:
-    """r1: the sum of products fits `acc_type`; r2: that plus the bias does."""
+    """r1: the sum of products fits `acc_type`; r2: the sum plus the bias fits."""
     if acc_type.is_float:
         return {}
     window = _Window(weight.shape[:2], stride, dilation)
@@ -86,7 +86,7 @@ def transpose_conv2d_require(
     acc_type: DType,
     local_bound: bool = False,
 ) -> Flags:
-    """r1: the sum of products fits `acc_type`; r2: that plus the bias does."""
+    """r1: the sum of products fits `acc_type`; r2: the sum plus the bias fits."""
     if acc_type.is_float:
         return {}
     kernel = weight.shape[1:-1]

@@ -47,7 +47,7 @@ def _elements(values: np.ndarray, dtype: DType) -> str:
         return ""
     if _are_equal(values):
         return number(values.flat[0], dtype)
-    # Tools differ in the number of bits of an i1 in hexadecimal, and index has no fixed size.
+    # Tools differ in the number of bits of an i1 in hexadecimal; index does not have a fixed size.
     if values.size > _MOST_NUMBERS and dtype not in (DType.BOOL, DType.SHAPE):
         return f'"0x{_octets(values, dtype).hex().upper()}"'
     if not dtype.is_float:

@@ -328,7 +328,7 @@ def _fitting(numbers: np.ndarray, form: Format) -> np.ndarray:
 
 
 def _long_integers(tokens: list[bytes], form: Format) -> np.ndarray:
-    """Integers one by one: hexadecimal ones, and those of many digits."""
+    """Parses a list with hexadecimal integers or integers of many digits, one by one."""
     low, high = _limits(form)
     numbers = []
     for token in map(bytes.strip, tokens):
@@ -350,12 +350,12 @@ def _limits(form: Format) -> tuple[int, int]:
 
 
 def _floats(text: bytes, form: Format) -> np.ndarray:
-    """Floats; hexadecimal ones are bits."""
+    """Parses floats; hexadecimal numbers are their bits."""
     digits = 2 * form.octets
     if re.fullmatch(_EQUALLY_LONG % (digits, digits), text):
         rows = np.frombuffer(
             text.translate(None, b"x, \t\r\n\v\f"), np.uint8
-        )  # without the x of 0x
+        )  # the leading 0 of 0x stays in each row
         octets = bytes.fromhex(rows.reshape(-1, digits + 1)[:, 1:].tobytes().decode())
         return (
             np.frombuffer(octets, f">u{form.octets}").astype(f"u{form.octets}").view(form.storage)
@@ -388,14 +388,15 @@ def _not_a_float(text: bytes, form: Format) -> FormatError:
 
 
 def _rounded(numbers: np.ndarray, form: Format) -> np.ndarray:
-    """float64 rounded to nearest, ties to even, once."""
+    """Rounds float64 to nearest, ties to even, in one step."""
     if np.isinf(numbers).any():
         raise FormatError("a number is too large")
     with np.errstate(over="ignore"):
-        if form.storage.isbuiltin == 1:  # of NumPy
+        if form.storage.isbuiltin == 1:  # a type of NumPy's own
             return numbers.astype(form.storage)
-        # ml_dtypes rounds to float32 or float16 first. So numbers are cut to a few more bits than
-        # the type has, the last of which says whether there were others: rounding to odd.
+        # ml_dtypes rounds to float32 or float16 first. To avoid double rounding, this truncates to
+        # a few more bits than the type has, and sets the last bit if others were lost (rounding to
+        # odd).
         bits = numbers.view(np.uint64)
         dropped = np.uint64(_FRACTION_OF_F64 - ml_dtypes.finfo(form.storage).nmant - _MORE_BITS)
         kept = bits >> dropped << dropped
