@@ -74,7 +74,6 @@ def outputs(
 
 
 def nodes_of(model: quant.PreparedModel, op: str) -> list[Node]:
-    assert model.float_graph is not None
     return [node for node in model.float_graph.nodes if node.op == op]
 
 

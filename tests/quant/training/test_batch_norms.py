@@ -17,7 +17,6 @@ from tosajax import quant as tq
 @pytest.fixture(scope="module")
 def normed(model: tq.PreparedModel) -> tq.PreparedModel:
     """The small network, its first convolution with a batch norm."""
-    assert model.float_graph is not None
     weight = tq.QSpec("i8", bits=4, per_channel=True, narrow_range=True)
     act = tq.QSpec("i8", bits=6, symmetric=False, observer=tq.moving_average())
     rules = [tq.rule(".*", weight=weight, act=act)]
