@@ -1,4 +1,4 @@
-"""Rules of "Tensor Operators", MATMUL (TOSA 1.0.1)."""
+"""Rules of "Tensor Operators", MATMUL (TOSA 1.0.1) and MATMUL_T (1.1 draft)."""
 
 from __future__ import annotations
 
@@ -22,3 +22,19 @@ def matmul_zero_points(c: Call) -> Iterator[ValueRule]:
 
 def matmul_errors(c: Call) -> Iterator[Problem]:
     return constant_problems(c, matmul_zero_points(c))
+
+
+def matmul_t_shape(c: Call) -> Shapes:
+    n, height, _ = c.a.shape
+    return ((n, height, c.b.shape[1]),)
+
+
+matmul_t_zero_points = matmul_zero_points
+
+
+def matmul_t_errors(c: Call) -> Iterator[Problem]:
+    yield from constant_problems(c, matmul_t_zero_points(c))
+    n, d = c.a.shape[0], c.b.shape[0]
+    if d not in (1, n):
+        wanted = "1" if n == 1 else f"1 or {n}, the batches of a"
+        yield c.problem("e2", f"b has {d} batches, expected {wanted}")

@@ -42,7 +42,8 @@ def the_type(op: str, variable: str, **known: DType | None) -> DType:
     Args:
       op: name of the operator.
       variable: "in_t", "out_t" or "acc_t". The first two are "in_out_t" where an operator has one
-        type for both, and "acc_t" is the output's type where it has no accumulator.
+        type for both, "in_t" is that of the first input where inputs have two, and "acc_t" is the
+        output's type where it has no accumulator.
       **known: types of other variables, None where unknown.
 
     Raises:
@@ -65,6 +66,6 @@ def _variables(types: dict[str, DType | int]) -> dict[str, DType]:
     """A row of types by the names in_t, out_t and acc_t."""
     row = {name: dtype for name, dtype in types.items() if isinstance(dtype, DType)}
     both = row.get("in_out_t")
-    found = {"in_t": row.get("in_t", both), "out_t": row.get("out_t", both)}
+    found = {"in_t": row.get("in_t", row.get("a_t", both)), "out_t": row.get("out_t", both)}
     found["acc_t"] = row.get("acc_t", found["out_t"])
     return {name: dtype for name, dtype in found.items() if dtype is not None}

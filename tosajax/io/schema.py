@@ -131,7 +131,6 @@ DRAFT_OPERATORS = {
     "RESHAPE_BLOCK_SCALED": 97,
     "ROW_GATHER_BLOCK_SCALED": 98,
     "ROW_GATHER": 99,
-    "MATMUL_T": 100,
 }
 # Compatibility features by the number of their bit.
 FEATURES = {1: "MXFP"}

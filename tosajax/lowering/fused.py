@@ -153,6 +153,8 @@ def obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
     """
     if node.op == "MATMUL":
         return ""
+    if node.op == "MATMUL_T":
+        return "none of MATMUL_T, only of MATMUL"
     names = inputs_of(node)
     x, weight, zero_point = (tensors[names[name]] for name in ("input", "weight", "weight_zp"))
     if not weight.shape:
