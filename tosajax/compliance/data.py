@@ -26,6 +26,10 @@ MIN_DOT_PRODUCTS = 1000
 _LARGEST = {
     (DType.FP8E4M3, DType.FP16): 240.0,
     (DType.FP8E5M2, DType.FP16): 224.0,
+    (DType.FP8E4M3, DType.FP32): 448.0,
+    (DType.FP8E5M2, DType.FP32): 57344.0,
+    (DType.FP8E4M3, DType.BF16): 448.0,
+    (DType.FP8E5M2, DType.BF16): 57344.0,
     (DType.FP8E4M3, DType.FP8E4M3): 20.0,
     (DType.FP8E5M2, DType.FP8E5M2): 224.0,
     (DType.FP16, DType.FP16): 255.875,
@@ -148,6 +152,9 @@ def _layouts(
         case "MATMUL":
             terms = sizes["a"][2]
             return {"a": _Layout(0, (1, 1, terms)), "b": _Layout(1, (1, terms, 1))}
+        case "MATMUL_T":
+            terms = sizes["a"][2]
+            return {name: _Layout(at, (1, 1, terms)) for at, name in enumerate("ab")}
         case "FFT2D" | "RFFT2D":
             count, height, width = sizes["input_real"]
             size = count * height * width

@@ -61,6 +61,10 @@ def matmul(a: Array, b: Array, *, bound: bool) -> Array:
     return a @ b
 
 
+def matmul_t(a: Array, b: Array, *, bound: bool) -> Array:
+    return a @ b.swapaxes(1, 2)
+
+
 def avg_pool2d(input: Array, *, kernel: Sizes, stride: Sizes, pad: Sizes, bound: bool) -> Array:
     total = count = np.zeros(())
     for _, values, inside in _taps(input, None, kernel, pad, stride, (1, 1)):

@@ -42,7 +42,8 @@ def the_type(op: str, variable: str, **known: DType | None) -> DType:
     Args:
       op: the operator's name.
       variable: "in_t", "out_t" or "acc_t". If an operator has a single "in_out_t", "in_t" and
-        "out_t" both mean it; if it has no accumulator, "acc_t" means the output type.
+        "out_t" both mean it; if its inputs have two types, "in_t" is the first input's; if it has
+        no accumulator, "acc_t" means the output type.
       **known: types of other variables, None if unknown.
 
     Raises:
@@ -65,6 +66,6 @@ def _variables(types: dict[str, DType | int]) -> dict[str, DType]:
     """Normalizes a row of types to the variables in_t, out_t and acc_t."""
     row = {name: dtype for name, dtype in types.items() if isinstance(dtype, DType)}
     both = row.get("in_out_t")
-    found = {"in_t": row.get("in_t", both), "out_t": row.get("out_t", both)}
+    found = {"in_t": row.get("in_t", row.get("a_t", both)), "out_t": row.get("out_t", both)}
     found["acc_t"] = row.get("acc_t", found["out_t"])
     return {name: dtype for name, dtype in found.items() if dtype is not None}

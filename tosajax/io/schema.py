@@ -132,7 +132,6 @@ DRAFT_OPERATORS = {
     "RESHAPE_BLOCK_SCALED": 97,
     "ROW_GATHER_BLOCK_SCALED": 98,
     "ROW_GATHER": 99,
-    "MATMUL_T": 100,
 }
 # Compatibility features, by bit number.
 FEATURES = {1: "MXFP"}

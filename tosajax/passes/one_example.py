@@ -71,7 +71,7 @@ def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
         return _broadcasts(others, call.output)
     if operator.chapter == "reduction":
         return call.axis != 0
-    if batched := _batched(node):
+    if batched := _batched(node, graph):
         return batched <= own and own.isdisjoint(set(node.inputs) - batched)
     match node.op:
         case "ARGMAX" | "REVERSE":
@@ -92,11 +92,16 @@ def _keeps_examples(node: Node, graph: Graph, own: set[str]) -> bool:
             return False
 
 
-def _batched(node: Node) -> set[str]:
-    """The inputs whose first dimension is a batch by definition."""
+def _batched(node: Node, graph: Graph) -> set[str]:
+    """The inputs whose first dimension is a batch, by definition or as D that is N."""
     operator = spec.OPERATORS[node.op]
     found = arguments(operator, node.inputs, Kind.INPUT)
-    return {found[a.name] for a in operator.inputs if a.shape.startswith("[N,")}
+    sizes = {name: (graph.tensors[name].shape or (1,))[0] for name in node.inputs}
+    return {
+        found[a.name]
+        for a in operator.inputs
+        if a.shape.startswith("[N,") or (a.shape.startswith("[D,") and sizes[found[a.name]] > 1)
+    }
 
 
 def _broadcasts(others: Sequence[Tensor], output: Tensor) -> bool:

@@ -150,6 +150,9 @@ def matmul(f: Floats, node: Node) -> str:
     return f.like(node, (f.centred(a, a_zp), f.centred(b, b_zp), f.zero(), f.zero()))
 
 
+matmul_t = matmul
+
+
 def rescale(f: Floats, node: Node) -> str:
     input, multiplier, shift, input_zp, output_zp = node.inputs
     factors = [f.draft.tensors[name].values for name in (multiplier, shift)]
