@@ -137,7 +137,7 @@ def widths(model: tq.QModel, params: Any, kind: str) -> Any:
         qparams[name] = dataclasses.replace(qparams[name], **own)
 
     # Those that functions are sampled in do not train.
-    activations = [name for name in model.activations if name not in model.sampled]
+    activations = [name for name in model.activations if name not in model.plan.sampled]
     match kind:
         case "weights":
             for name in model.weights:
@@ -171,9 +171,9 @@ def _ends(model: tq.QModel) -> set[str]:
 
 def _outputs_of_biases(model: tq.QModel) -> dict[str, str]:
     """For each bias, the tensor in whose unit its effect is rounded."""
-    scales = [r.scale for r in model.recipes.values() if isinstance(r, Multiplier)]
+    scales = [r.scale for r in model.plan.recipes.values() if isinstance(r, Multiplier)]
     under = {scale.over: scale.under for scale in scales if isinstance(scale.under, str)}
-    biases = [recipe for recipe in model.recipes.values() if isinstance(recipe, Bias)]
+    biases = [recipe for recipe in model.plan.recipes.values() if isinstance(recipe, Bias)]
     return {recipe.tensor: under[recipe.scale.over] for recipe in biases}
 
 

@@ -32,6 +32,7 @@ LAYERS: dict[str, set[str]] = {
     "atomic": set(),
     "versions": set(),
     "dtypes": {"versions"},
+    "block_scaled": set(),
     "environment": set(),
     "html": set(),
     "progress": set(),
@@ -112,6 +113,12 @@ ON_TOP: dict[str, set[str]] = {
 # Parts above, of whose types a part takes arguments: it imports them for checkers alone.
 TYPES: dict[str, set[str]] = {"compare": {"quant"}, "viz": {"compare", "sweep"}}
 
+# Modules and packages of `quant`, lowest first: each imports those before it.
+QUANT = (
+    *("storages", "qparams", "ranges", "graphs", "spec", "model", "convert", "freezing", "qmodel"),
+    *("preparation", "lifting", "calibration", "error_report", "bit_exact", "training", "tune"),
+)
+
 # Modules that name a 64-bit type, all for int48. Comparisons with one do not count.
 INT48_MODULES = {
     "fixedpoint/_x64.py",
@@ -138,6 +145,21 @@ def test_direction(path: str):
     types = for_checkers(path)
     assert outside(allowed, path, set(ast.walk(FILES[path])) - types) == set()
     assert outside(allowed | TYPES.get(part, set()), path, types) == set()
+
+
+@pytest.mark.parametrize("place", QUANT)
+def test_direction_in_quant(place: str):
+    files = [p for p in LAYERED if is_in(module_of(p), f"quant.{place}")]
+    assert files
+    allowed = {f"quant.{name}" for name in QUANT[: QUANT.index(place) + 1]}
+    for path in files:
+        nodes = set(ast.walk(FILES[path])) - for_checkers(path)
+        assert {n for n in outside(allowed, path, nodes) if is_in(n, "quant")} == set(), path
+
+
+def test_every_place_of_quant_is_in_order():
+    modules = [module_of(p) for p in LAYERED if part_of(p) == "quant"]
+    assert {module.split(".")[1] for module in modules if "." in module} == set(QUANT)
 
 
 @pytest.mark.parametrize("top", ON_TOP)

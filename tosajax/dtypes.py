@@ -9,12 +9,22 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from tosajax.versions import V1_0, Version
+
+if TYPE_CHECKING:
+    import jax
+
+
+class Part(NamedTuple):
+    """An array of a value: its NumPy type and its shape."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
 
 
 class DType(enum.Enum):
@@ -44,6 +54,34 @@ class DType(enum.Enum):
     def storage(self) -> np.dtype:
         """The NumPy type that holds arrays of this element type."""
         return _FORMATS[self].storage
+
+    def parts(self, shape: Sequence[int]) -> tuple[Part, ...]:
+        """The arrays that hold a value of this type.
+
+        One array in TOSA 1.0. A block-scaled type has two, its elements and their scales, which
+        `tosajax.block_scaled.BlockScaled` holds.
+        """
+        return (Part(self.storage, tuple(shape)),)
+
+    def zeros(self, shape: Sequence[int]) -> np.ndarray:
+        """A value of zeros."""
+        ((dtype, shape),) = self.parts(shape)
+        return np.zeros(shape, dtype)
+
+    def struct(self, shape: Sequence[int]) -> jax.ShapeDtypeStruct:
+        """The type and shape of a value, for `jax.eval_shape` and `jax.jit(...).lower`."""
+        import jax
+
+        ((dtype, shape),) = self.parts(shape)
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    def accepts(self, value: np.ndarray | jax.Array) -> bool:
+        """Whether an array has the type that holds this element type."""
+        return value.dtype == self.storage
+
+    def nbytes(self, shape: Sequence[int]) -> int:
+        """Bytes of a value in memory."""
+        return sum(math.prod(part.shape) * part.dtype.itemsize for part in self.parts(shape))
 
     @property
     def is_float(self) -> bool:

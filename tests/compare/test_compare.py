@@ -295,7 +295,6 @@ def test_a_float_graph_and_its_integers():
     params = quant.calibrate(model, [values])
     integers = model.freeze(params)
     scales = scales_of(model, params)
-    assert model.float_graph is not None
     found = compare(model.float_graph, integers, values, local=True)
     bare = dataclasses.replace(integers, quantization={})
     assert found == compare(model.float_graph, bare, values, real=scales, local=True)

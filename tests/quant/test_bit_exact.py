@@ -237,7 +237,10 @@ class Unsteady:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_recipe_of_two_minds(case, program):
-    recipes = {**case.model.recipes, "first/bias": Unsteady(case.model.recipes["first/bias"])}
+    recipes = {
+        **case.model.plan.recipes,
+        "first/bias": Unsteady(case.model.plan.recipes["first/bias"]),
+    }
     plan = dataclasses.replace(case.model.plan, recipes=recipes)
     model = dataclasses.replace(case.model, plan=plan)
     first = check_bit_exact(model, case.params, case.x, against=(program,)).first_divergence

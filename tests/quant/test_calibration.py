@@ -254,9 +254,9 @@ def test_programs_of_a_model_are_compiled_once(monkeypatch):
     """Of calibration and of freezing, however often they are called."""
     # A copy, of which nothing is compiled yet.
     model, traced = dataclasses.replace(prepared(bits=4)), []
-    apply, make = tq.QModel.apply, tq.QModel._make
+    apply, make = tq.QModel.apply, tq.QModel.constants
     monkeypatch.setattr(tq.QModel, "apply", lambda *a, **k: traced.append(0) or apply(*a, **k))
-    monkeypatch.setattr(tq.QModel, "_make", lambda *a: traced.append(1) or make(*a))
+    monkeypatch.setattr(tq.QModel, "constants", lambda *a: traced.append(1) or make(*a))
     for _ in range(3):
         model.freeze(tq.calibrate(model, [IMAGES]))
     assert sorted(traced) == [0, 1]

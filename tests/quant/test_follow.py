@@ -40,7 +40,7 @@ def network() -> Graph:
     return b.graph([b.op("ERF", total, name="y"), total])
 
 
-def changed(model: tq.QModel, params: Any, rng: np.random.Generator) -> Any:
+def changed(model: tq.PreparedModel, params: Any, rng: np.random.Generator) -> Any:
     """Other values, and by chance other bits, scales and zero points of every tensor."""
     values = {n: v * jnp.float32(rng.uniform(0.5, 2)) for n, v in params["values"].items()}
     bits, qparams = {}, {}
@@ -57,7 +57,7 @@ def changed(model: tq.QModel, params: Any, rng: np.random.Generator) -> Any:
     return {**params, "qparams": qparams}
 
 
-def assert_follows(model: tq.QModel, params: Any) -> None:
+def assert_follows(model: tq.PreparedModel, params: Any) -> None:
     """Each tensor is the float function of those before it, within steps of its own scale."""
     watched = model.with_outputs(*model.activations)
     # Weights that are on their grid, so that only steps of activations are left.
@@ -75,7 +75,7 @@ def assert_follows(model: tq.QModel, params: Any) -> None:
 
 
 @pytest.fixture(scope="module", params=TYPES)
-def model(request) -> tq.QModel:
+def model(request) -> tq.PreparedModel:
     return tq.prepare(network(), [tq.rule(".*", act=TYPES[request.param])])
 
 

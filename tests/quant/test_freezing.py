@@ -165,8 +165,8 @@ def test_fewer_bits_need_their_clamps(model, params):
 
 def test_every_constant_is_that_of_the_parameters(model, params, frozen):
     made = jax.jit(model.constants)(params)
-    constants = {n: t for n, t in frozen.tensors.items() if n in model.recipes}
-    assert constants.keys() == model.recipes.keys()
+    constants = {n: t for n, t in frozen.tensors.items() if n in model.plan.recipes}
+    assert constants.keys() == model.plan.recipes.keys()
     for name, tensor in constants.items():
         assert tensor.values is not None
         np.testing.assert_array_equal(tensor.values, np.asarray(payload(made[name])))
@@ -178,9 +178,9 @@ def test_no_placeholder_is_left(model, frozen):
     for name, tensor in frozen.tensors.items():
         if tensor.values is None or tensor.dtype is DType.SHAPE:
             continue
-        if name in model.recipes and not name.endswith("_zp"):
+        if name in model.plan.recipes and not name.endswith("_zp"):
             assert tensor.values.any(), name
-        if name not in model.recipes:
+        if name not in model.plan.recipes:
             assert name.endswith("_zp"), name
             assert not tensor.values.any()
 
@@ -199,7 +199,7 @@ def test_the_model_stays_as_it_was(model, params):
     before = dict(model.graph.tensors)
     model.freeze(params)
     assert dict(model.graph.tensors) == before
-    recipe = next(name for name in model.recipes if name.endswith("/multiplier"))
+    recipe = next(name for name in model.plan.recipes if name.endswith("/multiplier"))
     values = model.graph.tensors[recipe].values
     assert values is not None
     assert not values.any()

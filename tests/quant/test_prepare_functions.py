@@ -32,7 +32,7 @@ def layer(params: Any, x: Any) -> Any:
 def test_a_function_is_the_graph_that_export_makes():
     model = tq.prepare(layer, example_args=(X,), params=PARAMS)
     other = tq.prepare(tosajax.export(layer, X, params=PARAMS))
-    assert model.trained == other.trained == ("w", "b")
+    assert model.plan.trained == other.plan.trained == ("w", "b")
     params = tq.calibrate(model, [X])
     np.testing.assert_array_equal(model.apply(params, X)[0], other.apply(params, X)[0])
     assert tq.check_bit_exact(model, params, X)
@@ -86,7 +86,7 @@ def test_what_tosa_does_not_have():
 # Modules.
 
 
-def assert_trains(model: tq.QModel, x: np.ndarray) -> Any:
+def assert_trains(model: tq.PreparedModel, x: np.ndarray) -> Any:
     """The module with values that have moved."""
     rng = np.random.default_rng(0)
     values = {

@@ -61,7 +61,7 @@ QPARAMS = tosajax.quant.QParams(jnp.ones((1, 512)), jnp.float32(3), jnp.float32(
 SCALED = {
     f"{NAME}{k}": tosajax.quant.model.plan.Scaled(tosajax.quant.QSpec()) for k in range(LAYERS)
 }
-MODEL = tosajax.quant.QModel(GRAPH, GRAPH, tosajax.quant.model.plan.Plan(SCALED))
+MODEL = tosajax.quant.PreparedModel(GRAPH, tosajax.quant.model.plan.Plan(SCALED), float_graph=GRAPH)
 NONE: Any = {}
 FIT_STATE = tosajax.quant.FitState(
     jnp.int32(3), {NAME: QPARAMS}, NONE, NONE, NONE, jnp.float32(0.5), jnp.int32(0), NONE
@@ -112,7 +112,8 @@ SHOWN: dict[str, Any] = {
     "tosajax.quant.Observed": tosajax.quant.Observed(
         {f"{NAME}{k}": jnp.ones(9) for k in range(LAYERS)}, {}
     ),
-    "tosajax.quant.QModel": MODEL,
+    "tosajax.quant.LiftedModel": tosajax.quant.LiftedModel(GRAPH, MODEL.plan),
+    "tosajax.quant.PreparedModel": MODEL,
     "tosajax.quant.QParams": QPARAMS,
     "tosajax.quant.QSpec": tosajax.quant.QSpec(),
     "tosajax.quant.QuantReport": QuantReport((QROW,) * LAYERS),
@@ -130,13 +131,14 @@ SHOWN: dict[str, Any] = {
 GIVEN = {
     *("Builder", "DType", "Verdict", "FormatError", "TosaError", "UnsupportedError", "Variable"),
     *("Data", "Examples", "Greatest", "Grid", "Metric", "Observer", "Rule", "Sweep", "Tolerance"),
-    *("OperandStorage", "Storage", "Total", "integers", "uniform"),
+    *("OperandStorage", "QModel", "Storage", "Total", "integers", "uniform"),
 }
 RICH = {
     *("tosajax.Executable", "tosajax.Graph", "tosajax.Report", "tosajax.compare.Comparison"),
     *(
         "tosajax.quant.Fit",
-        "tosajax.quant.QModel",
+        "tosajax.quant.LiftedModel",
+        "tosajax.quant.PreparedModel",
         "tosajax.quant.QuantReport",
         "tosajax.quant.MixedPrecision",
         "tosajax.quant.Rescue",

@@ -231,8 +231,8 @@ MUTANTS = [
         {"uses_of": [change("==", ">="), change("not in", "in", 1)]},
     ),
     *mutants(
-        "quant/ranges/division.py",
-        "quant/ranges/test_division.py",
+        "quant/storages/division.py",
+        "quant/storages/test_division.py",
         {
             "_divide": [left("/")],
             "_differentiate": [unsigned("-"), left("+"), *(left("/", at) for at in range(3))],
@@ -292,16 +292,21 @@ MUTANTS = [
         "quant/tune/islands.py",
         "quant/tune/test_islands.py",
         {
-            "with_rules": [condition("False", at) for at in (0, 1)],
+            "with_rules": [condition("False")],
             "_carried": [left("and", 0), condition("False", 1)],
             "_of_range": [left("-"), left("*")],
         },
     ),
     *mutants(
+        "quant/qmodel.py",
+        "quant/tune/test_islands.py",
+        {"prepared": [left("or"), right("or")]},
+    ),
+    *mutants(
         "quant/tune/rescuing.py",
         "quant/tune/test_islands.py",
         {
-            "rescue": [condition("False", 3)],
+            "rescue": [condition("False", 1)],
             "_candidates": [condition("False", 1)],
             "_enough": [change("<=", ">=", 1)],
             "_verified": [change("<=", ">=")],
@@ -445,12 +450,19 @@ MUTANTS = [
             "_Run.result": [left("or")],
             "_Looks.look": [condition("False", 0), unwrap("_copied")],
             "_with_score": [unwrap("_copied"), left("+"), change("jnp.int32()", "state.waited")],
-            "_examples": [change(">=", ">"), condition("False", 2)],
-            "_from": [left("%")],
             "fit": [
-                change("made", "params", 1),
-                *(condition("False", at) for at in (1, 2, 3, 6, 7, 8, 9, 10)),
+                change("derived", "params", 1),
+                *(condition("False", at) for at in (1, 2, 3, 5)),
             ],
+            "_trained": [condition("False", at) for at in (1, 2, 3, 4)],
+        },
+    ),
+    *mutants(
+        "quant/training/examples.py",
+        "quant/training/test_fitting.py",
+        {
+            "examples": [change(">=", ">"), condition("False", 2)],
+            "_from": [left("%")],
         },
     ),
     *mutants(
@@ -458,7 +470,7 @@ MUTANTS = [
         "quant/training/test_schedule.py",
         {
             "_Run.observe": [change("_copied()", "state.average", 1)],
-            "fit": [condition("False", 5)],
+            "_trained": [condition("False", 0)],
         },
     ),
     *mutants(

@@ -136,9 +136,9 @@ def typed(
     Raises:
       TypeError: the array has another type.
     """
-    storage = tensor.dtype.storage
-    if value.dtype == storage:
+    if tensor.dtype.accepts(value):
         return value
+    storage = tensor.dtype.storage
     is_unsigned = _may_be_unsigned(value.dtype, tensor.dtype) and tensor.name in unsigned()
     if holds(value.dtype, tensor.dtype, is_unsigned=is_unsigned, in_files=in_files):
         return value.view(storage)
@@ -208,7 +208,7 @@ def _check_state(graph: Graph, state: Any) -> None:
         if not isinstance(variable, Variable):
             raise TypeError(f"state[{name!r}] is {_described(variable)}, expected a Variable")
         for tensor in declared[:1]:
-            form = tensor.dtype.storage, tensor.shape or ()
+            (form,) = tensor.dtype.parts(tensor.shape or ())
             _check_form(f"state[{name!r}].value", variable.value, form)
         _check_form(f"state[{name!r}].written", variable.written, (np.dtype(bool), ()))
 

@@ -135,8 +135,8 @@ def custom_step(node: Node, graph: Graph, context: Context) -> Step:
 
 
 def _check_results(node: Node, wanted: Sequence[Tensor], results: Sequence[jax.Array]) -> None:
-    found = [(tuple(r.shape), r.dtype) for r in results]
-    if found != [(t.shape, t.dtype.storage) for t in wanted]:
+    found = [((r.dtype, tuple(r.shape)),) for r in results]
+    if found != [t.dtype.parts(t.shape or ()) for t in wanted]:
         given = ", ".join(f"{r.dtype}[{','.join(map(str, r.shape))}]" for r in results)
         expected = ", ".join(f"{t.name} {t}" for t in wanted)
         raise ValueError(f"{node.title}: the function returned {given}, expected {expected}")

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tosajax.graph import Graph, Tensor, declared_variables
 
@@ -53,5 +52,5 @@ def initial_state(graph: Graph) -> dict[str, Variable]:
 def _initial(tensor: Tensor) -> Variable:
     values = tensor.values
     if values is None:
-        values = np.zeros(tensor.shape or (), tensor.dtype.storage)
+        values = tensor.dtype.zeros(tensor.shape or ())
     return Variable(jnp.asarray(values), jnp.asarray(tensor.values is not None))

@@ -95,11 +95,16 @@ def _one_by_one(compute: Compute, arguments: Mapping[str, Any]) -> list[jax.Arra
 def _as_part_of_n(
     compute: Compute, data: Mapping[str, Any], others: Mapping[str, Any]
 ) -> list[jax.Array]:
-    count = _operands(data)[0].count
+    operands = _operands(data)
+    count, n = operands[0].count, max(operand.shape[0] for operand in operands)
 
     def merged(operand: Operand) -> jax.Array:
-        n, *rest = operand.shape
-        return lax.reshape(operand.stacked(), (count * n, *rest))
+        own, *rest = operand.shape
+        if own < n and not operand.differs:
+            return operand.array  # one for all n, and so for all examples
+        axes = range(len(operand.shape) + 1)
+        stacked = lax.broadcast_in_dim(operand.stacked(), (count, n, *rest), axes)
+        return lax.reshape(stacked, (count * n, *rest))
 
     results = compute({**_replaced(data, merged), **others})
     return [lax.reshape(r, (count, r.shape[0] // count, *r.shape[1:])) for r in results]

@@ -17,8 +17,9 @@ from tosajax.quant.calibration import (
 from tosajax.quant.error_report import QuantReport, Row, report
 from tosajax.quant.lifting import lift
 from tosajax.quant.model.norms import Norm, with_statistics
-from tosajax.quant.model.qmodel import Mode, QModel
+from tosajax.quant.model.run import Mode
 from tosajax.quant.preparation import prepare
+from tosajax.quant.qmodel import LiftedModel, PreparedModel, QModel
 from tosajax.quant.qparams import (
     Grid,
     QParams,
@@ -37,9 +38,10 @@ from tosajax.quant.ranges.observers import (
 )
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.storages import OperandStorage, Storage
-from tosajax.quant.training.fitting import Fit, FitRow, FitState, fit
+from tosajax.quant.training.fitting import fit
 from tosajax.quant.training.losses import distillation, squared_difference
 from tosajax.quant.training.schedule import Schedule
+from tosajax.quant.training.state import Fit, FitRow, FitState
 from tosajax.quant.training.steps import RelativeState, project, relative
 from tosajax.quant.tune.bias_correction import bias_correct
 from tosajax.quant.tune.bits import allocate_bits, mean_bits, pareto, with_bits
@@ -61,12 +63,14 @@ __all__ = [
     "FitRow",
     "FitState",
     "Grid",
+    "LiftedModel",
     "MixedPrecision",
     "Mode",
     "Norm",
     "Observed",
     "Observer",
     "OperandStorage",
+    "PreparedModel",
     "QModel",
     "QParams",
     "QSpec",

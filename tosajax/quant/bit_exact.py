@@ -16,8 +16,9 @@ from tosajax.graph import Graph
 from tosajax.progress import Progress
 from tosajax.quant.convert.open_batches import of_one
 from tosajax.quant.model.arguments import Input, check_finite
-from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.model.recipes import Params
+from tosajax.quant.model.run import given
+from tosajax.quant.qmodel import QModel
 from tosajax.runtime.executable import compile
 
 AGAINST = ("frozen", "reference_model")
@@ -43,7 +44,7 @@ class Comparison:
 class Unpredictable:
     """A REQUIRE rule that a node of the frozen graph breaks for some examples.
 
-    What it computes then is open: other implementations may give something else.
+    Its results are then open: other implementations may give something else.
     """
 
     node: str  # "CONV2D 'y/acc'"
@@ -106,7 +107,7 @@ def check_bit_exact(
 ) -> BitExactReport:
     """Compares every tensor of a model, as it is trained, with its frozen graph.
 
-    Of loops and branches, these are their states and results. The frozen graph runs with
+    Loops and branches are compared by their states and results. The frozen graph runs with
     `report_unpredictable`: where it breaks a REQUIRE rule of the specification, as by a sum beyond
     its accumulator, implementations may differ though the two are equal here.
 
@@ -150,7 +151,7 @@ def check_bit_exact(
     frozen = of_one(model.freeze(params))
     names = _computed(frozen)
     watched = model.with_outputs(*names)
-    inputs = model.given(inputs)
+    inputs = given(model, inputs)
     with Progress(1 + len(against), progress, unit="program") as bar:
         bar.step("compiling the model")
         integers = jax.jit(watched.input_integers)(params, *inputs)

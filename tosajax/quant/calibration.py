@@ -27,13 +27,14 @@ from tosajax.quant.model.arguments import (
     Numbers,
     as_inputs,
     check_batches,
-    check_finite,
-    real_inputs,
+    real_examples,
 )
 from tosajax.quant.model.norms import Moments
-from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.room import with_room
+from tosajax.quant.model.run import float_values
+from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.qparams import QParams, dequantize, spread
 from tosajax.quant.ranges.channels import along
 from tosajax.quant.ranges.mask_ranges import Masked, leaving_out, widened
@@ -94,37 +95,32 @@ def calibrate(
 
 
 def examples(
-    model: QModel, params: Params, batches: Iterable[Batch], *, allow_nan: bool
+    model: PreparedModel, params: Params, batches: Iterable[Batch], *, allow_nan: bool
 ) -> list[tuple[jax.Array | QTensor, ...]]:
     """Batches as inputs of the float graph, of a model with its parameters.
 
     Raises:
-      TypeError: an argument, or an example, is of another type.
-      ValueError: the model has no float graph; the parameters are of another model; or there are
-        no examples, or one is NaN or infinite.
+      TypeError: the batches, or an example, are of another type.
+      ValueError: the parameters are of another model; or there are no examples, or one is NaN or
+        infinite.
     """
-    check_type("model", model, QModel, "a QModel, from `prepare`")
-    if model.float_graph is None:
-        raise ValueError("the model has no float graph to compare with, expected one of `prepare`")
     model.check(params)
     return real_batches(model, batches, allow_nan=allow_nan)
 
 
 def real_batches(
-    model: QModel, batches: Iterable[Batch], *, allow_nan: bool
+    model: PreparedModel, batches: Iterable[Batch], *, allow_nan: bool
 ) -> list[tuple[jax.Array | QTensor, ...]]:
-    """Batches as inputs of the float graph, of a model that has one; errors as of `examples`."""
+    """Batches as inputs of the float graph; errors as of `examples`."""
     check_batches(batches)
-    assert model.float_graph is not None
-    tensors, found = model.float_graph.input_tensors, []
-    for number, batch in enumerate(batches):
-        inputs = as_inputs(batch)
-        if not allow_nan:
-            check_finite(tensors, inputs, where=f"batch {number}: ")
-        found.append(tuple(real_inputs(tensors, inputs)))
-    if not found:
+    tensors = model.float_graph.input_tensors
+    real = [
+        real_examples(tensors, as_inputs(batch), allow_nan=allow_nan, where=f"batch {number}: ")
+        for number, batch in enumerate(batches)
+    ]
+    if not real:
         raise ValueError("no examples to learn from")
-    return found
+    return real
 
 
 @jax.tree_util.register_dataclass
@@ -166,6 +162,7 @@ def observe(
       >>> sorted(params["qparams"])
       ['output', 'x']
     """
+    model = not_lifted(model)
     known = known_values(model, values)
     check_batches(batches)
     total = len(batches) if isinstance(batches, Sized) else None
@@ -202,7 +199,7 @@ def settle(model: QModel, observed: Observed, *, percentile: float | None = None
         check_percentile(percentile)
         share = jnp.float32(tail(percentile))
         _check_histograms(model, observed)
-    found = model.jitted(_settled)(observed, share)
+    found = jitted(model, _settled)(observed, share)
     params = {"values": observed.values, "qparams": {name: found[name] for name in model.specs}}
     if observed.moments:
         params["norms"] = {name: moments.norm() for name, moments in observed.moments.items()}
@@ -250,25 +247,30 @@ def initial_values(model: QModel) -> dict[str, jax.Array]:
       >>> [value.shape for value in quant.initial_values(model).values()]
       [(2, 1, 1, 2), (2,)]
     """
-    check_type("model", model, QModel, "a QModel, from `prepare`")
-    if model.float_graph is None:
-        raise ValueError("a model without a float graph has parameters already, from `lift`")
+    model = not_lifted(model)
     tensors = all_tensors(model.float_graph)
-    return {name: jnp.asarray(tensors[name].values, jnp.float32) for name in model.trained}
+    return {name: jnp.asarray(tensors[name].values, jnp.float32) for name in model.plan.trained}
 
 
-def known_values(model: QModel, values: Mapping[str, Numbers] | None) -> dict[str, jax.Array]:
+def not_lifted(model: QModel) -> PreparedModel:
+    """The model, which must have a float graph with values to begin from."""
+    message = "a model without a float graph has parameters already, from `lift`"
+    return prepared(model, message)
+
+
+def known_values(
+    model: PreparedModel, values: Mapping[str, Numbers] | None
+) -> dict[str, jax.Array]:
     """The values of the float graph's constants, given ones in their place.
 
     Raises:
-      TypeError: the model or the values are of another type.
+      TypeError: the values are of another type.
       ValueError: a value has no tensor, or another shape, or is NaN.
     """
     known = initial_values(model)
     if values is None:
         return known
     check_type("values", values, Mapping, "a dictionary of arrays by tensor name")
-    assert model.float_graph is not None
     constants = {n: t for n, t in all_tensors(model.float_graph).items() if t.values is not None}
     for name, value in values.items():
         if name not in constants:
@@ -314,7 +316,7 @@ def weight_qparams(
 
 
 def _observed_batches(
-    model: QModel,
+    model: PreparedModel,
     values: dict[str, jax.Array],
     batches: Iterable[Batch],
     bar: Progress,
@@ -324,17 +326,13 @@ def _observed_batches(
     states, count, moments = initial_states(model), 0, _initial_moments(model)
     names = [source for source, _ in _sources(model)]
     seen = np.zeros(len(names), np.bool_)
-    update, update_moments = model.jitted(updated_states), model.jitted(_updated_moments)
+    update, update_moments = jitted(model, updated_states), jitted(model, _updated_moments)
     params = {"values": values}
-    assert model.float_graph is not None
     tensors = model.float_graph.input_tensors
     bar.step("compiling")
     for batch in batches:
-        inputs = as_inputs(batch)
-        if not allow_nan:
-            check_finite(tensors, inputs, where=f"batch {count}: ")
-        # Before JAX, which narrows 64-bit numbers or refuses them.
-        inputs = real_inputs(tensors, inputs)
+        where = f"batch {count}: "
+        inputs = real_examples(tensors, as_inputs(batch), allow_nan=allow_nan, where=where)
         states, sight = update(states, params, *inputs)
         seen = sight.is_computed | seen
         _check_turns(names, sight, count)
@@ -369,7 +367,7 @@ def observer_of(model: QModel, name: str) -> Observer:
 
 
 class Sight(NamedTuple):
-    """What a batch shows of each tensor of `_sources`: bool, an element each.
+    """Observations of a batch: bool arrays with an element for each tensor of `_sources`.
 
     Args:
       is_computed: not in a branch that no example takes, nor in a loop without turns.
@@ -383,7 +381,7 @@ class Sight(NamedTuple):
 
 
 def updated_states(
-    model: QModel, states: Mapping[str, Any], params: Params, *inputs: jax.Array
+    model: PreparedModel, states: Mapping[str, Any], params: Params, *inputs: jax.Array
 ) -> tuple[dict[str, Any], Sight]:
     """The states after a batch, and what it shows.
 
@@ -393,7 +391,7 @@ def updated_states(
       params: "values", and "norms" where there are any.
     """
     sources, states = _sources(model), dict(states)
-    values, records = model.float_values(params, [source for source, _ in sources], *inputs)
+    values, records = float_values(model, params, [source for source, _ in sources], *inputs)
     yes, sights = jnp.bool_(True), []
     for source, name in sources:
         is_computed, is_cut = yes, ~yes
@@ -412,8 +410,7 @@ def updated_states(
     return states, jax.tree.map(lambda *each: jnp.stack(each), *sights)
 
 
-def _initial_moments(model: QModel) -> dict[str, Moments]:
-    assert model.float_graph is not None
+def _initial_moments(model: PreparedModel) -> dict[str, Moments]:
     shapes = {name: model.float_graph.tensors[name].shape for name in model.plan.norms}
     return {name: Moments.none(shape[-1]) for name, shape in shapes.items() if shape}
 
@@ -504,9 +501,9 @@ def sample_tables(model: QModel, params: Params, sources: Iterable[str] | None =
       >>> [entries.shape for entries in tables.values()]
       [(256,)]
     """
-    chosen = set(model.sampled if sources is None else sources)
+    chosen = set(model.plan.sampled if sources is None else sources)
     tables, sampled = dict(params.get("tables", {})), dict(params.get("sampled", {}))
-    for name, function in model.tables.items():
+    for name, function in model.plan.functions.items():
         owner = model.owners[function.source]
         if owner in chosen:
             # A copy: a step to which parameters are donated takes no array twice.

@@ -12,15 +12,15 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from tosajax import html
-from tosajax.arguments.types import check_type
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Graph, Node
 from tosajax.progress import Progress
 from tosajax.quant.calibration import weight_qparams
-from tosajax.quant.model.arguments import Input, check_finite, real_inputs
-from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.arguments import Input, real_examples
+from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params, corrected
 from tosajax.quant.model.room import fitted_qparams, least_scale
+from tosajax.quant.qmodel import QModel, prepared
 from tosajax.quant.ranges.mask_ranges import is_masked
 
 _SHOWN = 8  # channels in a text
@@ -169,8 +169,8 @@ def report(
 ) -> QuantReport:
     """Compares every quantized tensor with the float graph.
 
-    Those inside loops and branches have no row. The states and results that they lead to have one,
-    and the local error of a WHILE_LOOP or a COND_IF is that of all nodes of its graphs.
+    Tensors inside loops and branches have no row. The states and results that they lead to have
+    one, and the local error of a WHILE_LOOP or a COND_IF is the error of all nodes of its graphs.
 
     Args:
       model: from `prepare`, with its parameters.
@@ -194,13 +194,9 @@ def report(
       >>> report.worst.tensor, bool(report.worst.sqnr > 30)
       ('dot_general_1', True)
     """
-    check_type("model", model, QModel, "a QModel, from `prepare`")
-    if model.float_graph is None:
-        raise ValueError("a model without a float graph has nothing to compare with")
+    model = prepared(model, "a model without a float graph has nothing to compare with")
     model.check(params)
-    if not allow_nan:
-        check_finite(model.float_graph.input_tensors, inputs)
-    inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
+    inputs = real_examples(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
     names = model.outer_activations
     if not names:
         raise ValueError("the graph has no quantized tensor")
@@ -240,7 +236,7 @@ def report(
 def widened_scales(model: QModel, params: Params) -> tuple[WidenedScale, ...]:
     """The channels of weights whose scale grew so that their bias has room."""
     found = []
-    for name, (used, least, of_weights, own) in model.jitted(_scales)(params).items():
+    for name, (used, least, of_weights, own) in jitted(model, _scales)(params).items():
         # Training may have found larger scales by itself.
         is_least = (used <= _ALIKE * least) | (used > _ALIKE * own)
         for channel in np.flatnonzero(is_least & (used > _ALIKE * of_weights)):
@@ -250,8 +246,11 @@ def widened_scales(model: QModel, params: Params) -> tuple[WidenedScale, ...]:
 
 
 def _scales(model: QModel, params: Params) -> dict[str, np.ndarray]:
-    """Of each constant that products read, by channel: the scale of its integers, the least one,
-    that of its weights alone, infinite where all are 0, and that of the parameters.
+    """Four scales of each constant that products read, by channel.
+
+    Returns:
+      Rows by name: the scale of its integers; the least one; the scale of its weights alone,
+      infinite where all are 0; and the scale in the parameters.
     """
     found = {}
     for name in model.plan.readers:

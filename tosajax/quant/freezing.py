@@ -1,4 +1,4 @@
-"""From the graph of a model and its constants to a graph that can be saved."""
+"""freeze: the graph of a model with its constants, to save and to ship."""
 
 from __future__ import annotations
 
@@ -6,21 +6,60 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tosajax import spec
+from tosajax.grad.qtensor import payload
 from tosajax.graph import Graph, Node, Quantization, Tensor
 from tosajax.passes.binding import bind
 from tosajax.quant.graphs.blocks import all_nodes, in_parts
+from tosajax.quant.model import arguments
 from tosajax.quant.model.plan import Plan
+from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Bias, Factor, Multiplier, Params, Recipe, Scale
+from tosajax.quant.model.room import fitted
 from tosajax.quant.qparams import MAX_SHIFT, MIN_SHIFT, QParams
+from tosajax.quant.ranges.channels import along
 from tosajax.quant.storages import zero_point_integer
 from tosajax.validation import validate
 
+if TYPE_CHECKING:
+    from tosajax.quant.qmodel import QModel
+
 # Of scales in FP32, so that neither they nor their reciprocals are subnormal.
 _SMALLEST, _LARGEST = 2.0**-126, 2.0**126
+
+
+def freeze(model: QModel, params: Params) -> Graph:
+    """The integer graph with these parameters; see `QModel.freeze`."""
+    model.check(params)
+    arguments.check_no_nan(params)
+    traced = jitted(model, _constants)(params)
+    made = {name: np.asarray(payload(value)) for name, value in traced.items()}
+    check_factors(made, model.plan.recipes)
+    used = fitted(model.plan, params)
+    check_biases(made, model.plan.recipes, used)
+    check_rescales(model.graph, made, model.plan.recipes, used)
+    frozen = with_constants(model.frozen_form, made, model.plan)
+    warn_of_sums(frozen)
+    known = at_ends(frozen) | quantization(model.plan, model.graph, params)
+    return dataclasses.replace(frozen, quantization=known)
+
+
+def _constants(model: QModel, params: Params) -> dict[str, Any]:
+    return model.constants(params)
+
+
+def quantization(plan: Plan, graph: Graph, params: Params) -> dict[str, Quantization]:
+    """Scales, zero points and ranges of a model's integers; see `QModel.quantization`."""
+    qparams = dict(fitted(plan, params).get("qparams", {}))
+    for name, (weight, _, axes) in plan.norms.items():
+        own, factor = qparams[weight], params["norms"][name].factor
+        shape = along(axes, params["values"][weight].shape)
+        qparams[weight] = dataclasses.replace(own, scale=own.scale * factor.reshape(shape))
+    return quantizations(plan, qparams, graph)
 
 
 def with_constants(graph: Graph, made: Mapping[str, np.ndarray], plan: Plan) -> Graph:
@@ -42,7 +81,7 @@ def with_constants(graph: Graph, made: Mapping[str, np.ndarray], plan: Plan) -> 
 
 
 def _with_constants(graph: Graph, made: Mapping[str, np.ndarray], plan: Plan) -> Graph:
-    """The same without the graphs inside it."""
+    """The graph with its constants and CLAMP bounds, without the graphs inside it."""
     graph = _without_idle_spreads(graph, made, plan.recipes)
     tensors = {
         name: dataclasses.replace(t, values=made[name].reshape(t.shape or ()))
@@ -160,8 +199,8 @@ def check_biases(
 ) -> None:
     """Raises ValueError where a bias is beyond what its accumulator has room for.
 
-    The scale of a constant grows until its biases fit (`room`); that of two computed tensors does
-    not. A mask, which takes its sums beyond the range of the output, may saturate.
+    The scale of a constant grows until its biases fit (`room`); the scale of two computed tensors
+    does not. A mask, which takes its sums beyond the range of the output, may saturate.
     """
     for name, recipe in recipes.items():
         if not isinstance(recipe, Bias):
@@ -203,8 +242,9 @@ def warn_of_sums(graph: Graph) -> None:
             if (largest := _largest_sum(node, tensors, limit)) > limit:
                 warnings.warn(
                     f"{node.title}: sums of its products may be as large as {largest}, expected "
-                    f"at most {limit}: weights of fewer bits have room",
-                    stacklevel=3,
+                    f"at most {limit}: inputs that exceed it wrap, and `check_bit_exact` on such "
+                    "inputs names the node; weights of fewer bits have room",
+                    stacklevel=4,
                 )
 
 

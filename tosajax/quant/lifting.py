@@ -23,8 +23,8 @@ from tosajax.graph.edit import unused
 from tosajax.lowering.build import to_device
 from tosajax.passes.turns import turns
 from tosajax.quant.model.plan import Options, Plan
-from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.model.recipes import Params, Recipe, held
+from tosajax.quant.qmodel import LiftedModel
 from tosajax.quant.qparams import unchecked_multiplier_and_shift
 from tosajax.report import UnsupportedError
 from tosajax.spec import Kind
@@ -43,10 +43,10 @@ def lift(
     estimator: Estimator = clipped_ste,
     overrides: Mapping[str, Estimator] | None = None,
     max_trip_count: int | None = None,
-) -> tuple[QModel, Params]:
+) -> tuple[LiftedModel, Params]:
     """Makes the constants of an integer graph parameters, in units of their own last bit.
 
-    Before training, the model's results are those of the graph, to the last bit.
+    Before training, the model and the graph have the same results, to the last bit.
 
     Args:
       graph: legal, every dimension known; of integers.
@@ -103,7 +103,7 @@ def lift(
         )
     options = Options(max_trip_count=max_trip_count)
     plan = Plan(recipes=recipes, turns=turns(graph), options=options)
-    return QModel(graph, None, plan, estimator, overrides or {}), params
+    return LiftedModel(graph, plan, estimator, overrides or {}), params
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from tosajax.quant.graphs.functions import Function, function_of
 from tosajax.quant.graphs.reading_back import Reader
 from tosajax.quant.graphs.simplify import Simple, simplified
 from tosajax.quant.model.plan import NormedConv, Options, Plan
-from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.spec import Rule, check_rules
 from tosajax.report import UnsupportedError
 from tosajax.spec import RoundingMode
@@ -39,7 +39,7 @@ def prepare(
     own_pool_scales: bool = True,
     batch_norms: bool | str = False,
     max_trip_count: int | None = None,
-) -> QModel:
+) -> PreparedModel:
     """Turns floats into a model of integers, to calibrate, to train and to freeze.
 
     A JAX function becomes a graph first, as by `tosajax.export`. `QModel.pytree` gives its
@@ -126,11 +126,14 @@ def prepare(
         graph, plan = with_rounded_operands(simple, operands)
         plan = dataclasses.replace(plan, options=options)
         reader = _reader(function, found, plan)
-        return QModel(graph, simple, plan, reader=reader, source=source)
+        return PreparedModel(graph, plan, float_graph=simple, reader=reader, source=source)
     graph, plan = converted(simple, norms, options)
     _check_turns(simple, plan)
     reader = _reader(function, found, plan)
-    return QModel(graph, simple, plan, estimator, overrides or {}, reader, source)
+    overrides = overrides or {}
+    return PreparedModel(
+        graph, plan, estimator, overrides, float_graph=simple, reader=reader, source=source
+    )
 
 
 def _reader(function: Function | None, simple: Simple, plan: Plan) -> Reader | None:

@@ -157,10 +157,10 @@ def _examples(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarr
 def _accepted(tensor: Tensor, value: np.ndarray) -> np.ndarray:
     """An input, row major as the model reads it, or an error that names it."""
     array = np.asarray(value, order="C")
-    storage, shape = tensor.dtype.storage, tensor.shape or ()
-    if array.dtype != storage:
+    shape = tensor.shape or ()
+    if not tensor.dtype.accepts(array):
         raise TypeError(
-            f"input {tensor.name!r} has type {array.dtype}, expected {storage} "
+            f"input {tensor.name!r} has type {array.dtype}, expected {tensor.dtype.storage} "
             f"({tensor.dtype.name})"
         )
     if shape not in (array.shape, array.shape[1:]):
@@ -186,9 +186,7 @@ def _computed(
     content = to_bytes(graph)
     ends = (*graph.input_tensors, *graph.output_tensors)
     answer = _by_executable if any(t.dtype in _NOT_IN_BINDING for t in ends) else _by_binding
-    found = {
-        t.name: np.empty((count, *(t.shape or ())), t.dtype.storage) for t in graph.output_tensors
-    }
+    found = {t.name: t.dtype.zeros((count, *(t.shape or ()))) for t in graph.output_tensors}
 
     def compute(rows: np.ndarray) -> None:
         inputs = [[x[row, ...] for x in examples] for row in rows]

@@ -185,12 +185,16 @@ def batched(program: Program, batch: Batch) -> Program:
 
     def of_all(params: Params, state: State, *inputs: jax.Array):
         pairs = list(zip(inputs, batch.carries, strict=True))
-        own = [x.reshape(count, 1, *x.shape[1:]) for x, c in pairs if c]
+        own = jax.tree.map(
+            lambda x: x.reshape(count, 1, *x.shape[1:]), [x for x, carried in pairs if carried]
+        )
         filled = _fill((state, own), each * max(1, len(devices)))
         results = function(params, [x for x, c in pairs if not c], filled)
         state, flags, outputs = jax.tree.map(lambda y: y[:count], results)
         joined = (
-            y.reshape(count, *y.shape[2:]) if carries_batch(t) else y
+            jax.tree.map(lambda part: part.reshape(count, *part.shape[2:]), y)
+            if carries_batch(t)
+            else y
             for y, t in zip(outputs, program.outputs, strict=True)
         )
         return state, flags, tuple(joined)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -185,7 +184,7 @@ def _cost_of(
 def _bytes_of(tensor: Tensor) -> int:
     if tensor.dtype is DType.SHAPE:
         return 0
-    return math.prod(tensor.shape or ()) * tensor.dtype.storage.itemsize
+    return tensor.dtype.nbytes(tensor.shape or ())
 
 
 def _routes(program: str) -> dict[str, tuple[str, str]]:

@@ -101,7 +101,7 @@ def dump(
       {'y': [[3, 2, 1]], 'z': [[2, 2, 1]]}
     """
     run = _Run(graph, inputs, tensors, batch, clip, progress)
-    found = {t.name: np.empty(run.shape(t.shape or ()), t.dtype.storage) for t in run.tensors}
+    found = {t.name: t.dtype.zeros(run.shape(t.shape or ())) for t in run.tensors}
     start = 0
     for part in run:
         end = start + len(next(iter(part.values()), ()))

@@ -35,7 +35,7 @@ from tosajax.runtime.batching import (
     share_open,
     with_batch,
 )
-from tosajax.runtime.compiled import compiler_options, persistent_cache, trace
+from tosajax.runtime.compiled import compile_apart, compiler_options, persistent_cache, trace
 from tosajax.runtime.cost import Cost, Explanation, cost
 from tosajax.runtime.inputs import Array, accept, check_known, zeros
 from tosajax.runtime.program import Program, native_on, program_of, why_not_native
@@ -292,10 +292,10 @@ class Executable:
             constants = on_all(constants, self.devices) if self.devices else constants
             options = compiler_options(self._platform.name)
             compiled = jax.jit(function, compiler_options=options)
-            if self._cache_dir is not None:
-                lowered = compiled.lower(constants, *arguments)
-                with persistent_cache(self._cache_dir):  # holds a lock: only to compile
-                    compiled = lowered.compile()
+            lowered = compiled.lower(constants, *arguments)
+            with persistent_cache(self._cache_dir):  # holds a lock: only to compile
+                ahead = compile_apart(lowered)  # which a call of the jitted function finds
+            compiled = compiled if self._cache_dir is None else ahead
             self._compiled[key] = compiled, constants
         return self._compiled[key]
 

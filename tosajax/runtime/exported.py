@@ -152,11 +152,13 @@ def _layout(exported: jax.export.Exported, manifest: Manifest) -> Layout:
     _expect(are_flags, "its flags are not bool")
     for tensor, found, carried in zip(inputs, taken[others + leaves :], batch.carries, strict=True):
         shape = of_a_call(tensor.shape or (), batch) if carried else tensor.shape
-        _expect(found == (tensor.dtype.storage, shape), f"it takes {found} for {tensor.name!r}")
+        _expect(
+            (found,) == tensor.dtype.parts(shape or ()), f"it takes {found} for {tensor.name!r}"
+        )
     for tensor, (dtype, shape) in zip(outputs, given[leaves + flags :], strict=True):
         found = dtype, of_a_batch(shape, batch)
-        wanted = tensor.dtype.storage, tensor.shape
-        _expect(found == wanted, f"it gives {found} for {tensor.name!r}")
+        wanted = tensor.dtype.parts(tensor.shape or ())
+        _expect((found,) == wanted, f"it gives {found} for {tensor.name!r}")
     _expect(all(DYNAMIC not in shape for _, shape in (*constants, *state)), "a constant is open")
     return Layout(constants, [(d, tuple(of_a_batch(s, batch))) for d, s in state])
 

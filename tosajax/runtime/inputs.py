@@ -61,7 +61,7 @@ def zeros(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int] | None]) -> 
     """
     check_known(tensors, shapes)
     return [
-        to_device(np.zeros(shape or (), tensor.dtype.storage), tensor.dtype)
+        to_device(tensor.dtype.zeros(shape or ()), tensor.dtype)
         for tensor, shape in zip(tensors, shapes, strict=True)
     ]
 

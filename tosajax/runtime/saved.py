@@ -181,7 +181,7 @@ def _to_trace(program: Program, batch: Batch) -> tuple[list[Any], Program]:
             raise UnsupportedError(f"input {tensor.name!r} of int48 in an open batch")
     shapes = batch._replace(examples=count).shapes(program.inputs)
     inputs = [
-        jax.ShapeDtypeStruct(shape, tensor.dtype.storage)
+        tensor.dtype.struct(shape or ())
         for tensor, shape in zip(program.inputs, shapes, strict=True)
     ]
     return inputs, batched(program, batch._replace(at_once=count, micro_batch=count))

@@ -42,6 +42,7 @@ class LevelBound:
 
 
 MAX_RANK = LevelBound("MAX_RANK")
+_BATCHES = ("N", "D")  # names of the dimension of examples; D is N, or 1 for all examples
 
 
 class Rank(NamedTuple):
@@ -85,8 +86,8 @@ class Argument:
     @property
     def is_data(self) -> bool:
         """Whether it has values for each example, unlike zero points, weights, tables, shapes."""
-        dims = self.dims or ("N",)
-        return self.form in (Form.TENSOR, Form.TENSOR_LIST) and dims[0] == "N"
+        dims = self.dims or _BATCHES
+        return self.form in (Form.TENSOR, Form.TENSOR_LIST) and dims[0] in _BATCHES
 
     @property
     def dims(self) -> tuple[str, ...] | None:
@@ -219,7 +220,7 @@ class Operator:
         """The axes of the second factor over which products are summed."""
         kept = self.outputs[0].shape.strip("[]").replace("*", ",").replace(" ", "").split(",")
         dims = (self.inputs[1].dims or ()) if self.is_product else ()
-        return tuple(axis for axis, name in enumerate(dims) if name not in kept)
+        return tuple(axis for axis, name in enumerate(dims) if name not in (*kept, *_BATCHES))
 
     @property
     def window_axes(self) -> tuple[int, ...]:

@@ -15,8 +15,11 @@ import numpy as np
 from tosajax import quant
 from tosajax.arguments.names import near
 from tosajax.grad.qtensor import QTensor, payload
+from tosajax.graph import Quantization, Tensor
+from tosajax.graph.quantization import Clipping, quantize
 from tosajax.graph.zero_points import unsigned_tensors
 from tosajax.quant import Observed, QModel, mean_bits, sample_tables
+from tosajax.quant.freezing import quantizations
 from tosajax.quant.graphs.blocks import graph_keys
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.ranges.observers import check_percentile
@@ -40,6 +43,8 @@ class ModelSubject:
     params: Params
     observed: Observed | None
     change: Callable[[QModel, Params, Setting], Params] | None
+    # Inputs whose first batch was looked at.
+    _seen: set[str] = dataclasses.field(default_factory=set, init=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return made_anew(self)
@@ -147,7 +152,28 @@ class ModelSubject:
         return graph_program(self.model.graph, self.model.plan.bound_keys, fixed, batch)
 
     def accept(self, inputs: Sequence[np.ndarray], batch: int) -> tuple[jax.Array, ...]:
+        for tensor, x in zip(self.model.graph.input_tensors, inputs, strict=False):
+            if tensor.name not in self._seen:
+                self._warn_of_clipping(tensor, np.asarray(x))
+                self._seen.add(tensor.name)
         return accepted(self.model.graph, self.model.owners, inputs, batch, lambda: self._unsigned)
+
+    def _warn_of_clipping(self, tensor: Tensor, x: np.ndarray) -> None:
+        """Warns where the model saturates so many real elements that a graph would refuse them.
+
+        By its scales before any setting. That is not an error, and fewer are not worth a warning:
+        ranges are calibrated, and settings may choose narrower ones.
+        """
+        known = self._scales.get(tensor.name)
+        if known is not None and x.dtype.kind == "f" and not np.isnan(x).any():
+            clipping = Clipping(tensor, known)
+            quantize(x, tensor, known, clipping=clipping)
+            if clipping.is_large:
+                clipping.warn()
+
+    @functools.cached_property
+    def _scales(self) -> Mapping[str, Quantization]:
+        return quantizations(self.model.plan, self.params["qparams"], self.model.graph)
 
     @functools.cached_property
     def _unsigned(self) -> set[str]:
@@ -217,7 +243,7 @@ def of_model(
       [1.0, 1.0]
     """
     for node in model.graph.nodes:
-        if graph_keys(node) and not model.recipes.keys() <= model.graph.tensors.keys():
+        if graph_keys(node) and not model.plan.recipes.keys() <= model.graph.tensors.keys():
             raise UnsupportedError(
                 f"{node.title} has parameters inside, which no sweep changes: sweep the graphs of "
                 "`freeze`"

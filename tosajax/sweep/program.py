@@ -86,7 +86,7 @@ def unsigned_outputs(graph: Graph, outputs: Sequence[np.ndarray]) -> tuple[np.nd
     unsigned = unsigned_tensors(graph)
     found = list(outputs)
     for number, tensor in enumerate(graph.output_tensors[: len(found)]):
-        if tensor.name in unsigned and found[number].dtype == tensor.dtype.storage:
+        if tensor.name in unsigned and tensor.dtype.accepts(found[number]):
             found[number] = found[number].view(f"u{tensor.dtype.storage.name}")
     return tuple(found)
 

@@ -119,7 +119,6 @@ class Trial:
 
     def exact(self, name: str) -> np.ndarray:
         """A constant of the float graph before it was quantized, float64."""
-        assert self.model.float_graph is not None
         values = self.model.float_graph.tensors[name].values
         assert values is not None
         return values.astype(np.float64)
@@ -148,7 +147,6 @@ class Trial:
 
     def _reals(self, computed: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Every tensor of floats, as an output of `apply`."""
-        assert self.model.float_graph is not None
         integers = dict(zip(self.frozen.inputs, self.inputs, strict=True)) | dict(computed)
         tensors = [t for t in self.model.float_graph.tensors.values() if t.values is None]
         known = {t.name: integers[t.name] for t in tensors if t.name in integers}

@@ -157,7 +157,7 @@ def test_activation_functions(looked_up, name):
 
 
 def test_a_clamp_is_a_part_of_the_function_before_it(looked_up):
-    assert looked_up.model.tables["tanh-relu"].source == "x"
+    assert looked_up.model.plan.functions["tanh-relu"].source == "x"
     assert_looked_up(looked_up, "tanh-relu", "x", lambda x: np.maximum(np.tanh(x), 0))
 
 

@@ -138,7 +138,7 @@ def test_turns_are_those_of_the_unrolled_graph():
         return params["qparams"][model.owners[inside(name)]]
 
     same = {
-        "values": {name: params["values"][inside(name)] for name in steps.trained},
+        "values": {name: params["values"][inside(name)] for name in steps.plan.trained},
         "qparams": {name: of_loop(name) for name in steps.specs},
     }
     same = sample_tables(steps, same)
@@ -210,7 +210,7 @@ def test_a_state_out_of_a_table(rules):
     model = prepare(small(), rules)
     params = calibrate(model, [(ROWS, H0)])
     assert model.owners["step/next"] == "h_end"
-    assert "step/next" in model.tables
+    assert "step/next" in model.plan.functions
     inputs = [at_ends(model, name, 6, seed) for seed, name in enumerate(model.graph.inputs)]
     grids = [params["qparams"][name].grid for name in model.graph.inputs]
     inputs = [np.clip(x, int(g.qmin), int(g.qmax)) for x, g in zip(inputs, grids, strict=True)]

@@ -99,7 +99,7 @@ def test_functions_of_int16(int16, name):
 def test_functions_ship_as_they_train(int8, int16):
     assert int8.report, str(int8.report)
     assert int16.report, str(int16.report)
-    assert set(int8.model.tables) == set(FUNCTIONS)
+    assert set(int8.model.plan.functions) == set(FUNCTIONS)
 
 
 def test_a_pole_of_int16_is_what_tosa_defines():

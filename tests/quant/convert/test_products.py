@@ -36,8 +36,8 @@ from tosajax.quant import (
     prepare,
     rule,
 )
-from tosajax.quant.model.qmodel import Mode
 from tosajax.quant.model.recipes import Bias
+from tosajax.quant.qmodel import Mode
 
 WEIGHT = uniform(5, 2, 5, 4, low=-1, high=2) * np.array([0.1, 1, 2, 0.5], np.float32)
 LEFT = uniform(6, 2, 3, 5, low=-1, high=9)
@@ -187,7 +187,7 @@ def test_a_large_bias_leaves_room_for_the_products():
     narrow = dataclasses.replace(known, scale=jnp.float32(0.05), zero_point=jnp.float32(0))
     params = {**params, "qparams": {**params["qparams"], "masked": narrow}}
     assert check_bit_exact(model, params, *examples)
-    (bias,) = (r for r in model.recipes.values() if isinstance(r, Bias))
+    (bias,) = (r for r in model.plan.recipes.values() if isinstance(r, Bias))
     worst = np.abs(np.asarray(bias(params).q, np.int64)).max() + 5 * 255 * 255
     assert 2**31 - 2**16 < worst < 2**31
 

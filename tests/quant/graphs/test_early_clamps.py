@@ -189,7 +189,7 @@ def test_only_what_one_clamp_reads_is_limited_in_place():
     np.testing.assert_array_equal(run(simple, examples()[0]), run(graph, examples()[0]))
     trial = Trial(graph, examples()[0])
     assert trial.report, str(trial.report)
-    assert {"token", "inside"} <= set(trial.model.trained)
+    assert {"token", "inside"} <= set(trial.model.plan.trained)
 
 
 @pytest.mark.parametrize("low", [0.0, -INFINITY])

@@ -32,15 +32,15 @@ def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return (rng.uniform(0.4, 1.2, shape) * rng.choice([-1, 1], shape)).astype(np.float32)
 
 
-def prepared(fn: Callable[..., Any], params: Any, *args: Any, **options: Any) -> tq.QModel:
+def prepared(fn: Callable[..., Any], params: Any, *args: Any, **options: Any) -> tq.PreparedModel:
     return tq.prepare(fn, example_args=args, params=params, **options)
 
 
-def start(model: tq.QModel) -> dict[str, Any]:
+def start(model: tq.PreparedModel) -> dict[str, Any]:
     return {"values": tq.initial_values(model)}
 
 
-def moved(model: tq.QModel, names: Any = None, seed: int = 0) -> dict[str, Any]:
+def moved(model: tq.PreparedModel, names: Any = None, seed: int = 0) -> dict[str, Any]:
     """Parameters for mode "float", all values a little different."""
     rng = np.random.default_rng(seed)
     values = dict(start(model)["values"])
@@ -49,7 +49,7 @@ def moved(model: tq.QModel, names: Any = None, seed: int = 0) -> dict[str, Any]:
     return {"values": values}
 
 
-def assert_same(fn: Callable[..., Any], model: tq.QModel, params: Any, x: np.ndarray) -> Any:
+def assert_same(fn: Callable[..., Any], model: tq.PreparedModel, params: Any, x: np.ndarray) -> Any:
     """The parameters, with which the function is the float graph."""
     found = model.pytree(params)
     wanted = np.asarray(model.apply(params, x, mode="float")[0])
@@ -308,7 +308,7 @@ def test_constants_of_one_parameter():
     rng = np.random.default_rng(5)
     params, x = {"w": numbers(rng, 3, 4)}, numbers(rng, 2, 3)
     model = prepared(tied, params, x)
-    weights = [name for name in model.trained if name.startswith("w")]
+    weights = [name for name in model.plan.trained if name.startswith("w")]
     assert len(weights) == 2
     with pytest.raises(ValueError, match=r"'w' cannot be read back: .* differ; model.readable"):
         model.pytree(moved(model, weights))
@@ -326,7 +326,7 @@ def test_a_parameter_in_the_scale_of_another_constant():
         return jax.nn.relu(conv(x * p["g"], p["w"]) * p["g"] + p["b"])
 
     model = prepared(fn, params, numbers(rng, *ONE))
-    (name,) = (n for n in model.trained if n.startswith("g"))
+    (name,) = (n for n in model.plan.trained if n.startswith("g"))
     with pytest.raises(ValueError, match=r"'g' was trained as 'g.*', and 'g.*' depends on it"):
         model.pytree(moved(model, [name]))
 
@@ -340,7 +340,7 @@ def test_a_parameter_that_has_no_effect_elsewhere():
         return conv(jax.nn.relu(x + p["b"]), p["w"]) + p["b"]
 
     model = prepared(fn, params, numbers(rng, *ONE))
-    (name,) = (name for name in model.trained if name != "w")
+    (name,) = (name for name in model.plan.trained if name != "w")
     with pytest.raises(ValueError, match=r"'b' was trained as .*, and 'b' depends on it"):
         model.pytree(moved(model, [name]))
     zeros = np.zeros(4, np.float32)
@@ -352,7 +352,7 @@ def test_a_parameter_that_has_no_effect_elsewhere():
 # What cannot be read back, and `readable`.
 
 
-def assert_held(model: tq.QModel, name: str, message: str) -> None:
+def assert_held(model: tq.PreparedModel, name: str, message: str) -> None:
     trained = moved(model, [name])
     with pytest.raises(ValueError, match=message):
         model.pytree(trained)
@@ -365,7 +365,7 @@ def test_a_layer_without_a_bias():
     rng = np.random.default_rng(0)
     w, x = numbers(rng, 3, 3, 3, 4), numbers(rng, *ONE)
     model = prepared(lambda p, x: conv(conv(x, p[0]), p[1]), (w, numbers(rng, 1, 1, 4, 4)), x)
-    biases = [name for name in model.trained if name.endswith("bias")]
+    biases = [name for name in model.plan.trained if name.endswith("bias")]
     assert len(biases) == 2  # Equal ones are not one.
     assert_held(model, biases[0], f"'{biases[0]}' cannot be read back: it is not made of a param")
 
@@ -374,7 +374,7 @@ def test_a_scale_without_an_offset():
     rng = np.random.default_rng(0)
     params = {"w": numbers(rng, 1, 1, 3, 4), "g": numbers(rng, 4)}
     model = prepared(lambda p, x: conv(x, p["w"]) * p["g"], params, numbers(rng, *ONE))
-    (name,) = (n for n in model.trained if n.endswith("bias"))
+    (name,) = (n for n in model.plan.trained if n.endswith("bias"))
     assert_held(model, name, "no parameter is an offset of the channels of 'output'")
 
 
@@ -399,7 +399,7 @@ def test_channels_that_are_multiplied_by_0():
 def test_a_parameter_that_is_changed_for_good():
     rng = np.random.default_rng(0)
     model = prepared(lambda p, x: x * jnp.exp(p), numbers(rng, 4), numbers(rng, 2, 4))
-    (name,) = model.trained
+    (name,) = model.plan.trained
     assert_held(model, name, "what the function makes of the parameter '' cannot be undone")
 
 
@@ -407,7 +407,7 @@ def test_an_array_that_is_closed_over():
     rng = np.random.default_rng(0)
     other = jnp.asarray(numbers(rng, 4))
     model = prepared(lambda p, x: x * other + p, numbers(rng, 4), numbers(rng, 2, 4))
-    name = next(n for n in model.trained if n.startswith("other"))
+    name = next(n for n in model.plan.trained if n.startswith("other"))
     assert_held(model, name, "closed over 'other', expected it among params")
 
 

@@ -147,7 +147,7 @@ def moved(params: Any, seed: int = 1) -> Any:
 
 def bias_recipes(model: tq.QModel, name: str) -> tuple[Any, Any]:
     """The recipe of the bias of a convolution with its norm, and without."""
-    recipe: Any = model.recipes[f"{name}/bias"]
+    recipe: Any = model.plan.recipes[f"{name}/bias"]
     return recipe, dataclasses.replace(recipe, norm=None)
 
 

@@ -233,10 +233,10 @@ def test_a_bias_that_cannot_have_room_is_refused():
 def test_the_largest_bias_is_beside_the_largest_products():
     """At the limit itself, both together are within the accumulator."""
     model = tq.prepare(product("CONV2D"))
-    (recipe,) = [r for r in model.recipes.values() if isinstance(r, Bias)]
+    (recipe,) = [r for r in model.plan.recipes.values() if isinstance(r, Bias)]
     assert recipe.limit + 16 * 255 * 128 == 2**31 - 256
     wide = tq.prepare(product("CONV2D"), A16)
-    (recipe,) = [r for r in wide.recipes.values() if isinstance(r, Bias)]
+    (recipe,) = [r for r in wide.plan.recipes.values() if isinstance(r, Bias)]
     assert recipe.limit + 16 * 32768 * 128 == 2**47 - 2**24
     assert recipe.dtype is DType.INT48
 
@@ -263,8 +263,16 @@ def test_products_that_are_longer_than_any_accumulator_holds_are_named(op):
         if count == 66_000:
             model.freeze(params)
             continue
-        with pytest.warns(UserWarning, match=rf"{op} 'y/acc': sums of its products may be as lar"):
+        message = rf"{op} 'y/acc': sums of its products may be as large as .*: inputs that exceed"
+        with pytest.warns(UserWarning, match=message):
             model.freeze(params)
+        # Only inputs that do exceed it are named.
+        for most, wanted in ((0.5, []), (1.0, [(f"{op} 'y/acc'", f"{op.lower()}.r1")])):
+            inputs = np.full(shape, most, np.float32)
+            with pytest.warns(UserWarning, match=message):
+                report = tq.check_bit_exact(model, params, inputs, against="frozen")
+            assert [(u.node, u.rule) for u in report.unpredictable] == wanted
+            assert bool(report) == (not wanted)
 
 
 def normed(gamma: float) -> Graph:

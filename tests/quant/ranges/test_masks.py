@@ -61,18 +61,19 @@ def exported(mask: Callable[..., Any], fn: Callable[..., Any] = attention) -> Gr
     return tosajax.export(functools.partial(fn, mask), *EXAMPLES[0], check=False)
 
 
-def calibrated(graph: Graph, **options: Any) -> tuple[quant.QModel, dict[str, Any]]:
+def calibrated(graph: Graph, **options: Any) -> tuple[quant.PreparedModel, dict[str, Any]]:
     model = quant.prepare(graph, [quant.rule(".*", act=quant.QSpec(symmetric=False, **options))])
     return model, quant.calibrate(model, EXAMPLES)
 
 
-def outputs(model: quant.QModel, params: dict[str, Any], mode: quant.Mode = "exact") -> np.ndarray:
+def outputs(
+    model: quant.PreparedModel, params: dict[str, Any], mode: quant.Mode = "exact"
+) -> np.ndarray:
     run = jax.jit(lambda p, *x: model.apply(p, *x, mode=mode)[0])
     return np.stack([np.asarray(run(params, *example)) for example in EXAMPLES])
 
 
-def nodes_of(model: quant.QModel, op: str) -> list[Node]:
-    assert model.float_graph is not None
+def nodes_of(model: quant.PreparedModel, op: str) -> list[Node]:
     return [node for node in model.float_graph.nodes if node.op == op]
 
 

@@ -15,9 +15,8 @@ from tosajax import quant as tq
 
 
 @pytest.fixture(scope="module")
-def normed(model: tq.QModel) -> tq.QModel:
+def normed(model: tq.PreparedModel) -> tq.PreparedModel:
     """The small network, its first convolution with a batch norm."""
-    assert model.float_graph is not None
     weight = tq.QSpec("i8", bits=4, per_channel=True, narrow_range=True)
     act = tq.QSpec("i8", bits=6, symmetric=False, observer=tq.moving_average())
     rules = [tq.rule(".*", weight=weight, act=act)]
@@ -25,7 +24,7 @@ def normed(model: tq.QModel) -> tq.QModel:
 
 
 @pytest.fixture(scope="module")
-def start(normed: tq.QModel, batches: list[Any]) -> Any:
+def start(normed: tq.PreparedModel, batches: list[Any]) -> Any:
     return tq.calibrate(normed, [x for x, _ in batches])
 
 

@@ -21,7 +21,7 @@ def test_extra_bits_keep_ranges(model, params, extra):
     used = schedule.used(model, params, STEP, KEY)
     for name, qparams in used["qparams"].items():
         before = params["qparams"][name]
-        if name in model.sampled:
+        if name in model.plan.sampled:
             assert qparams is before
             continue
         assert float(qparams.bits) == min(float(before.bits) + extra, 8)
@@ -132,7 +132,7 @@ def test_observers_find_ranges_first(model, params, batches, loss):
 
 def test_averages_have_tables_of_their_scales(model, params, batches, loss):
     """Scales and tables move while ranges are observed; the average starts after that."""
-    assert model.sampled
+    assert model.plan.sampled
     wide = [((n + 1) * x, y) for n, (x, y) in enumerate(batches)]
     found = tq.fit(
         model,
@@ -172,7 +172,6 @@ def test_a_lifted_model_has_no_scales_to_change(model, params, batches, loss, op
 
 
 def test_bits_of_floats_cannot_change(model, batches, loss):
-    assert model.float_graph is not None
     spec = tq.QSpec("fp8e4m3")
     floats = tq.prepare(model.float_graph, [tq.rule(".*", weight=spec, act=spec)])
     params = tq.calibrate(floats, [x for x, _ in batches])

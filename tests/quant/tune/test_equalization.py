@@ -60,7 +60,7 @@ def transformer() -> Graph:
 
 
 @functools.cache
-def model() -> tq.QModel:
+def model() -> tq.PreparedModel:
     return tq.prepare(transformer())
 
 
@@ -186,7 +186,6 @@ def chain(*, shared: bool = False, between: str = "", output: bool = False) -> G
 )
 def test_what_forbids_to_scale(options, count):
     prepared = tq.prepare(chain(**options))
-    assert prepared.float_graph is not None
     assert len(list(find_scalings(prepared.float_graph))) == count
     params = tq.calibrate(prepared, [INPUTS[:, :4, :4]])
     equal = {**params, "values": tq.equalize(prepared)}

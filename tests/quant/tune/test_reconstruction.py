@@ -48,7 +48,7 @@ def network() -> Graph:
 
 
 @functools.cache
-def prepared(bits: int = 3) -> tuple[tq.QModel, Params]:
+def prepared(bits: int = 3) -> tuple[tq.PreparedModel, Params]:
     weight = tq.QSpec("i8", bits=bits, narrow_range=True)
     model = tq.prepare(network(), [tq.rule(".*", weight=weight)])
     return model, tq.calibrate(model, BATCHES)
@@ -61,7 +61,7 @@ def learned(**options):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def difference(model: tq.QModel, params) -> jax.Array:
+def difference(model: tq.PreparedModel, params) -> jax.Array:
     exact, floats = (model.apply(params, IMAGES, mode=mode)[0] for mode in ("exact", "float"))
     return jnp.square(exact - floats).mean()
 
@@ -77,8 +77,8 @@ def test_blocks_end_where_all_the_rest_depends_on_one_tensor():
     assert block.graph.inputs == ("stem/relu",)
     assert set(block.weights) == {"first/w", "second/w"}
     assert set(block.activations) == {"stem/relu", "first/relu", "second", "total"}
-    assert not block.tables
-    assert set(part(model, "total", ["head"]).tables) == {"gate"}
+    assert not block.plan.functions
+    assert set(part(model, "total", ["head"]).plan.functions) == {"gate"}
 
 
 def test_a_part_computes_what_the_whole_does():

@@ -106,7 +106,7 @@ def is_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
 
 def is_integer_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a node is a convolution or MATMUL of int8 or int16."""
+    """Whether a node is a convolution or matrix product of int8 or int16."""
     is_product = spec.OPERATORS[node.op].is_product
     return is_product and tensors[node.inputs[0]].dtype in _MOST_TERMS
 
@@ -118,6 +118,8 @@ def obstacle(node: Node, tensors: Mapping[str, Tensor]) -> str:
     """
     if node.op == "MATMUL":
         return ""
+    if node.op == "MATMUL_T":
+        return "none of MATMUL_T, only of MATMUL"
     names = inputs_of(node)
     x, weight, zero_point = (tensors[names[name]] for name in ("input", "weight", "weight_zp"))
     if not weight.shape:

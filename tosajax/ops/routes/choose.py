@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from tosajax.ops.routes import (
     convolution,
@@ -89,6 +92,26 @@ def of_products(a: jax.Array, b: jax.Array | np.ndarray) -> Route:
     if a.dtype == np.int16:
         return Route("dots of bytes", "int16", int16_dot.product)
     return Route("float dot", "sums in float32", float_dot.product)
+
+
+def of_transposed_products(a: jax.Array, b: jax.Array | np.ndarray) -> Route:
+    """The route of a product by transposed matrices, a function of (a, b, a_zp, b_zp)."""
+    route = of_products(a, b)
+    return route._replace(function=functools.partial(_by_transposed, route.function))
+
+
+def _by_transposed(
+    product: Callable[..., jax.Array],
+    a: jax.Array,
+    b: jax.Array | np.ndarray,
+    *zero_points: jax.Array | np.ndarray,
+) -> jax.Array:
+    """[N, H, C] times [D, W, C]; rows of all batches are of one where D is 1."""
+    n, height, length = a.shape
+    if b.shape[0] == n:
+        return product(a, b.swapaxes(1, 2), *zero_points)
+    rows = lax.reshape(a, (1, n * height, length))
+    return lax.reshape(product(rows, b.swapaxes(1, 2), *zero_points), (n, height, b.shape[1]))
 
 
 def convolve_integers(c: Convolution) -> jax.Array:

@@ -7,17 +7,13 @@ file, from which nodes read its real values.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
-from jax import lax
 
-from tosajax import ops, spec
+from tosajax import spec
 from tosajax.dtypes import DType
-from tosajax.grad.qtensor import QTensor
 from tosajax.graph import Graph, Node, Tensor, arguments
 from tosajax.graph.edit import Draft
 from tosajax.quant.model.plan import Plan, Scaled
@@ -211,7 +207,7 @@ class Writer:
     def _weight(self, operand: Operand) -> str:
         """A constant, rounded in the file."""
         name, dtype = operand.name, operand.storage.dtype
-        values = np.zeros(self._graph.tensors[name].shape or (), dtype.storage)
+        values = dtype.zeros(self._graph.tensors[name].shape or ())
         if name in self._read_as_float:
             stored = self._draft.const(f"{name}/{operand.storage.label}", values, dtype)
         else:
@@ -242,24 +238,3 @@ def _trained(graph: Graph, node: Node) -> list[str]:
             if argument == "bias" or tensor.values.size > 1:
                 found.append(name)
     return found
-
-
-# Kernels.
-
-
-def with_rounding_casts(kernels: SimpleNamespace, dtypes: Collection[DType]) -> SimpleNamespace:
-    """The kernels of a model, with CASTs to some types whose gradient is float32.
-
-    JAX gives tangents the type of their array, and float8 would leave little of them. A QTensor
-    carries them beside it, as for integers; CAST from these types reads them there.
-    """
-    return SimpleNamespace(**{**vars(kernels), "cast": _rounding(kernels.cast, dtypes)})
-
-
-def _rounding(cast: Callable[..., Any], dtypes: Collection[DType]) -> Callable[..., Any]:
-    def call(input: Any, *, out_type: DType) -> jax.Array | QTensor:
-        if out_type not in dtypes:
-            return cast(input, out_type=out_type)
-        return QTensor(ops.cast(lax.stop_gradient(input), out_type=out_type), input)
-
-    return call

@@ -1,6 +1,6 @@
 """A CLAMP before the operators that pass its elements on, right after the one that computes them.
 
-The range of a tensor is then that of the CLAMP, as where nothing stands between the two.
+The range of a tensor is then the range of the CLAMP, as if nothing stood between the two.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Writer:
         self._put(dataclasses.replace(clamp, inputs=(name,), outputs=(wanted,)))
 
     def _source(self, clamp: Node, name: str, argument: Argument) -> str:
-        """What a node passes on, limited."""
+        """The tensor that a node passes on, limited."""
         tensor, label = self.draft.tensors[name], f"{clamp.outputs[0]}/{name}"
         if tensor.values is not None:
             limited = np.clip(tensor.values, *(clamp.attributes[b] for b in ("min_val", "max_val")))

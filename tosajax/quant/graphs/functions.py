@@ -61,7 +61,7 @@ class Function:
 
     @functools.cached_property
     def constants(self) -> dict[str, np.ndarray]:
-        """The constants of the graph by name, those of the graphs inside it as "body/x"."""
+        """The constants of the graph by name; x of a graph "body" inside it is "body/x"."""
         tensors = all_tensors(separated(self.graph))
         return {name: t.values for name, t in tensors.items() if t.values is not None}
 

@@ -25,7 +25,7 @@ def is_nan(values: np.ndarray | None) -> bool:
 
 
 class Nans(NamedTuple):
-    """What a graph whose inputs are numbers shows of NaN.
+    """NaN in a graph whose inputs are numbers.
 
     Args:
       truths: the booleans that are the same whatever the inputs are.

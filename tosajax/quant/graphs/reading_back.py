@@ -31,7 +31,7 @@ _ROUNDING = 32
 
 
 class Source(NamedTuple):
-    """What a trained constant is made of.
+    """The elements of a parameter that a trained constant is made of.
 
     Args:
       constant: of the exported graph, which it is, or which is part of it.
@@ -68,6 +68,10 @@ class Reader:
     function: Function
     folded: tuple[Folded, ...]
     trained: Mapping[str, Tensor]
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Pickled, it is None: the user's function stays where it is, as many cannot be pickled."""
+        return type(None), ()
 
     def pytree(self, values: Mapping[str, Any]) -> Any:
         """The parameters of the function with which it has these constants.
@@ -139,7 +143,7 @@ class Reader:
     # Where constants come from.
 
     def source(self, name: str) -> Source | None:
-        """What a trained constant is made of; None if that is not known."""
+        """The source of a trained constant; None if it is unknown."""
         folded = self._uses.get(name)
         if folded is None:
             return self._of_constant(name, self.trained[name].shape or ())

@@ -111,14 +111,14 @@ class Folded(NamedTuple):
 
 
 class Simple(NamedTuple):
-    """What `simplify` makes, and the convolutions that nodes have gone into."""
+    """A graph from `simplify`, and the convolutions that nodes have gone into."""
 
     graph: Graph
     folded: tuple[Folded, ...]
 
 
 def simplified(graph: Graph) -> Simple:
-    """What `simplify` makes, and how."""
+    """The graph of `simplify`, and the convolutions that nodes have gone into."""
     graph = with_constants_inside(_checked(graph))
     graph = fold(in_parts(graph, _in_float32))
     # Before convolutions count their readers, nodes that nothing reads must go.

@@ -148,6 +148,27 @@ def _float32(x: jax.Array | np.ndarray) -> jax.Array:
     return jnp.asarray(x.astype(jnp.float32))
 
 
+def real_examples(
+    tensors: Sequence[Tensor], inputs: Sequence[Input], *, allow_nan: bool, where: str = ""
+) -> tuple[jax.Array | QTensor, ...]:
+    """Examples as inputs of a float graph.
+
+    Args:
+      tensors: the inputs of the graph.
+      inputs: from the user.
+      allow_nan: takes NaN and infinities.
+      where: the batch, for the message.
+
+    Raises:
+      TypeError: as `real_inputs`.
+      ValueError: a number is NaN or infinite.
+    """
+    if not allow_nan:
+        check_finite(tensors, inputs, where=where)
+    # Before JAX, which narrows 64-bit numbers or refuses them.
+    return tuple(real_inputs(tensors, inputs))
+
+
 def check_finite(tensors: Sequence[Tensor], inputs: Sequence[Input], *, where: str = "") -> None:
     """Raises ValueError, with its index, where an example is NaN or infinite.
 

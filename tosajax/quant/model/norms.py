@@ -20,7 +20,7 @@ from tosajax.fixedpoint import _x64
 from tosajax.grad.once import once
 from tosajax.grad.qtensor import QTensor, follow, tie
 from tosajax.quant.ranges.channels import on_last_axis
-from tosajax.quant.ranges.division import divide
+from tosajax.quant.storages.division import divide
 
 # What is added to a variance, as all frameworks do by default.
 EPSILON = 1e-5
@@ -50,12 +50,12 @@ class Norm:
 
     @property
     def factor(self) -> jax.Array:
-        """What x is multiplied by, after `shift` is added."""
+        """The multiplier of x, after `shift` is added."""
         return divide(self.gamma, self.deviation)
 
     @property
     def shift(self) -> jax.Array:
-        """What is added to x, before it is multiplied by `factor`."""
+        """The addend of x, before `factor` multiplies it."""
         # A product next to a difference would be rounded with it in some programs.
         return divide(self.beta * self.deviation, self.gamma) - self.mean
 
@@ -109,7 +109,7 @@ def shifted(acc: QTensor, bias: QTensor, before: QTensor, is_left: jax.Array) ->
 
     Args:
       acc: of products and the bias `before`.
-      bias: the other.
+      bias: in place of `before`.
       before: the bias that it was computed with.
       is_left: bool, a channel each: its products stay; else the bias is all.
     """
@@ -125,12 +125,13 @@ def shifted(acc: QTensor, bias: QTensor, before: QTensor, is_left: jax.Array) ->
 def with_statistics(
     params: dict[str, Any], norms: Mapping[str, Norm], *, momentum: float = 0.9
 ) -> dict[str, Any]:
-    """The parameters, their statistics moved towards those of a batch.
+    """The parameters, with statistics moved towards the statistics of a batch.
 
     Args:
       params: of a model that keeps batch norms.
       norms: of the same convolutions, from `QModel.apply_batch`; only their statistics count.
-      momentum: the share that means and variances keep, in [0, 1]; 0 takes those of the batch.
+      momentum: the share that means and variances keep, in [0, 1]; 0 takes the statistics of the
+        batch.
 
     Raises:
       TypeError: the norms are not by name.

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tosajax.graph import Graph
 from tosajax.quant.graphs.blocks import all_nodes, all_tensors, graph_keys
 from tosajax.quant.model.plan import Plan
-from tosajax.quant.model.qmodel import QModel
+
+if TYPE_CHECKING:
+    from tosajax.quant.qmodel import PreparedModel
 
 _T = TypeVar("_T")
 
 
-def part(model: QModel, start: str | None, outputs: Sequence[str]) -> QModel:
+def part(model: PreparedModel, start: str | None, outputs: Sequence[str]) -> PreparedModel:
     """The model of the nodes between tensors; the parameters of the whole are its own as well.
 
     Args:
@@ -26,7 +28,6 @@ def part(model: QModel, start: str | None, outputs: Sequence[str]) -> QModel:
     Returns:
       A model with `start` as its first input, then those inputs of the whole that it reads.
     """
-    assert model.float_graph is not None
     stops = () if start is None else (start,)
     graphs = model.graph, model.float_graph
     needed = [_needed(graph, stops, outputs) for graph in graphs]
@@ -40,12 +41,11 @@ def part(model: QModel, start: str | None, outputs: Sequence[str]) -> QModel:
     return dataclasses.replace(model, graph=graph, float_graph=floats, plan=plan)
 
 
-def cuts(model: QModel) -> list[str]:
+def cuts(model: PreparedModel) -> list[str]:
     """The activations that all of both graphs after them depends on alone, in order.
 
     Other inputs of the graph, and constants, may be read after them as well.
     """
-    assert model.float_graph is not None
     ours = set(_cuts(model.graph))
     return [name for name in _cuts(model.float_graph) if name in ours and name in model.owners]
 

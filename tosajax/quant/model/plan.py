@@ -8,7 +8,17 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tosajax.quant.graphs.regions import Function
-from tosajax.quant.model.recipes import Bias, Bound, Lifted, Multiplier, Recipe, Value, Weight
+from tosajax.quant.model.recipes import (
+    Bias,
+    Bound,
+    Lifted,
+    Multiplier,
+    Recipe,
+    Scale,
+    Shift,
+    Value,
+    Weight,
+)
 from tosajax.quant.spec import QSpec, Rule
 from tosajax.spec import RoundingMode
 
@@ -32,7 +42,7 @@ class Scaled:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the user asked `prepare` for; see there."""
+    """The user's options of `prepare`, described there."""
 
     rules: tuple[Rule, ...] = ()
     rounding_mode: RoundingMode = RoundingMode.SINGLE_ROUND
@@ -57,7 +67,7 @@ class Plan:
     """The decisions of `prepare` and `lift` for a graph, by tensor name; all else follows.
 
     Tensors inside loops and branches have names of their own. A state of a loop has the scale of
-    the loop's output, in all turns; a result of a branch that of the output of the COND_IF.
+    the loop's output, in all turns; a result of a branch has the scale of the COND_IF's output.
 
     Args:
       scaled: the tensors with a scale of their own, in the order of the graph.
@@ -127,21 +137,35 @@ class Plan:
         """For the output of each CLAMP of `bounds`, the keys of its ends among constants."""
         return {n: {end: f"{n}/{end}" for end in ("min_val", "max_val")} for n in self.bounds}
 
-    def groups(self, *, has_floats: bool) -> dict[str, tuple[str, ...]]:
-        """The names that parameters hold, by group.
+    @functools.cached_property
+    def norm_constants(self) -> dict[str, list[str]]:
+        """For the output of each convolution with a batch norm, the constants it is part of."""
+        constants: dict[str, list[str]] = {name: [] for name in self.norms}
+        for label, recipe in self.recipes.items():
+            part = recipe.scale if isinstance(recipe, Multiplier | Shift) else recipe
+            if isinstance(part, Scale | Bias) and part.norm is not None:
+                constants[part.norm].append(label)
+        return constants
 
-        Args:
-          has_floats: the plan is of `prepare`; else of `lift`.
-        """
-        if has_floats:
-            named = {"qparams": self.scaled, "tables": self.functions, "sampled": self.sampled}
-            groups = {**named, "norms": self.norms} if self.norms else named
-            return {"values": self.trained, **{group: tuple(of) for group, of in groups.items()}}
-        found: dict[str, list[str]] = {}
+    @functools.cached_property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """The names that parameters from `calibrate` hold, by group."""
+        named = {
+            "values": self.trained,
+            "qparams": tuple(self.scaled),
+            "tables": tuple(self.functions),
+            "sampled": tuple(self.sampled),
+        }
+        return {**named, "norms": tuple(self.norms)} if self.norms else named
+
+    @functools.cached_property
+    def lifted_groups(self) -> dict[str, tuple[str, ...]]:
+        """The names that parameters from `lift` hold, by group."""
+        groups: dict[str, list[str]] = {}
         for recipe in self.recipes.values():
             if isinstance(recipe, Lifted):
-                found.setdefault(recipe.group, []).append(recipe.name)
-        return {group: tuple(names) for group, names in found.items()}
+                groups.setdefault(recipe.group, []).append(recipe.name)
+        return {group: tuple(names) for group, names in groups.items()}
 
 
 def readers_of(recipes: Mapping[str, Recipe]) -> dict[str, tuple[Reader, ...]]:

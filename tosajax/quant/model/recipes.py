@@ -24,8 +24,8 @@ from tosajax.grad.shared import shared
 from tosajax.quant.model.norms import Norm
 from tosajax.quant.qparams import QParams, dequantize, multiplier_and_shift, quantize, spread
 from tosajax.quant.ranges.channels import on_last_axis
-from tosajax.quant.ranges.division import divide, reciprocal
 from tosajax.quant.storages import zero_point_integer
+from tosajax.quant.storages.division import divide, reciprocal
 
 # {"values": {tensor: float32}, "qparams": {tensor: QParams}, "tables": {tensor: float32}}; "norms"
 # of convolutions, {tensor: Norm}, where a model keeps some;
@@ -107,7 +107,7 @@ class Scale:
         return dataclasses.replace(self, factor=self.factor * factor)
 
     def to(self, tensor: Term) -> Scale:
-        """From these units to those of a tensor."""
+        """The factor from these units to the units of a tensor."""
         return dataclasses.replace(self, under=tensor)
 
 
@@ -171,13 +171,13 @@ def _above(values: jax.Array, step: jax.Array, qparams: QParams) -> jax.Array:
 
 
 def soft_rounding(values: jax.Array, rounding: jax.Array, qparams: QParams) -> jax.Array:
-    """Real values between those of the integers below and above, by the soft step itself."""
+    """Real values between the integers below and above, by the soft step itself."""
     zero_point = zero_point_integer(qparams).q.astype(jnp.float32)
     return (_above(values, soft_step(rounding), qparams) - zero_point) * qparams.scale
 
 
 def soft_step(rounding: jax.Array) -> jax.Array:
-    """From 0 to 1, flat at the ends: the rectified sigmoid of AdaRound (Nagel et al., 2020)."""
+    """A step from 0 to 1, flat at the ends: AdaRound's rectified sigmoid (Nagel et al., 2020)."""
     return jnp.clip(jax.nn.sigmoid(rounding) * 1.2 - 0.1, 0.0, 1.0)
 
 

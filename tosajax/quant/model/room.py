@@ -24,8 +24,8 @@ from tosajax.quant.model.plan import Plan, Reader
 from tosajax.quant.model.recipes import Bias, Params, Scale, Terms, corrected
 from tosajax.quant.qparams import MAX_SHIFT, QParams
 from tosajax.quant.ranges.channels import along
-from tosajax.quant.ranges.division import divide
 from tosajax.quant.ranges.observers import NOTHING
+from tosajax.quant.storages.division import divide
 
 # A bias takes less than its limit, by more than its unit is rounded.
 _SHARE = 1 - 2.0**-10
@@ -48,12 +48,12 @@ def fitted(plan: Plan, params: Params, *, has_norms: bool = True) -> Params:
 def fitted_qparams(plan: Plan, params: Params, name: str, *, has_norms: bool = True) -> QParams:
     """The QParams of a tensor with the scale that its integers have.
 
-    Where a channel has no weights but 0, the scale is that of the finest bias.
+    A channel whose weights are all 0 has the scale of the finest bias.
 
     Args:
       plan: of the model.
       params: of it.
-      name: of a tensor with QParams; only those of constants that products read change.
+      name: of a tensor with QParams, which change only for constants that products read.
       has_norms: batch norms are part of biases. One that leaves no room for a bias beside its
         convolution takes all of the channel: its weights become 0.
 
@@ -111,7 +111,7 @@ def _magnitudes(plan: Plan, params: Params, name: str) -> jax.Array:
 def _least(
     plan: Plan, params: Params, name: str, shape: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    """The least scale, without batch norms; and that of biases alone, 0 where there are none."""
+    """The least scale, without batch norms; and the least one for biases alone, 0 without any."""
     readers = [_without_norm(reader) for reader in plan.readers[name]]
     biases = [reader for reader in readers if isinstance(reader, Bias)]
     return _of(readers, params, name, shape), _of(biases, params, name, shape)
@@ -145,7 +145,7 @@ def _unit(reader: Reader, params: Params) -> jax.Array:
 
 
 def _without(scale: Scale, name: str) -> Scale:
-    """A product of scales without that of a tensor."""
+    """A product of scales without the scale of a tensor."""
     over = tuple(term for term in scale.over if term != name)
     return dataclasses.replace(scale, over=over)
 

@@ -1,1 +1,1 @@
-"""From the values of tensors to scales and zero points."""
+"""Observers and masks: from the values of tensors to scales and zero points."""

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tosajax.quant.ranges.division import divide
 from tosajax.quant.storages import Grid
+from tosajax.quant.storages.division import divide
 
 # Widens a range. Without it, a value at the end of the range lies where `clipped_ste` ends, and a
 # unit in its last place decides whether it has a gradient.
@@ -235,7 +235,7 @@ def mse(candidates: int = 64) -> Observer:
 def entropy(candidates: int = 64) -> Observer:
     """The range of the least Kullback-Leibler divergence between the values and their integers.
 
-    As in "8-bit Inference with TensorRT" (Migacz, 2017): saturated values are added to the
+    It follows "8-bit Inference with TensorRT" (Migacz, 2017): saturated values are added to the
     outermost bins in range that are not empty; integers are spread evenly over their bins that are
     not empty; zeros are left out. Unlike there, both are divided by one sum: normalized apart, the
     least divergence would be of a range that leaves out nearly all values.

@@ -13,7 +13,7 @@ from jax import lax
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor, tie
-from tosajax.quant.ranges.division import reciprocal
+from tosajax.quant.storages.division import reciprocal
 from tosajax.quant.storages.protocol import Grid
 from tosajax.spec import NanMode
 

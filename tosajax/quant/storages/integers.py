@@ -13,7 +13,7 @@ from jax import lax
 from tosajax.dtypes import DType
 from tosajax.grad.estimators import Estimator, clipped_ste
 from tosajax.grad.qtensor import QTensor, follow, tie
-from tosajax.quant.ranges.division import divide
+from tosajax.quant.storages.division import divide
 from tosajax.quant.storages.protocol import Grid
 
 if TYPE_CHECKING:

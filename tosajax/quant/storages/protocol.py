@@ -34,7 +34,7 @@ class Grid(NamedTuple):
 
 @runtime_checkable
 class Storage(Protocol):
-    """Rounds real values to those of one type. Hashable, as traced programs hold it as static data.
+    """Rounds real values to one type. Hashable, as traced programs hold it as static data.
 
     A new type takes one class: `QSpec(MyStorage())` gives it to tensors. Values that are not
     integers are for the operands of products: they need an `OperandStorage`.

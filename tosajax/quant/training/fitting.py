@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tosajax import html
-from tosajax.arguments.types import check_type, count, shown
+from tosajax.arguments.types import check_type, count
 from tosajax.progress import Progress
 from tosajax.quant.calibration import (
     Observed,
@@ -24,112 +22,23 @@ from tosajax.quant.calibration import (
     settle,
     updated_states,
 )
-from tosajax.quant.model.arguments import (
-    Batch,
-    Input,
-    as_inputs,
-    check_batches,
-    check_finite,
-    real_inputs,
-)
-from tosajax.quant.model.norms import Norms, with_statistics
-from tosajax.quant.model.qmodel import Mode, QModel
+from tosajax.quant.model.arguments import Batch, Input, check_batches, real_inputs
+from tosajax.quant.model.norms import with_statistics
+from tosajax.quant.model.programs import jitted
 from tosajax.quant.model.recipes import Params
+from tosajax.quant.model.run import Mode, given
+from tosajax.quant.qmodel import QModel, prepared
+from tosajax.quant.training.examples import examples, step_count
 from tosajax.quant.training.losses import Loss, of_outputs
+from tosajax.quant.training.objective import Example, Objective, Teacher
 from tosajax.quant.training.schedule import Schedule
+from tosajax.quant.training.state import Ended, Fit, FitRow, FitState
 from tosajax.quant.training.steps import import_optax, relative
 
 if TYPE_CHECKING:
     import optax
 
-# Of inputs as for `QModel.apply`; returns outputs as that does.
-Teacher = Callable[..., Sequence[jax.Array]]
-Ended = Literal["steps", "batches", "patience"]
 _T = TypeVar("_T")
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class FitState:
-    """All that a training run goes on from: a pytree of arrays, to save and to resume.
-
-    Args:
-      step: int32: the steps that were made.
-      params: as trained.
-      optimizer: its state.
-      average: of params, where the schedule asks for it; else empty.
-      best: the parameters of the highest score, where there are scores; else empty.
-      score: float32: theirs; -inf before the first.
-      waited: int32: scores since then.
-      observed: the states of observers, where the schedule asks for them; else empty.
-    """
-
-    step: jax.Array
-    params: Params
-    optimizer: Any
-    average: Params
-    best: Params
-    score: jax.Array
-    waited: jax.Array
-    observed: dict[str, Any]
-
-    def __repr__(self) -> str:
-        return f"FitState(step {self.step})"
-
-
-@dataclasses.dataclass(frozen=True)
-class FitRow:
-    """The training up to a step: the mean loss since the row before, and the score.
-
-    Example:
-      >>> from tosajax import quant
-      >>> quant.FitRow(step=100, loss=0.5, score=None)
-      FitRow(step=100, loss=0.5, score=None)
-    """
-
-    step: int
-    loss: float
-    score: float | None
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class Fit:
-    """What `fit` found.
-
-    Args:
-      params: to freeze: those of the best score, where there are scores; else the last, averaged
-        where the schedule asks for it.
-      state: to go on from.
-      history: a row for every so many steps.
-      ended: by the number of "steps", the end of "batches", or by "patience".
-    """
-
-    params: Params
-    state: FitState
-    history: tuple[FitRow, ...]
-    ended: Ended
-
-    def __repr__(self) -> str:
-        return f"Fit({', '.join(f'{what} {value}' for what, value in self._summary())})"
-
-    def __str__(self) -> str:
-        lines = [f"{'step':>8} {'loss':>12} {'score':>10}"]
-        for row in self.history:
-            score = "" if row.score is None else f"{row.score:10.5g}"
-            lines.append(f"{row.step:8} {row.loss:12.6g} {score}".rstrip())
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        rows = [[row.step, row.loss, row.score] for row in self.history]
-        return html.box("Fit", self._summary(), ("step", "loss", "score"), rows, noun="row")
-
-    def _summary(self) -> list[tuple[str, str]]:
-        found = [("steps", str(int(self.state.step))), ("ended by", self.ended)]
-        if self.history:
-            found.append(("loss", f"{self.history[-1].loss:.6g}"))
-        if math.isfinite(score := float(self.state.score)):
-            found.append(("best score", f"{score:.6g}"))
-        return found
 
 
 def fit(
@@ -174,7 +83,7 @@ def fit(
         `squared_difference`); "float": the float graph with the values in `params`.
       penalty: of the parameters, added to the loss (`mean_bits`).
       derive: makes the parameters of the model from those that are trained (`with_bits`).
-      evaluate: gives parameters a score; the result is those of the highest.
+      evaluate: gives parameters a score; the result has the highest.
       every: steps between scores, and rows of the history.
       patience: ends the training after so many scores in a row below the highest.
       on_state: called with a copy of the state every so many steps, and at the end, to save it.
@@ -205,38 +114,22 @@ def fit(
       ('steps', 3)
     """
     schedule = Schedule() if schedule is None else schedule
-    _check(model, batches, schedule, every, patience, evaluate)
-    made = params if derive is None else jax.jit(derive)(params)
-    model.check(made, mode)
-    total = _total(batches, steps)
+    looks = _Looks(every, patience, evaluate, on_state)
+    _check(model, batches, schedule, looks)
+    derived = params if derive is None else jax.jit(derive)(params)
+    model.check(derived, mode)
+    total = step_count(batches, steps)
     if optimizer is None:
         optimizer = _default_optimizer(total)
     if teacher == "float":
-        teacher = functools.partial(model.jitted(_float_outputs), made)
-    run = _Run(model, of_outputs(loss), optimizer, mode, schedule, teacher, penalty, derive, seed)
-    state = run.start(params, evaluate) if state is None else _copied(state)
-    looks = _Looks(run, evaluate, on_state)
-    step, ended = int(state.step), "steps"
+        teacher = functools.partial(jitted(model, _float_outputs), derived)
+    derive = derive or _itself
+    objective = Objective(model, of_outputs(loss), mode, schedule, penalty, derive, seed)
+    run = _Run(objective, optimizer, teacher)
+    state = run.start(params, is_scored=evaluate is not None) if state is None else _copied(state)
     with Progress(total, progress, unit="step") as bar:
-        bar.update(step)
-        bar.step("compiling")
-        for inputs, targets in _examples(model, batches, step, total):
-            if step < schedule.observe:
-                state = run.observe(state, inputs)
-            state, value = run.step(state, inputs, targets)
-            looks.losses.append(value)
-            step += 1
-            bar.update()
-            if step % every == 0 or step == total:
-                state = looks.look(state, step)
-                bar.step(f"loss {looks.history[-1].loss:.4g}")
-                if patience is not None and int(state.waited) >= patience:
-                    ended = "patience"
-                    break
-        else:
-            ended = "batches" if total is None or step < total else "steps"
-    if looks.losses:
-        state = looks.look(state, step)
+        state, ended = _trained(run, looks, state, batches, total, bar)
+    step = int(state.step)
     if not step and steps != 0:
         raise ValueError("no batches to train with")
     if ended == "batches" and steps is not None:
@@ -248,82 +141,101 @@ def fit(
     return Fit(state.best or run.result(state), state, tuple(looks.history), ended)
 
 
+def _trained(
+    run: _Run,
+    looks: _Looks,
+    state: FitState,
+    batches: Iterable[Any],
+    total: int | None,
+    bar: Progress,
+) -> tuple[FitState, Ended]:
+    """The state after the last step, and why it was the last."""
+    step, schedule = int(state.step), run.objective.schedule
+    ended: Ended = "patience"
+    bar.update(step)
+    bar.step("compiling")
+    tensors = run.objective.model.graph.input_tensors
+    for inputs, targets in examples(tensors, batches, step, total):
+        if step < schedule.observe:
+            state = run.observe(state, inputs)
+        state, value = run.step(state, inputs, targets)
+        looks.losses.append(value)
+        step += 1
+        bar.update()
+        if step % looks.every == 0 or step == total:
+            state = looks.look(run, state, step)
+            bar.step(f"loss {looks.history[-1].loss:.4g}")
+            if looks.patience is not None and int(state.waited) >= looks.patience:
+                break
+    else:
+        ended = "batches" if total is None or step < total else "steps"
+    if looks.losses:
+        state = looks.look(run, state, step)
+    return state, ended
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Run:
-    """What stays the same in all steps."""
+    """A training run: all that stays the same in its steps."""
 
-    model: QModel
-    loss: Loss
+    objective: Objective
     optimizer: optax.GradientTransformation
-    mode: Mode
-    schedule: Schedule
     teacher: Teacher | None
-    penalty: Callable[[Params], jax.Array] | None
-    derive: Callable[[Params], Params] | None
-    seed: int
 
-    def start(self, params: Params, evaluate: object) -> FitState:
-        params = _copied(params)
+    def start(self, params: Params, *, is_scored: bool) -> FitState:
+        """The state before the first step."""
+        params, schedule = _copied(params), self.objective.schedule
         with jax.numpy_dtype_promotion("standard"):  # optax relies on it
             optimizer = self.optimizer.init(params)
-        has_average, observes = self.schedule.average is not None, self.schedule.observe > 0
         state = FitState(
             step=jnp.int32(0),
             params=params,
             optimizer=optimizer,
-            average=_copied(params) if has_average else {},
+            average=_copied(params) if schedule.average is not None else {},
             best={},
             score=jnp.float32(-math.inf),
             waited=jnp.int32(0),
-            observed=initial_states(self.model) if observes else {},
+            observed=initial_states(self.objective.model) if schedule.observe else {},
         )
-        if evaluate is None:
+        if not is_scored:
             return state
         return dataclasses.replace(state, best=_copied(self.result(state)))
 
     def result(self, state: FitState) -> Params:
         """The parameters to ship."""
-        params = state.average or state.params
-        return params if self.derive is None else self._derived(params)
+        return self._derived(state.average or state.params)
 
     @functools.cached_property
     def _derived(self) -> Callable[[Params], Params]:
-        assert self.derive is not None
-        return jax.jit(self.derive)
+        derive = self.objective.derive
+        return derive if derive is _itself else jax.jit(derive)
 
     def observe(self, state: FitState, inputs: Sequence[Input]) -> FitState:
         """The state with ranges from its observers, which have seen these inputs as well."""
+        model = prepared(self.objective.model)
         floats = {name: state.params[name] for name in ("values", "norms") if name in state.params}
-        update = self.model.jitted(updated_states)
-        states, sight = update(state.observed, floats, *self._real(inputs))
-        found = settle(self.model, Observed(floats["values"], states))
-        if left := not_computed(self.model, sight):
+        reals = real_inputs(model.float_graph.input_tensors, inputs)
+        states, sight = jitted(model, updated_states)(state.observed, floats, *reals)
+        settled = settle(model, Observed(floats["values"], states))
+        if left := not_computed(model, sight):
             kept = {name: state.params["qparams"][name] for name in left}
-            qparams = {**found["qparams"], **kept}
-            found = sample_tables(self.model, {**found, "qparams": qparams})
+            settled = sample_tables(model, {**settled, "qparams": {**settled["qparams"], **kept}})
         # Copies, as a step takes its parameters, and tables' scales are among them twice.
-        params = _copied({**state.params, **found})
+        params = _copied({**state.params, **settled})
         # The average of tables would not be of the average scale that they are sampled in.
         average = _copied(params) if state.average else state.average
         return dataclasses.replace(state, params=params, average=average, observed=states)
 
-    def _real(self, inputs: Sequence[Input]) -> list[Any]:
-        assert self.model.float_graph is not None
-        return real_inputs(self.model.float_graph.input_tensors, inputs)
-
     def step(
         self, state: FitState, inputs: Sequence[Input], targets: Any
     ) -> tuple[FitState, jax.Array]:
+        """The state after a step, and the loss before it."""
         taught = None if self.teacher is None else tuple(self.teacher(*inputs))
-        is_first = int(state.step) < self.schedule.batch_statistics
-        made, value = (self._batch_program if is_first else self._program)(
-            (state.params, state.optimizer, state.average),
-            state.step,
-            self.model.given(inputs),
-            targets,
-            taught,
-        )
-        params, optimizer, average = made
+        example = Example(given(self.objective.model, inputs), targets, taught)
+        is_first = int(state.step) < self.objective.schedule.batch_statistics
+        program = self._batch_program if is_first else self._program
+        trained = state.params, state.optimizer, state.average
+        (params, optimizer, average), value = program(trained, state.step, example)
         return dataclasses.replace(
             state, step=state.step + 1, params=params, optimizer=optimizer, average=average
         ), value
@@ -335,73 +247,46 @@ class _Run:
 
     @functools.cached_property
     def _batch_program(self) -> Callable[..., Any]:
-        """The same, with batch norms of the statistics of the batch."""
+        """One step whose batch norms have the statistics of the batch."""
         return jax.jit(functools.partial(self._step, of_batch=True), donate_argnums=0)
 
     def _step(
-        self,
-        trained: Any,
-        step: jax.Array,
-        inputs: Any,
-        targets: Any,
-        taught: Any,
-        *,
-        of_batch: bool,
+        self, trained: Any, step: jax.Array, example: Example, *, of_batch: bool
     ) -> tuple[Any, jax.Array]:
         import optax
 
         params: Any
         params, state, average = trained
-        objective = functools.partial(self._objective, of_batch=of_batch)
-        graded = jax.value_and_grad(objective, has_aux=True)
-        (value, norms), gradient = graded(params, step, inputs, targets, taught)
+        schedule = self.objective.schedule
+        objective = functools.partial(self.objective, of_batch=of_batch)
+        (value, norms), gradient = jax.value_and_grad(objective, has_aux=True)(
+            params, step, example
+        )
         with jax.numpy_dtype_promotion("standard"):  # optax relies on it
             updates: Any
             updates, state = self.optimizer.update(gradient, state, params)
-            updates = self.schedule.held(updates, step)
+            updates = schedule.held(updates, step)
             params = optax.apply_updates(params, updates)
         if of_batch:
-            params = with_statistics(params, norms, momentum=self.schedule.momentum)
+            params = with_statistics(params, norms, momentum=schedule.momentum)
         if average:
-            average = self.schedule.averaged(average, params, step)
+            average = schedule.averaged(average, params, step)
         return (params, state, average), value
-
-    def _objective(
-        self,
-        params: Params,
-        step: jax.Array,
-        inputs: Any,
-        targets: Any,
-        taught: Any,
-        *,
-        of_batch: bool,
-    ) -> tuple[jax.Array, Norms]:
-        """The loss, and the norms with the statistics that it was computed with."""
-        params = params if self.derive is None else self.derive(params)
-        key = jax.random.fold_in(jax.random.key(self.seed), step)
-        used = self.schedule.used(self.model, params, step, key)
-        if of_batch:
-            outputs, norms = self.model.apply_batch(used, *inputs, mode=self.mode)
-        else:
-            outputs, norms = self.model.apply(used, *inputs, mode=self.mode), {}
-        others = () if taught is None else (taught,)
-        value = jnp.asarray(self.loss(outputs, targets, *others))
-        if value.shape:
-            raise ValueError(f"loss has shape {value.shape}, expected a scalar, as a mean")
-        return (value if self.penalty is None else value + self.penalty(params)), norms
 
 
 @dataclasses.dataclass(eq=False)
 class _Looks:
-    """What is done every so many steps: the history, scores, the user's own function."""
+    """The work of every so many steps: the history, scores, the user's own function."""
 
-    run: _Run
+    every: int
+    patience: int | None
     evaluate: Callable[[Params], float] | None
     on_state: Callable[[FitState], object] | None
     losses: list[jax.Array] = dataclasses.field(default_factory=list)  # since the last look
     history: list[FitRow] = dataclasses.field(default_factory=list)
 
-    def look(self, state: FitState, step: int) -> FitState:
+    def look(self, run: _Run, state: FitState, step: int) -> FitState:
+        """The state with the score of its parameters, after a row of the history."""
         values = np.asarray(jax.device_get(self.losses), np.float64)
         self.losses.clear()
         if (wrong := np.flatnonzero(~np.isfinite(values))).size:
@@ -412,9 +297,9 @@ class _Looks:
             )
         score = None
         if self.evaluate is not None:
-            made = self.run.result(state)
-            score = float(self.evaluate(made))
-            state = _with_score(state, made, score)
+            result = run.result(state)
+            score = float(self.evaluate(result))
+            state = _with_score(state, result, score)
         self.history.append(FitRow(step, float(values.mean()), score))
         if self.on_state is not None:
             self.on_state(_copied(state))
@@ -440,67 +325,21 @@ def _default_optimizer(total: int | None) -> optax.GradientTransformation:
     return relative(optax.adam(optax.cosine_decay_schedule(1e-3, max(total, 1))))
 
 
-def _total(batches: Iterable[Any], steps: int | None) -> int | None:
-    if steps is not None:
-        return count("steps", steps) if steps else 0
-    if isinstance(batches, Sized):
-        return len(batches)
-    if iter(batches) is not batches:
-        raise ValueError("batches have no length and no end, expected steps")
-    return None
-
-
-def _examples(
-    model: QModel, batches: Iterable[Any], start: int, total: int | None
-) -> Iterator[tuple[tuple[Input, ...], Any]]:
-    """Inputs and targets of the steps from `start` on."""
-    found = _from(batches, start)
-    for step in itertools.count(start):
-        # The next batch is not taken from an iterator that goes on.
-        if total is not None and step >= total:
-            return
-        batch = next(found, None)
-        if batch is None:
-            return
-        if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise TypeError(
-                f"batch {step} is {shown(batch)}, expected a pair of inputs and targets"
-            )
-        inputs = as_inputs(batch[0])
-        check_finite(model.graph.input_tensors, inputs, where=f"batch {step}: ")
-        yield inputs, batch[1]
-
-
-def _from(batches: Iterable[Any], start: int) -> Iterator[Any]:
-    """Batches from a step on: of a collection again and again, of an iterator those left."""
-    skipped = start % len(batches) if isinstance(batches, Sized) and len(batches) else 0
-    yield from itertools.islice(batches, skipped, None)
-    is_empty = False
-    while not is_empty:
-        is_empty = True
-        for batch in batches:
-            is_empty = False
-            yield batch
+def _itself(params: Params) -> Params:
+    return params
 
 
 def _copied(tree: _T) -> _T:
     return jax.tree.map(jnp.copy, tree)
 
 
-def _check(
-    model: QModel,
-    batches: Iterable[Any],
-    schedule: Schedule,
-    every: int,
-    patience: int | None,
-    evaluate: object,
-) -> None:
+def _check(model: QModel, batches: Iterable[Any], schedule: Schedule, looks: _Looks) -> None:
     check_type("model", model, QModel, "a QModel, from `prepare` or `lift`")
     check_type("schedule", schedule, Schedule, "a Schedule")
     check_batches(batches)
-    for name, steps in (("every", every), ("patience", patience)):
+    for name, steps in (("every", looks.every), ("patience", looks.patience)):
         if steps is not None and count(name, steps) < 1:
             raise ValueError(f"{name} is {steps}, expected at least 1")
-    if patience is not None and evaluate is None:
+    if looks.patience is not None and looks.evaluate is None:
         raise ValueError("patience without evaluate: there are no scores to wait for")
     schedule.check(model)

@@ -98,7 +98,7 @@ def _divergence(scores: jax.Array, taught: jax.Array, temperature: float) -> jax
 def squared_difference(outputs: _Outputs, targets: Any, taught: _Outputs) -> jax.Array:
     """A loss for `fit(..., teacher=...)`: the mean squared difference from the teacher's outputs.
 
-    Of several outputs their sum; targets do not count.
+    Several outputs add up; targets do not count.
 
     Example:
       >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Schedule: what changes while a model is trained."""
+"""Schedule: values that change from step to step of training."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from tosajax.grad.qtensor import follow
-from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.room import fitted_qparams
+from tosajax.quant.qmodel import PreparedModel, QModel
 from tosajax.quant.qparams import QParams
 
 # A number for each step, whose number is traced: a schedule of optax, for instance.
@@ -22,7 +22,7 @@ ByStep = Callable[[jax.Array], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """What changes from step to step in `fit`, beside the rate, which is the optimizer's.
+    """Values that change from step to step in `fit`, beside the rate, which is the optimizer's.
 
     Schedules of optax serve as functions of the step, as `optax.linear_schedule(4, 0, 500)`.
 
@@ -70,10 +70,10 @@ class Schedule:
             raise ValueError(f"average is {self.average}, expected a number in [0, 1)")
 
     def check(self, model: QModel) -> None:
-        """Raises ValueError where the model does not have what changes."""
+        """Raises ValueError where a model has no place for these changes."""
         changes = {name: getattr(self, name) for name in ("observe", "extra_bits", "stochastic")}
         asked = [name for name, value in changes.items() if value]
-        if asked and model.float_graph is None:
+        if asked and not isinstance(model, PreparedModel):
             raise ValueError(f"{asked[0]} of a model from `lift`, which has no scales of its own")
         if self.batch_statistics and not model.plan.norms:
             raise ValueError(
@@ -93,7 +93,7 @@ class Schedule:
         return params
 
     def held(self, updates: Params, step: jax.Array) -> Params:
-        """The updates, without those of scales where they are held."""
+        """The updates, with none of scales where these are held."""
         if self.hold_scales is None or "qparams" not in updates:
             return updates
         moves = step < self.hold_scales
@@ -112,7 +112,7 @@ def _widened(model: QModel, params: Params, extra: jax.Array) -> Params:
     """The parameters with more bits, and the same ranges."""
     found = dict(params["qparams"])
     for name, qparams in found.items():
-        if qparams.storage.is_integer and name not in model.sampled:
+        if qparams.storage.is_integer and name not in model.plan.sampled:
             found[name] = _with_more_bits(qparams, extra)
     return {**params, "qparams": found}
 

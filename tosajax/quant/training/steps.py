@@ -1,4 +1,4 @@
-"""Steps of training: those of scales are shares of them, so that scales stay positive."""
+"""Steps of training: scales move by shares of themselves, so that they stay positive."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def relative(optimizer: optax.GradientTransformation) -> optax.GradientTransform
       optimizer: any of optax.
 
     Returns:
-      An optimizer of parameters of `calibrate`; of those of `lift`, which have no scales, it is the
-      one given.
+      An optimizer of parameters of `calibrate`. Parameters of `lift` have no scales: for them it is
+      the optimizer that was given.
 
     Raises:
       ImportError: optax is not installed.
@@ -148,7 +148,7 @@ def _chain(gradient: QParams | Norm, qparams: Any) -> QParams | Norm:
 
 
 def _step(step: QParams | Norm, qparams: Any) -> QParams | Norm:
-    """What to add to the QParams or the Norm, from what to add to what the optimizer sees."""
+    """The step of the QParams or the Norm, from the step of the values that the optimizer sees."""
     if isinstance(step, Norm):
         still = jnp.zeros_like(step.mean)
         gamma = qparams.gamma * jnp.expm1(jnp.clip(step.gamma, -_MOST, _MOST))

@@ -13,9 +13,9 @@ from tosajax.graph import Node
 from tosajax.quant.calibration import examples
 from tosajax.quant.graphs.blocks import all_nodes
 from tosajax.quant.model.arguments import Batch
-from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.model.recipes import Bias, Params, corrected, with_corrections
 from tosajax.quant.model.room import fitted
+from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.ranges.channels import on_last_axis
 from tosajax.report import UnsupportedError
 
@@ -25,7 +25,7 @@ def bias_correct(
 ) -> Params:
     """Moves each bias by the mean error of its channel, layer after layer.
 
-    Biases are those of convolutions and MATMULs, and constants that an ADD adds to a tensor, as in
+    Convolutions and MATMULs have biases, as have ADDs of a constant to a tensor, for instance in
     a layer norm, whose own steps limit how well they correct. Each layer is measured with the
     layers before it corrected, so that the examples run once for each layer.
 
@@ -53,6 +53,7 @@ def bias_correct(
       >>> [correction.shape for correction in params["corrections"].values()]
       [(2,)]
     """
+    model = prepared(model)
     batches = examples(model, params, batches, allow_nan=allow_nan)
     if not model.plan.is_integer:
         raise ValueError("bias_correct is for sums of integers, and those of this model are floats")
@@ -77,9 +78,8 @@ class _Added(NamedTuple):
     recipe: Bias | None
 
 
-def _added(model: QModel) -> list[_Added]:
+def _added(model: PreparedModel) -> list[_Added]:
     """The biases, in order."""
-    assert model.float_graph is not None
     found = []
     for node in all_nodes(model.float_graph):
         added = _added_by(model, node)
@@ -93,11 +93,11 @@ def _added(model: QModel) -> list[_Added]:
     return found
 
 
-def _added_by(model: QModel, node: Node) -> _Added | None:
+def _added_by(model: PreparedModel, node: Node) -> _Added | None:
     if not node.outputs:
         return None
     (output, *_) = node.outputs
-    recipe = model.recipes.get(f"{output}/bias")
+    recipe = model.plan.recipes.get(f"{output}/bias")
     if isinstance(recipe, Bias):
         return _Added(output, recipe.tensor, recipe)
     constants = [name for name in node.inputs if name in model.weights]

@@ -15,9 +15,16 @@ from tosajax.dtypes import DType
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.graph import Tensor
 from tosajax.quant.calibration import sample_tables
-from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.model.recipes import Params, soft_rounding, soft_step, stepped
 from tosajax.quant.model.room import fitted
+from tosajax.quant.model.run import (
+    fake_quantized,
+    integer_constants,
+    real_outputs,
+    run_floats,
+    run_integers,
+)
+from tosajax.quant.qmodel import PreparedModel, QModel
 from tosajax.quant.qparams import QParams, dequantize
 from tosajax.quant.tune.rounding import nearest, with_rounding
 
@@ -39,7 +46,7 @@ class Learning(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a block learns from, of one batch: arrays with an axis of examples in front.
+    """The data that a block learns from, of one batch: arrays with an axis of examples in front.
 
     Args:
       integers: the inputs that the quantized blocks before it give.
@@ -64,7 +71,7 @@ class Block:
       scales: the activations whose scales and zero points it learns.
     """
 
-    part: QModel
+    part: PreparedModel
     weights: tuple[str, ...]
     scales: tuple[str, ...]
 
@@ -75,7 +82,7 @@ class Block:
         floats: Mapping[str, jax.Array],
         weights: tuple[jax.Array, ...],
     ) -> Rows:
-        """What it learns from, of the values of a batch by name."""
+        """The data that it learns from, from the values of a batch by name."""
         names = self.part.graph.inputs
         stored, real = (tuple(values[name] for name in names) for values in (integers, floats))
         return Rows(stored, real, self.floats(params, *real), weights)
@@ -83,7 +90,7 @@ class Block:
     @functools.cached_property
     def floats(self) -> Callable[..., tuple[jax.Array, ...]]:
         """The outputs in floats, of parameters and the inputs in floats."""
-        run = self.part.run_floats
+        run = functools.partial(run_floats, self.part)
         return jax.jit(lambda params, *x: jax.vmap(functools.partial(run, params))(*x))
 
     @functools.cached_property
@@ -94,8 +101,9 @@ class Block:
         @jax.jit
         def run(params: Params, data: Rows) -> tuple[tuple[jax.Array, ...], jax.Array]:
             inputs = map(_operand, part.graph.input_tensors, data.integers)
-            made = jax.vmap(functools.partial(part.run_integers, params))(*inputs)
-            real = [part.real(params, n, y) for n, y in zip(part.graph.outputs, made, strict=True)]
+            constants = integer_constants(part, params)
+            made = jax.vmap(functools.partial(run_integers, part, constants))(*inputs)
+            real = real_outputs(part.plan, part.graph, params, made)
             return tuple(map(payload, made)), self._error(real, data)
 
         return run
@@ -163,7 +171,7 @@ class Block:
         learning: Learning,
         error: float,
     ) -> jax.Array:
-        """The error, as a share of that of nearest rounding, and the regularizer."""
+        """The error, as a share of the error of nearest rounding, and the regularizer."""
         held = {name: _without_bits(qparams) for name, qparams in trained["qparams"].items()}
         qparams = {**params["qparams"], **held}
         params, rounding = {**params, "qparams": qparams}, trained["rounding"]
@@ -198,12 +206,12 @@ class Block:
                     return value
                 if name in rounding:
                     return weight(value, rounding[name], params["qparams"][name])
-                found = part.rounded(params, name, value)
+                found = fake_quantized(part, params, name, value)
                 return kept(name, found, value) if name in places else found
 
             given = zip(inputs, self.real_inputs(params, integers), floats, strict=True)
             mixed = [kept(n, q, x) if n in part.owners else x for n, q, x in given]
-            return part.run_floats(params, *mixed, rounded=rounded)
+            return run_floats(part, params, *mixed, rounded=rounded)
 
         keys = jax.random.split(key, len(batch.wanted[0]))
         return jax.vmap(run)(keys, batch.integers, batch.floats)
@@ -246,7 +254,7 @@ def _regularizer(rounding: dict[str, jax.Array], share: jax.Array) -> jax.Array:
 def _with_scales(model: QModel, params: Params, qparams: dict[str, QParams]) -> Params:
     """The parameters with these scales and zero points, tables sampled in them."""
     params = {**params, "qparams": {**params["qparams"], **qparams}}
-    sources = [name for name in qparams if name in model.sampled]
+    sources = [name for name in qparams if name in model.plan.sampled]
     return sample_tables(model, params, sources) if sources else params
 
 

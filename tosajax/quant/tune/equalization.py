@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from tosajax.grad.qtensor import QTensor
-from tosajax.quant.calibration import known_values, real_batches
+from tosajax.quant.calibration import known_values, not_lifted, real_batches
 from tosajax.quant.model.arguments import Batch, Numbers
-from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.qmodel import PreparedModel, QModel
 from tosajax.quant.tune.scalings import Scaling, find_scalings, largest
 
 _Values = dict[str, jax.Array]
@@ -48,6 +48,7 @@ def equalize(
       >>> [round(np.abs(values[name]).max().item(), 3) for name in model.weights]
       [20.0, 20.0]
     """
+    model = not_lifted(model)
     known = known_values(model, values)
     found = _scalings(model, known)
     for _ in range(passes):
@@ -98,6 +99,7 @@ def smooth(
       >>> values = quant.smooth(model, [example])
       >>> params = quant.calibrate(model, [example], values=values)
     """
+    model = not_lifted(model)
     known = known_values(model, values)
     if not 0 <= strength <= 1:
         raise ValueError(f"strength is {strength}, expected a number in [0, 1]")
@@ -112,9 +114,8 @@ def smooth(
     return known
 
 
-def _scalings(model: QModel, values: _Values) -> list[Scaling]:
-    """Those of constants that parameters hold."""
-    assert model.float_graph is not None
+def _scalings(model: PreparedModel, values: _Values) -> list[Scaling]:
+    """The scalings of constants that parameters hold."""
     found = [s for graph in model.float_graph.walk() for s in find_scalings(graph)]
     return [s for s in found if all(c.name in values for c in (*s.divided, *s.multiplied))]
 

@@ -17,9 +17,10 @@ from tosajax.graph import Node
 from tosajax.progress import Progress
 from tosajax.quant.calibration import examples
 from tosajax.quant.model.arguments import Batch
-from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.model.recipes import Params, corrected, with_corrections
 from tosajax.quant.model.room import fitted_qparams
+from tosajax.quant.model.run import fake_quantized, run_floats
+from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.qparams import QParams
 from tosajax.quant.tune.blocks import Block, Rows
 from tosajax.quant.tune.walking import Walk
@@ -39,7 +40,7 @@ def gptq(
 ) -> Params:
     """Rounds the weights of MATMUL and CONV2D for the outputs of their layer, without gradients.
 
-    The weights of an input are rounded together, those of the largest inputs first, and the others
+    The weights of an input are rounded together, the largest inputs first, and the other weights
     move to make up for their error as well as the examples allow ("GPTQ: Accurate Post-Training
     Quantization for Generative Pre-trained Transformers", Frantar et al., 2023). Layers see the
     integers of the blocks before theirs, which are done; for blocks see `reconstruct`.
@@ -73,6 +74,7 @@ def gptq(
       >>> [name in params["corrections"] for name in model.weights]
       [True]
     """
+    model = prepared(model)
     found = examples(model, params, batches, allow_nan=allow_nan)
     if not model.plan.is_integer:
         raise ValueError("gptq is for integers, and this model is of FP8")
@@ -104,7 +106,7 @@ class _Layer(NamedTuple):
     weight: str
 
     def rows(self, x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """What each column of `matrix` is multiplied by: (matrices, rows, inputs)."""
+        """The factors of each column of `matrix`: (matrices, rows, inputs)."""
         if self.node.op == "MATMUL":
             return x
         _, height, width, _ = shape
@@ -135,8 +137,7 @@ class _Layer(NamedTuple):
         return matrix.reshape(inputs, height, width, outputs).transpose(3, 1, 2, 0)
 
 
-def _layers(model: QModel) -> list[_Layer]:
-    assert model.float_graph is not None
+def _layers(model: PreparedModel) -> list[_Layer]:
     return [
         _Layer(node, *node.inputs[:2])
         for node in model.float_graph.ordered_nodes()
@@ -144,7 +145,7 @@ def _layers(model: QModel) -> list[_Layer]:
     ]
 
 
-def _chosen(model: QModel, names: Sequence[str] | None) -> list[str]:
+def _chosen(model: PreparedModel, names: Sequence[str] | None) -> list[str]:
     known = [layer.weight for layer in _layers(model)]
     if names is None:
         return known
@@ -171,10 +172,10 @@ def _summed(
             seen: dict[str, Any] = {}
 
             def rounded(name: str, value: Any) -> Any:
-                seen[name] = part.rounded(params, name, value)
+                seen[name] = fake_quantized(part, params, name, value)
                 return seen[name]
 
-            part.run_floats(params, *block.real_inputs(params, inputs), rounded=rounded)
+            run_floats(part, params, *block.real_inputs(params, inputs), rounded=rounded)
             pairs = zip(layers, shapes, strict=True)
             return [layer.rows(seen[layer.input], shape) for layer, shape in pairs]
 
@@ -213,7 +214,7 @@ def round_in_order(
     moments: np.ndarray,
     damping: float,
 ) -> np.ndarray:
-    """Rounds rows of weights, those of the largest inputs first; the rest makes up for errors.
+    """Rounds rows of weights, the largest inputs first; the rest makes up for errors.
 
     Args:
       weights: float64 (inputs, outputs).

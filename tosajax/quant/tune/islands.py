@@ -12,15 +12,17 @@ from tosajax.arguments.types import check_type
 from tosajax.quant.calibration import sample_tables, weight_qparams
 from tosajax.quant.convert.graphs import converted
 from tosajax.quant.graphs.blocks import all_nodes
-from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.model.recipes import Params, corrected
 from tosajax.quant.model.room import with_room
+from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.qparams import QParams
 from tosajax.quant.ranges.observers import scale_and_zero_point
 from tosajax.quant.spec import QSpec, Rule, check_rules
 
 
-def with_rules(model: QModel, params: Params, rules: Sequence[Rule]) -> tuple[QModel, Params]:
+def with_rules(
+    model: QModel, params: Params, rules: Sequence[Rule]
+) -> tuple[PreparedModel, Params]:
     """The model with more rules, and its parameters, without new examples.
 
     Scales of tensors whose specification stays are as they were; others cover the range of the
@@ -29,7 +31,7 @@ def with_rules(model: QModel, params: Params, rules: Sequence[Rule]) -> tuple[QM
     Args:
       model: from `prepare`, of integers.
       params: of the model, trained or not.
-      rules: these win over those of the model.
+      rules: these win over the rules of the model.
 
     Raises:
       TypeError: an argument is of another type.
@@ -48,12 +50,12 @@ def with_rules(model: QModel, params: Params, rules: Sequence[Rule]) -> tuple[QM
       >>> [tensor.dtype.name for tensor in model.graph.output_tensors]
       ['INT16']
     """
+    message = "rules for a model that is not of integers from a float graph"
     check_type("model", model, QModel, "a QModel, from `prepare`")
     check_type("rules", rules, list | tuple, "a list of rules, as `rule` makes them")
     for each in rules:
         check_type("an element of rules", each, Rule, "a Rule, as `rule` makes it")
-    if model.float_graph is None or not model.plan.is_integer:
-        raise ValueError("rules for a model that is not of integers from a float graph")
+    model = prepared(model, message, of_integers=True)
     for each in rules:
         for asked in (each.weight, each.act):
             if asked is not None and not asked.storage.is_integer:
@@ -76,9 +78,8 @@ def only(name: str) -> str:
     return f"^{re.escape(name)}$"
 
 
-def weights_beside(model: QModel, activations: Collection[str]) -> list[str]:
+def weights_beside(model: PreparedModel, activations: Collection[str]) -> list[str]:
     """The constants that a node multiplies some activations by."""
-    assert model.float_graph is not None
     pairs = [node.inputs[:2] for node in all_nodes(model.float_graph) if len(node.inputs) > 1]
     return [w for x, w in pairs if w in model.weights and model.owners.get(x) in activations]
 

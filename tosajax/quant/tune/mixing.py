@@ -17,9 +17,9 @@ from tosajax.dtypes import DType
 from tosajax.progress import Progress
 from tosajax.quant.calibration import weight_qparams
 from tosajax.quant.graphs.blocks import all_nodes, all_tensors
-from tosajax.quant.model.arguments import Input, check_finite, real_inputs
-from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.arguments import Input, real_examples
 from tosajax.quant.model.recipes import Params, corrected
+from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.qparams import QParams
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.training.losses import of_outputs
@@ -56,7 +56,7 @@ class BitChoice:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MixedPrecision:
-    """What `mixed_precision` found.
+    """The result of `mixed_precision`.
 
     Args:
       model: with the types of the choice.
@@ -114,6 +114,7 @@ def storage_cost(model: QModel) -> Cost:
       >>> [cost(name, bits) for name in model.weights for bits in (4, 8)]
       [16.0, 32.0]
     """
+    model = prepared(model, "storage_cost of a model without a float graph")
     sizes = {n: math.prod(t.shape or ()) for n, t in all_tensors(model.graph).items()}
     narrow = _int4_weights(model)
 
@@ -178,17 +179,14 @@ def mixed_precision(
       >>> found.choice.cost <= 60
       True
     """
-    check_type("model", model, QModel, "a QModel, from `prepare`")
-    if model.float_graph is None or not model.plan.is_integer:
-        raise ValueError("mixed_precision of a model that is not of integers from a float graph")
+    message = "mixed_precision of a model that is not of integers from a float graph"
+    model = prepared(model, message, of_integers=True)
     model.check(params)
     choices = {
         **dict.fromkeys(model.weights, _checked_bits("weight_bits", weight_bits, 8)),
         **dict.fromkeys(_inner(model), _checked_bits("activation_bits", activation_bits, 16)),
     }
-    if not allow_nan:
-        check_finite(model.float_graph.input_tensors, inputs)
-    inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
+    inputs = real_examples(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
     loss = from_float(model, params, inputs) if loss is None else of_outputs(loss)
     cost = storage_cost(model) if cost is None else cost
     wide, own = with_rules(model, params, _byte_rules(model))
@@ -227,9 +225,8 @@ def _inner(model: QModel) -> list[str]:
     return [name for name in model.activations if name not in ends]
 
 
-def _int4_weights(model: QModel) -> set[str]:
+def _int4_weights(model: PreparedModel) -> set[str]:
     """The weights that only convolutions with a type of INT4 weights read."""
-    assert model.float_graph is not None
     readers: dict[str, list[str]] = {}
     for node in all_nodes(model.float_graph):
         for name in node.inputs:
@@ -315,7 +312,7 @@ def _unbeaten(tried: Sequence[BitChoice]) -> tuple[BitChoice, ...]:
     return tuple(front)
 
 
-def _rules(model: QModel, bits: Mapping[str, int]) -> list[Rule]:
+def _rules(model: PreparedModel, bits: Mapping[str, int]) -> list[Rule]:
     """The rules that give tensors these bits, in the types that TOSA has for them."""
     wide = {name for name, count in bits.items() if count > 8}
     narrow = _int4_weights(model).difference(weights_beside(model, wide))

@@ -13,8 +13,9 @@ from tosajax.progress import Progress
 from tosajax.quant.calibration import examples
 from tosajax.quant.model.arguments import Batch
 from tosajax.quant.model.batches import as_given, rows
-from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.model.recipes import Params
+from tosajax.quant.model.run import run_floats
+from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.training.steps import import_optax, relative
 from tosajax.quant.tune.blocks import Block, Learning
@@ -43,7 +44,7 @@ def reconstruct(
     """Chooses for each weight the integer below or above, and scales, block by block.
 
     Each block reads the integers of the blocks before it, which are done, and learns the outputs
-    that it has in floats, so that the error of one does not add to that of the next. A block that
+    that it has in floats, so that errors of blocks do not add up. A block that
     would be worse on integers than before stays as it was. It follows "Up or Down? Adaptive
     Rounding for Post-Training Quantization" (Nagel et al., 2020), "BRECQ: Pushing the Limit of
     Post-Training Quantization by Block Reconstruction" (Li et al., 2021), and "QDrop: Randomly
@@ -94,6 +95,7 @@ def reconstruct(
       >>> params = quant.reconstruct(model, params, [example], steps=1)
     """
     optax = import_optax()
+    model = prepared(model)
     found = examples(model, params, batches, allow_nan=allow_nan)
     _check(model, steps, drop, regularizer)
     chosen = _default_optimizer(optax, steps) if optimizer is None else optimizer
@@ -113,7 +115,7 @@ def reconstruct(
 
 
 def _importance(
-    model: QModel,
+    model: PreparedModel,
     blocks: Sequence[Block],
     loss: Loss,
     batches: Sequence[tuple[Any, ...]],
@@ -121,7 +123,6 @@ def _importance(
 ) -> Importance:
     """The squared gradients of a loss, in floats, by the outputs of blocks."""
     floats = {name: value for name, value in params.items() if name != "corrections"}
-    assert model.float_graph is not None
     tensors = model.float_graph.input_tensors
     outputs = [name for block in blocks for name in block.part.graph.outputs]
     ends = [name for name in outputs if name in model.owners]
@@ -135,7 +136,7 @@ def _importance(
                 def shifted(name: str, value: Any) -> Any:
                     return value + shifts[name] if name in shifts else value
 
-                return model.run_floats(params, *inputs, rounded=shifted)
+                return run_floats(model, params, *inputs, rounded=shifted)
 
             return loss(as_given(jax.vmap(run)(shifts, *given), tensors, inputs)).sum()
 

@@ -16,9 +16,9 @@ from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
 from tosajax.dtypes import DType
 from tosajax.progress import Progress
-from tosajax.quant.model.arguments import Input, check_finite, real_inputs
-from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.arguments import Input, real_examples
 from tosajax.quant.model.recipes import Params
+from tosajax.quant.qmodel import PreparedModel, QModel, prepared
 from tosajax.quant.spec import QSpec, Rule, rule
 from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.tune.bits import of_same_range
@@ -30,7 +30,7 @@ _WIDE = 16  # bits of a lifted tensor
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Rescue:
-    """What `rescue` found.
+    """The result of `rescue`.
 
     Args:
       model: with the lifted tensors in INT16.
@@ -112,14 +112,11 @@ def rescue(
       >>> found.lifted, found.candidates, found.after <= 1.0
       ((), 1, True)
     """
-    check_type("model", model, QModel, "a QModel, from `prepare`")
-    if model.float_graph is None or not model.plan.is_integer:
-        raise ValueError("rescue of a model that is not of integers from a float graph")
+    message = "rescue of a model that is not of integers from a float graph"
+    model = prepared(model, message, of_integers=True)
     model.check(params)
     names = _candidates(model, names)
-    if not allow_nan:
-        check_finite(model.float_graph.input_tensors, inputs)
-    inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
+    inputs = real_examples(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
     loss = from_float(model, params, inputs) if loss is None else of_outputs(loss)
     measure = functools.partial(_exact, inputs=inputs, loss=loss)
     before = measure(model, params)
@@ -207,7 +204,7 @@ def _enough(simulated: _Simulated, order: Sequence[int], budget: float) -> list[
 
 
 def _verified(
-    model: QModel,
+    model: PreparedModel,
     params: Params,
     names: Sequence[str],
     order: Sequence[int],
@@ -236,7 +233,7 @@ def _verified(
         more *= 2
 
 
-def _rules(model: QModel, lifted: Sequence[str]) -> list[Rule]:
+def _rules(model: PreparedModel, lifted: Sequence[str]) -> list[Rule]:
     """The rules for INT16 tensors, and for the weights beside them."""
     rules = [rule(only(name), act=QSpec("i16")) for name in lifted]
     for name in weights_beside(model, lifted):

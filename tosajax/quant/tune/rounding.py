@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from tosajax.progress import Progress
 from tosajax.quant.calibration import examples
 from tosajax.quant.model.arguments import Batch
-from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.model.recipes import Params, Weight, corrected, with_corrections
 from tosajax.quant.model.room import fitted, fitted_qparams
+from tosajax.quant.qmodel import QModel, prepared
 from tosajax.quant.qparams import dequantize
-from tosajax.quant.ranges.division import divide
+from tosajax.quant.storages.division import divide
 from tosajax.quant.training.losses import squared_difference
 from tosajax.quant.training.steps import import_optax
 
@@ -69,6 +69,7 @@ def learned_rounding(
       [True]
     """
     optax = import_optax()
+    model = prepared(model)
     batches = examples(model, params, batches, allow_nan=allow_nan)
     default: Any = optax.adam(optax.cosine_decay_schedule(1e-2, steps))
     chosen = default if optimizer is None else optimizer

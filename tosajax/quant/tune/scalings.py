@@ -207,7 +207,7 @@ class _Walk:
         return True
 
     def _weighs(self, node: Node, channels: np.ndarray) -> bool:
-        """Whether a MATMUL sums rows of one scaling, as attention does those of values."""
+        """Whether a MATMUL sums rows of one scaling, as attention sums rows of values."""
         if node.op != "MATMUL" or (channels != channels[:, :1]).any():
             return False
         (output,) = node.outputs

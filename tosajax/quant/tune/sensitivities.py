@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from tosajax.arguments.names import near
 from tosajax.arguments.types import check_type
-from tosajax.quant.model.arguments import Input, check_finite, real_inputs
-from tosajax.quant.model.qmodel import QModel
+from tosajax.quant.model.arguments import Input, real_examples
 from tosajax.quant.model.recipes import Params
 from tosajax.quant.model.room import fitted_qparams
+from tosajax.quant.qmodel import QModel, prepared
 from tosajax.quant.qparams import fake_quant
 from tosajax.quant.training.losses import of_outputs
 from tosajax.quant.tune.bits import with_bits
@@ -66,9 +66,8 @@ def sensitivity(
       >>> growth[2] > growth[8]
       True
     """
-    check_type("model", model, QModel, "a QModel, from `prepare`")
-    if model.float_graph is None:
-        raise ValueError("sensitivity of a model without a float graph, expected one of `prepare`")
+    message = "sensitivity of a model without a float graph, expected one of `prepare`"
+    model = prepared(model, message)
     model.check(params)
     names = model.weights if names is None else names
     check_type("names", names, list | tuple, "a list of names of tensors")
@@ -77,9 +76,7 @@ def sensitivity(
             raise ValueError(
                 f"names has {name!r}, which has no scale of its own{near(name, model.specs)}"
             )
-    if not allow_nan:
-        check_finite(model.float_graph.input_tensors, inputs)
-    inputs = tuple(real_inputs(model.float_graph.input_tensors, inputs))
+    inputs = real_examples(model.float_graph.input_tensors, inputs, allow_nan=allow_nan)
     if metric not in ("loss", "fisher", "hessian"):
         raise ValueError(f"metric {metric!r}, expected 'loss', 'fisher' or 'hessian'")
     if metric == "fisher" and loss is None:

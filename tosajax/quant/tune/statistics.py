@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from tosajax.quant.calibration import examples
 from tosajax.quant.model.arguments import Batch
 from tosajax.quant.model.norms import Norm, Norms, with_statistics
-from tosajax.quant.model.qmodel import Mode, QModel
 from tosajax.quant.model.recipes import Params
+from tosajax.quant.model.run import Mode
+from tosajax.quant.qmodel import QModel, prepared
 from tosajax.quant.ranges.channels import on_last_axis
 
 
@@ -24,7 +25,7 @@ def estimate_norms(
     mode: Mode = "exact",
     allow_nan: bool = False,
 ) -> Params:
-    """Finds the statistics of batch norms anew: those of the integers, which quantization moved.
+    """Finds the statistics of batch norms again, from the integers: quantization moved them.
 
     Each batch is normalized by its own statistics, as in training; the result is their mean over
     all batches. Needs `batch_norms` in `prepare`.
@@ -53,6 +54,7 @@ def estimate_norms(
       >>> [norm.mean.shape for norm in params["norms"].values()]
       [(2,)]
     """
+    model = prepared(model)
     batches = examples(model, params, batches, allow_nan=allow_nan)
 
     @jax.jit

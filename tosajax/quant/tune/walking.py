@@ -13,8 +13,8 @@ from tosajax.arguments.types import check_type
 from tosajax.grad.qtensor import QTensor, payload
 from tosajax.quant.model.batches import rows
 from tosajax.quant.model.parts import cuts, part
-from tosajax.quant.model.qmodel import QModel
 from tosajax.quant.model.recipes import Params
+from tosajax.quant.qmodel import PreparedModel
 from tosajax.quant.tune.blocks import Block, Rows
 
 # Of the outputs of a block and the number of a batch, the weight of each of their elements.
@@ -39,12 +39,11 @@ class Walk:
 
     def __init__(
         self,
-        model: QModel,
+        model: PreparedModel,
         params: Params,
         batches: Sequence[Sequence[jax.Array | QTensor]],
         ends: Sequence[str] | None = None,
     ) -> None:
-        assert model.float_graph is not None
         self.blocks = _blocks(model, ends)
         self._inputs = model.graph.inputs
         tensors, own = model.float_graph.input_tensors, model.graph.input_tensors
@@ -55,7 +54,7 @@ class Walk:
     def data(
         self, block: Block, params: Params, importance: Importance | None = None
     ) -> list[Rows]:
-        """What the next block learns from, by batch."""
+        """The data that the next block learns from, by batch."""
         names, found = block.part.graph.outputs, []
         for number, (stored, real) in enumerate(zip(self._integers, self._floats, strict=True)):
             alike = (jnp.ones(()),) * len(names)
@@ -78,13 +77,13 @@ class Walk:
     def _after(
         self, known: Sequence[_Values], names: Sequence[str], outputs: Sequence[Sequence[jax.Array]]
     ) -> list[_Values]:
-        """What later blocks may read: the inputs of the graph, and the outputs of the last one."""
+        """The values that later blocks may read: inputs of the graph, and outputs of the last."""
         kept = [{name: values[name] for name in self._inputs} for values in known]
         found = [dict(zip(names, each, strict=True)) for each in outputs]
         return [{**a, **b} for a, b in zip(kept, found, strict=True)]
 
 
-def _blocks(model: QModel, ends: Sequence[str] | None) -> list[Block]:
+def _blocks(model: PreparedModel, ends: Sequence[str] | None) -> list[Block]:
     """The blocks with weights, in order."""
     names = _own_ends(model) if ends is None else _checked_ends(model, ends)
     starts, outputs = [None, *names], [*((name,) for name in names), model.graph.outputs]
@@ -104,7 +103,7 @@ def _blocks(model: QModel, ends: Sequence[str] | None) -> list[Block]:
     return found
 
 
-def _own_ends(model: QModel) -> list[str]:
+def _own_ends(model: PreparedModel) -> list[str]:
     """The ends of blocks with weights."""
     found, start = [], None
     for name in cuts(model):
@@ -114,7 +113,7 @@ def _own_ends(model: QModel) -> list[str]:
     return found
 
 
-def _checked_ends(model: QModel, ends: Sequence[str]) -> list[str]:
+def _checked_ends(model: PreparedModel, ends: Sequence[str]) -> list[str]:
     check_type("ends", ends, list | tuple, "a list of names of tensors")
     known = cuts(model)
     for name in ends:

@@ -12,14 +12,14 @@ import pytest
 from quant.convert.helpers import constant, floats, uniform, zeros
 
 from tosajax import Builder, DType
-from tosajax.quant import QModel, calibrate, prepare
+from tosajax.quant import LiftedModel, PreparedModel, QModel, calibrate, lift, prepare
 
 SHAPE = (1, 3, 3, 2)
 X = jnp.asarray(uniform(0, 4, *SHAPE[1:]))
 
 
 @pytest.fixture(scope="module")
-def model() -> QModel:
+def model() -> PreparedModel:
     b = Builder()
     y = floats(b, "x", *SHAPE)
     for name in ("first", "second"):
@@ -80,6 +80,42 @@ def test_programs_are_of_one_model(model, params):
     np.testing.assert_array_equal(copy.apply(params, X)[0], wanted)
     (inner,) = model.with_outputs("first").apply(params, X)
     assert np.asarray(inner).tolist() != np.asarray(wanted).tolist()
+
+
+def test_a_prepared_model_has_a_float_graph_and_a_lifted_one_does_not(model, params):
+    lifted, own = lift(model.freeze(params))
+    assert isinstance(model, PreparedModel)
+    assert isinstance(lifted, LiftedModel)
+    assert isinstance(model, QModel)
+    assert isinstance(lifted, QModel)
+    assert model.float_graph.outputs == model.graph.outputs
+    assert not hasattr(lifted, "float_graph")
+    for mode in ("fake_quant", "float"):
+        with pytest.raises(ValueError, match=f"mode '{mode}' of a model without a float graph"):
+            lifted.apply(own, X, mode=mode)
+    unknown: Any = "exakt"
+    with pytest.raises(ValueError, match="mode 'exakt', expected"):
+        lifted.apply(own, X, mode=unknown)
+    with pytest.raises(ValueError, match="keeps no batch norms"):
+        lifted.apply_batch(own, X)
+
+
+def test_a_model_is_one_of_the_two(model):
+    with pytest.raises(TypeError, match="abstract"):
+        QModel(model.graph, model.plan)  # pyright: ignore[reportAbstractUsage]
+
+
+def test_with_other_outputs_a_model_stays_of_its_type(model, params):
+    lifted, _ = lift(model.freeze(params))
+    inner = model.with_outputs("first")
+    assert inner.graph.outputs == inner.float_graph.outputs == ("first",)
+    assert isinstance(lifted.with_outputs("first"), LiftedModel)
+
+
+def test_a_pickled_model_leaves_its_programs_behind(caplog, model, params):
+    model.apply(params, X)
+    copy = pickle.loads(pickle.dumps(model))
+    assert len(compiled(caplog, lambda: copy.apply(params, X))) == 1
 
 
 def test_errors_come_before_tracing(model, params):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tosajax.quant.ranges.division import divide, reciprocal
+from tosajax.quant.storages.division import divide, reciprocal
 
 ODD = np.array([0.0, -0.0, 1.5, -3.0, 1e15, -1e-15, np.inf, -np.inf, np.nan], np.float32)
 RNG = np.random.default_rng(3)

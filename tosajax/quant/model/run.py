@@ -1,0 +1,359 @@
+"""Runs of a model: its integer graph, its float graph, and each operator by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tosajax.grad.qtensor import QTensor, tie
+from tosajax.graph import Graph, Tensor
+from tosajax.quant.graphs.blocks import inner_tensors
+from tosajax.quant.graphs.recording import Record, no_records, recorded, times_inside
+from tosajax.quant.model import arguments
+from tosajax.quant.model.arguments import Input
+from tosajax.quant.model.batches import on_batch, on_examples
+from tosajax.quant.model.norms import BatchNorms, Norms, shifted
+from tosajax.quant.model.params import held, held_biases, made
+from tosajax.quant.model.plan import Plan
+from tosajax.quant.model.programs import float_program, integer_program, once, sources, step_program
+from tosajax.quant.model.recipes import Bias, Params, corrected
+from tosajax.quant.model.room import fitted, fitted_qparams
+from tosajax.quant.qparams import QParams, dequantize, fake_quant, quantize
+from tosajax.quant.ranges.channels import along, on_last_axis
+from tosajax.quant.ranges.mask_ranges import saturated
+
+if TYPE_CHECKING:
+    from tosajax.quant.qmodel import PreparedModel, QModel
+
+Mode = Literal["exact", "fake_quant", "float"]
+# Of the name of a tensor and its value, the value to read.
+Rounded = Callable[[str, Any], Any]
+
+
+def is_exact(plan: Plan, mode: Mode) -> bool:
+    """Whether a mode runs the graph that `freeze` gives; else it runs the float graph.
+
+    Raises:
+      ValueError: the mode is unknown.
+    """
+    if mode not in ("exact", "fake_quant", "float"):
+        raise ValueError(f"mode {mode!r}, expected 'exact', 'fake_quant' or 'float'")
+    return mode == "exact" or (mode == "fake_quant" and not plan.is_integer)
+
+
+# Programs of `QModel.apply` and `QModel.apply_batch`.
+
+
+def exact(model: QModel, params: Params, *inputs: jax.Array | QTensor) -> tuple[jax.Array, ...]:
+    """The real outputs of the integer graph."""
+    params = held(model.plan, params)
+    return real_outputs(model.plan, model.graph, params, integers(model, params, *inputs))
+
+
+def floats(
+    model: PreparedModel, params: Params, *inputs: jax.Array | QTensor, mode: Mode
+) -> tuple[jax.Array, ...]:
+    """The outputs of the float graph, in "fake_quant" of rounded tensors."""
+    params = held(model.plan, params)
+    run = functools.partial(run_floats, model, params, rounded=_rounding(model, params, mode))
+    outputs = on_batch(run, model.float_graph.input_tensors, inputs)
+    return real_outputs(model.plan, model.float_graph, params, outputs)
+
+
+def exact_batch(
+    model: QModel, params: Params, *inputs: jax.Array | QTensor
+) -> tuple[tuple[jax.Array, ...], Norms]:
+    """The outputs of `exact`, and the batch norms with the statistics of this batch."""
+    params = held_biases(model.plan, held(model.plan, params))
+    run = functools.partial(run_integers_of_batch, model, params)
+    given = input_integers(model, params, *inputs)
+    outputs, norms = _with_norms(run, params, model.graph, given)
+    return real_outputs(model.plan, model.graph, params, outputs), norms
+
+
+def floats_batch(
+    model: PreparedModel, params: Params, *inputs: jax.Array | QTensor, mode: Mode
+) -> tuple[tuple[jax.Array, ...], Norms]:
+    """The outputs of `floats`, and the batch norms with the statistics of this batch."""
+    params = held_biases(model.plan, held(model.plan, params))
+    run = functools.partial(run_floats, model, params, rounded=_rounding(model, params, mode))
+    outputs, norms = _with_norms(run, params, model.float_graph, inputs)
+    return real_outputs(model.plan, model.float_graph, params, outputs), norms
+
+
+def _with_norms(
+    run: Callable[..., tuple[Any, ...]], params: Params, graph: Graph, inputs: Sequence[Any]
+) -> tuple[tuple[Any, ...], Norms]:
+    """The outputs of a run of one example, for all of a batch, and the norms that it finds."""
+
+    def of_example(*inputs: Any) -> tuple[tuple[Any, ...], Norms]:
+        norms = BatchNorms(params["norms"])
+        return run(*inputs, norms=norms), norms.norms
+
+    return on_examples(of_example, graph.input_tensors, inputs)
+
+
+# The integer graph.
+
+
+def given(model: QModel, inputs: Sequence[Input]) -> tuple[jax.Array | QTensor, ...]:
+    """The inputs of the integer graph as JAX arrays, to be passed to `jax.jit`."""
+    tensors = model.graph.input_tensors
+    arguments.check_inputs(tensors, inputs)
+    return tuple(_given(model, t, x) for t, x in zip(tensors, inputs, strict=True))
+
+
+def _given(model: QModel, tensor: Tensor, x: Input) -> jax.Array | QTensor:
+    return arguments.model_input(tensor, x, is_quantized=tensor.name in model.owners)
+
+
+def input_integers(
+    model: QModel, params: Params, *inputs: Input
+) -> tuple[jax.Array | QTensor, ...]:
+    """The inputs of `QModel.apply` as the integer graph takes them: QTensors, bool as it is."""
+    tensors = model.graph.input_tensors
+    arguments.check_inputs(tensors, inputs)
+    return tuple(_stored(model, params, t, x) for t, x in zip(tensors, inputs, strict=True))
+
+
+def _stored(model: QModel, params: Params, tensor: Tensor, x: Input) -> jax.Array | QTensor:
+    x = _given(model, tensor, x)
+    if isinstance(x, QTensor):
+        return x
+    if tensor.name in model.owners:
+        estimator = model.specs[tensor.name].estimator
+        return quantize(x, params["qparams"][tensor.name], estimator)
+    # Without the barrier XLA joins the product that computes x to the products that read it.
+    return lax.optimization_barrier(x)
+
+
+def integers(model: QModel, params: Params, *inputs: Input) -> tuple[jax.Array | QTensor, ...]:
+    """The outputs of the integer graph; integers and FP8 as QTensors.
+
+    Args:
+      model: the model.
+      params: from `held`.
+      inputs: as for `QModel.apply`.
+    """
+    run = functools.partial(run_integers, model, integer_constants(model, params))
+    return on_batch(run, model.graph.input_tensors, input_integers(model, params, *inputs))
+
+
+def integer_constants(model: QModel, params: Params) -> dict[str, jax.Array | QTensor]:
+    """All constants of the integer graph by name."""
+    return {**integer_program(model).constants, **made(model.plan, fitted(model.plan, params))}
+
+
+def run_integers(
+    model: QModel, constants: Mapping[str, Any], *inputs: jax.Array | QTensor
+) -> tuple[jax.Array | QTensor, ...]:
+    """Runs the integer graph on one example, or on the graph's own batch.
+
+    Args:
+      model: the model.
+      constants: from `integer_constants`.
+      inputs: from `input_integers`.
+    """
+    return integer_program(model).run(dict(constants), {}, *inputs)[2]
+
+
+def run_integers_of_batch(
+    model: QModel, params: Params, *inputs: jax.Array | QTensor, norms: BatchNorms
+) -> tuple[jax.Array | QTensor, ...]:
+    """Runs the integer graph on one example of a batch, by whose statistics it normalizes.
+
+    Args:
+      model: the model.
+      params: from `held`.
+      inputs: from `input_integers`.
+      norms: to find the statistics of.
+    """
+    # Convolutions run without their batch norm, which needs their sums.
+    plan, program = model.plan, integer_program(model)
+    alone = fitted(plan, params, has_norms=False)
+    plain = {output: _bias_alone(plan, output) for output in plan.norms}
+    constants: dict[str, Any] = {**program.constants, **made(plan, alone)}
+    constants |= {f"{output}/bias": bias(alone) for output, bias in plain.items()}
+
+    def amend(name: str, value: Any) -> dict[str, Any]:
+        output = name.removesuffix("/acc")
+        if output == name or output not in plan.norms:
+            return {name: value}
+        unit, weight = plain[output].scale(alone), plan.norms[output].weight
+        norm = norms.of(output, tie(value) * on_last_axis(unit, len(value.shape)))
+        normed = {**params, "norms": {output: norm}}
+        qparams = fitted_qparams(plan, normed, weight)
+        normed["qparams"] = {**alone["qparams"], weight: qparams}
+        changed: Any = {name: plan.recipes[name](normed) for name in plan.norm_constants[output]}
+        label = f"{output}/bias"
+        # Of a channel in another scale, only the bias is left.
+        is_left = plain[output].scale(normed) == unit
+        return {**changed, name: shifted(value, changed[label], constants[label], is_left)}
+
+    return program.run(constants, {}, *inputs, amend=amend)[2]
+
+
+def _bias_alone(plan: Plan, output: str) -> Bias:
+    """The recipe of the bias of a convolution without its batch norm."""
+    recipe = plan.recipes[f"{output}/bias"]
+    assert isinstance(recipe, Bias)
+    return dataclasses.replace(recipe, norm=None)
+
+
+def real_outputs(
+    plan: Plan, graph: Graph, params: Params, outputs: Sequence[Any]
+) -> tuple[jax.Array, ...]:
+    """The real values of the outputs of either graph."""
+    return tuple(real(plan, params, n, y) for n, y in zip(graph.outputs, outputs, strict=True))
+
+
+def real(plan: Plan, params: Params, name: str, value: jax.Array | QTensor) -> jax.Array:
+    """The real values of a tensor of the integer graph, given its integers as a QTensor."""
+    if not isinstance(value, QTensor):
+        return value
+    if name in plan.owners:
+        return dequantize(value, params["qparams"][plan.owners[name]])
+    one = QParams(jnp.float32(1), jnp.float32(0), jnp.float32(8), symmetric=True)
+    return dequantize(value, one)
+
+
+# The float graph.
+
+
+def run_floats(
+    model: PreparedModel,
+    params: Params,
+    *inputs: Any,
+    rounded: Rounded | None = None,
+    norms: BatchNorms | None = None,
+    records: Mapping[str, Record] | None = None,
+) -> tuple[Any, ...]:
+    """Runs the float graph on one example, or on the graph's own batch.
+
+    Args:
+      model: the model.
+      params: from `held`.
+      inputs: float32, in the graph's shapes.
+      rounded: gives the value that is read in the place of a quantized constant, an input or the
+        output of a node, as `fake_quantized` does; by default the value itself.
+      norms: to find the statistics of; by default the parameters have them.
+      records: to add values to. They follow the outputs in the result.
+    """
+    folded = params.get("norms", {}) if norms is None else {}
+    constants = float_constants(model, params, folded, rounded=rounded)
+    program = float_program(model).run
+
+    def amend(name: str, value: Any) -> dict[str, Any]:
+        if norms is not None and name in model.plan.norms:
+            value = norms.of(name, value)(value)
+        return {name: value if rounded is None else rounded(name, value)}
+
+    if records is None:
+        return program(constants, {}, *inputs, amend=amend)[2]
+    state, _, outputs = program(constants, records, *inputs, amend=amend, watch=recorded)
+    return *outputs, state
+
+
+def float_constants(
+    model: PreparedModel, params: Params, norms: Norms, *, rounded: Rounded | None = None
+) -> dict[str, Any]:
+    """The constants of the float graph by name, these batch norms folded."""
+    constants: dict[str, Any] = {**float_program(model).constants, **params["values"]}
+    if rounded is not None:
+        constants |= {name: corrected(params, name) for name in params.get("corrections", ())}
+        constants |= {name: rounded(name, constants[name]) for name in model.weights}
+    for name, (weight, bias, axes) in model.plan.norms.items():
+        if name in norms:
+            shape = along(axes, constants[weight].shape)
+            constants[weight] = constants[weight] * norms[name].factor.reshape(shape)
+            constants[bias] = norms[name](constants[bias])
+    return constants
+
+
+def _rounding(model: PreparedModel, params: Params, mode: Mode) -> Rounded | None:
+    """Rounds the tensors of the float graph in a mode; None where it leaves them as they are."""
+    return None if mode == "float" else functools.partial(fake_quantized, model, params)
+
+
+def fake_quantized(model: PreparedModel, params: Params, name: str, value: Any) -> Any:
+    """A tensor of the float graph, rounded to the real values of its integers.
+
+    Tensors without a scale stay as they are.
+    """
+    owner = name if name in model.specs else _inner_owners(model).get(name)
+    if owner is None:
+        return value
+    qparams = fitted_qparams(model.plan, params, owner)
+    if model.plan.scaled[owner].mask_axis is not None:
+        value = saturated(value, qparams)
+    return fake_quant(value, qparams, model.specs[owner].estimator)
+
+
+@once
+def _inner_owners(model: PreparedModel) -> dict[str, str]:
+    """The owners of tensors inside loops and branches."""
+    inner = inner_tensors(model.float_graph)
+    return {name: owner for name, owner in model.owners.items() if name in inner}
+
+
+def float_values(
+    model: PreparedModel, params: Params, names: Sequence[str], *inputs: Input
+) -> tuple[dict[str, jax.Array], dict[str, Record]]:
+    """Tensors of the float graph, in the main graph and inside loops and branches.
+
+    Args:
+      model: the model.
+      params: "values", and "norms" where there are any.
+      names: of the tensors.
+      inputs: as for `QModel.apply`.
+
+    Returns:
+      Values by name, and records by name, with axes of a batch in front.
+    """
+    inside = inner_tensors(model.float_graph)
+    inner = {name: inside[name] for name in names if name in inside}
+    outer = [name for name in names if name not in inner]
+    watched = model.with_outputs(*outer)
+    if not inner:
+        return dict(zip(outer, watched.apply(params, *inputs, mode="float"), strict=True)), {}
+    model.check(params, "float")
+    graph, plan = watched.float_graph, model.plan
+    records = no_records(
+        inner.values(), times_inside(graph, plan.turns, plan.options.max_trip_count)
+    )
+    run = functools.partial(run_floats, watched, held(plan, params), records=records)
+    inputs = tuple(arguments.real_inputs(graph.input_tensors, inputs))
+    *values, filled = on_batch(run, graph.input_tensors, inputs)
+    return dict(zip(outer, real_outputs(plan, graph, params, values), strict=True)), filled
+
+
+# Each operator by itself.
+
+
+def local(model: PreparedModel, params: Params, *inputs: Input) -> dict[str, jax.Array]:
+    """The float graph on the real values of the integer graph, step by step.
+
+    Each quantized tensor is computed in floats from the integer graph's values of the tensors
+    before it, and so differs from its own integers by the error of one operator.
+
+    Returns:
+      These float32 values by name.
+    """
+    names, graph = sources(model), model.float_graph
+    values: list[jax.Array | QTensor] = [*model.with_outputs(*names).apply(params, *inputs)]
+    for at, (tensor, x) in enumerate(zip(graph.input_tensors, inputs, strict=True)):
+        if tensor.name not in model.specs:
+            values[at] = arguments.as_they_are(tensor, x)  # indices, for instance
+    constants = float_constants(model, params, params.get("norms", {}))
+
+    def run(*values: jax.Array) -> tuple[jax.Array, ...]:
+        return step_program(model)(constants, {}, *values)[2]
+
+    tensors = [graph.tensors[name] for name in names]
+    return dict(zip(names, on_batch(run, tensors, values), strict=True))
