@@ -55,6 +55,14 @@ class Builder:
 
     Only operands that leave an output's type or shape undetermined are checked; `validate` checks
     the graph. A method that raises an error leaves the Builder unchanged.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 8, 8, 4))
+      >>> y = b.op("MAX_POOL2D", x, kernel=(2, 2), stride=(2, 2), pad=(0, 0, 0, 0))
+      >>> b.graph([y])
+      Graph('main', (x: INT8[1,8,8,4]) -> (max_pool2d_1: INT8[1,4,4,4]), 1 node)
     """
 
     def __init__(self, name: str = "main") -> None:

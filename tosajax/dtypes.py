@@ -28,7 +28,14 @@ class Part(NamedTuple):
 
 
 class DType(enum.Enum):
-    """An element type of TOSA, named as in interchange files."""
+    """An element type of TOSA, with its name in interchange files.
+
+    Example:
+      >>> import tosajax
+      >>> int48 = tosajax.DType.INT48
+      >>> int48.storage, int48.bits, int48.maximum
+      (dtype('int64'), 48, 140737488355327)
+    """
 
     BOOL = "BOOL"
     INT4 = "INT4"
@@ -45,7 +52,7 @@ class DType(enum.Enum):
 
     @property
     def storage(self) -> np.dtype:
-        """The NumPy type an array of this element type is held in."""
+        """The NumPy type that holds arrays of this element type."""
         return _FORMATS[self].storage
 
     def parts(self, shape: Sequence[int]) -> tuple[Part, ...]:
@@ -86,7 +93,7 @@ class DType(enum.Enum):
 
     @property
     def bits(self) -> int:
-        """Bits of one element in a file."""
+        """The size of one element in a file, in bits."""
         return _FORMATS[self].bits
 
     @property
@@ -96,17 +103,17 @@ class DType(enum.Enum):
 
     @property
     def until(self) -> Version | None:
-        """The last version of the specification that has it; None where the newest does."""
+        """The last version of the specification that has it; None if the newest version does."""
         return _FORMATS[self].until
 
     @property
     def minimum(self) -> int:
-        """Smallest value of an integer type (-7 for int4, which is symmetric)."""
+        """The smallest value of an integer type (-7 for int4, which is symmetric)."""
         return -7 if self is DType.INT4 else -1 - self.maximum
 
     @property
     def maximum(self) -> int:
-        """Largest value of an integer type.
+        """The largest value of an integer type.
 
         Raises:
           TypeError: this is not an integer type.
@@ -116,7 +123,7 @@ class DType(enum.Enum):
         return (1 << (self.bits - 1)) - 1
 
     def limits(self, *, unsigned: bool = False) -> tuple[int, int]:
-        """Smallest and largest value of an integer type, or of unsigned integers of its bits.
+        """The smallest and largest value of an integer type, or of its unsigned counterpart.
 
         Raises:
           TypeError: this is not an integer type.
@@ -161,7 +168,7 @@ _FORMATS = {
 
 
 def packed_size(dtype: DType, count: int) -> int:
-    """Bytes that `count` elements take in a file: two int4 to a byte, six bytes to an int48."""
+    """The size of `count` elements in a file, in bytes: half a byte for int4, six for int48."""
     return -(-count * dtype.bits // 8)
 
 
@@ -204,7 +211,7 @@ def unpack(data: bytes | np.ndarray, dtype: DType, shape: Sequence[int]) -> np.n
     """Decodes the bytes of a file into an array of `dtype.storage`, the inverse of `pack`.
 
     Raises:
-      ValueError: `data` has not exactly the length that `dtype` and `shape` need.
+      ValueError: the length of `data` does not match `dtype` and `shape`.
     """
     raw = np.frombuffer(data, np.uint8)
     count = math.prod(map(int, shape))

@@ -48,6 +48,16 @@ class Row:
         earlier rows. None if it was not requested.
       allowed: the tolerance for `total`.
       allowed_local: the tolerance for `local`.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> (row,) = compare(graph, graph).rows
+      >>> row.tensor, row.operator, row.is_within
+      ('y', 'REVERSE', True)
     """
 
     tensor: str
@@ -95,6 +105,17 @@ class Comparison:
       examples: the number of examples that were run.
       names: titles of a and b, for pages; "" for none.
       notes: remarks on the comparison, as sentences for users.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.compare import compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> comparison = compare(graph, graph)  # on random inputs
+      >>> bool(comparison), [row.tensor for row in comparison.rows]
+      (True, ['y'])
     """
 
     rows: tuple[Row, ...]

@@ -41,6 +41,12 @@ def scales_of_etrecord(path: str | os.PathLike[str], graph: Graph) -> dict[str, 
       ValueError: no tensor was found, several programs have different scales, or a zero point
         differs from the graph's.
       OSError: the file cannot be read.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import scales_of_etrecord
+      >>> graph = tosajax.load("model.tosa")  # doctest: +SKIP
+      >>> scales = scales_of_etrecord("etrecord.bin", graph)  # doctest: +SKIP
     """
     programs = etrecord.programs(path)
     traces = {t for p in programs for v in p.values.values() for t in v.traces}

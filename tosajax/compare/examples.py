@@ -21,6 +21,15 @@ def random_inputs(graph: Graph, examples: int, seed: int = 0) -> tuple[np.ndarra
 
     Returns:
       One array for each input, (examples, *shape) in `dtype.storage`.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import random_inputs
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> (x,) = random_inputs(b.graph([b.op("REVERSE", x, axis=1)]), examples=3)
+      >>> x.shape, x.dtype.name
+      ((3, 1, 4), 'int8')
     """
     generator = np.random.default_rng(seed)
     return tuple(

@@ -81,6 +81,12 @@ def scales_of_executorch(path: str | os.PathLike[str], graph: Graph) -> dict[str
       ValueError: no delegate has the graph's inputs and outputs, several have them with different
         scales, or they have no scales.
       OSError: the file cannot be read.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import scales_of_executorch
+      >>> graph = tosajax.load("model.tosa")  # doctest: +SKIP
+      >>> scales = scales_of_executorch("model.pte", graph)  # doctest: +SKIP
     """
     plans = read(path, IDENTIFIER, "an ExecuTorch program", _PROGRAM, "execution_plan")
     try:

@@ -38,6 +38,12 @@ def tflite(path: str | os.PathLike[str], kernels: Kernels = "reference") -> TFLi
 
     Raises:
       ValueError: kernels is none of these.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import compare, tflite
+      >>> graph = tosajax.load("model.tosa")  # doctest: +SKIP
+      >>> print(compare(graph, tflite("model.tflite")))  # doctest: +SKIP
     """
     if kernels not in get_args(Kernels):
         raise ValueError(f"kernels {kernels!r}, expected one of {', '.join(get_args(Kernels))}")

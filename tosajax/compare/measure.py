@@ -24,6 +24,12 @@ class Histogram:
         "powers": for each sign one bin for each power of two, and a bin around 0 in the middle.
         See `edges`.
       counts: the number of values in each bin; NaN is not counted.
+
+    Example:
+      >>> from tosajax.compare import Histogram, edges
+      >>> histogram = Histogram("INT4", (0,) * 8 + (5,) + (0,) * 7)
+      >>> edges(histogram.kind)[histogram.counts.index(5)].item()
+      0.0
     """
 
     kind: str
@@ -44,7 +50,13 @@ def is_small(dtype: DType) -> bool:
 
 
 def edges(kind: str) -> np.ndarray:
-    """The bin edges of a kind of histogram, float64; a bin includes its lower edge."""
+    """The bin edges of a kind of histogram, float64; a bin includes its lower edge.
+
+    Example:
+      >>> from tosajax.compare import edges
+      >>> edges("INT4").tolist()
+      [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    """
     if kind == "powers":
         return np.array([-math.inf, *(-x for x in _POWERS[::-1]), *_POWERS, math.inf])
     count = 1 << DType[kind.removeprefix("U")].bits
@@ -101,6 +113,16 @@ class Measured:
       peak: the largest finite |b|, b minus its zero point.
       same_top: the number of examples with the same argmax (the first of equal elements); None
         unless the tensor holds scores: one row of at least two numbers for each example.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> measured = compare(graph, graph, examples=2).rows[0].total
+      >>> measured.elements, measured.mismatches, measured.sqnr
+      (8, 0, inf)
     """
 
     elements: int

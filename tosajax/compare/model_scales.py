@@ -21,6 +21,14 @@ def scales_of_model(path: str | os.PathLike[str], graph: Graph) -> dict[str, Qua
       FormatError: the file has none of these formats, or is damaged.
       ValueError: the file does not fit the graph.
       OSError: the file cannot be read.
+
+    Example:
+      >>> import dataclasses
+      >>> import tosajax
+      >>> from tosajax.compare import scales_of_model
+      >>> graph = tosajax.load("model.tosa")  # doctest: +SKIP
+      >>> scales = scales_of_model("model.tflite", graph)  # doctest: +SKIP
+      >>> graph = dataclasses.replace(graph, quantization=scales)  # doctest: +SKIP
     """
     if etrecord.is_archive(path):
         return scales_of_etrecord(path, graph)

@@ -118,6 +118,17 @@ def which_rounding(
 
     Raises:
       ValueError: see `compare`; or the graph has no RESCALE.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> from tosajax.compare import which_rounding
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> graph = model.freeze(quant.calibrate(model, [example]))
+      >>> table = which_rounding(graph, {"itself": graph})
+      >>> ("single", "itself") in table.equal
+      True
     """
     graph = bind(graph, batch=1)
     rows = example_rows(graph, inputs, examples, seed, clip=clip)

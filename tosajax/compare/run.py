@@ -74,6 +74,20 @@ def compare(
       ImportError: the other program is not installed.
       ValueError: there is nothing to compare, or an array has the wrong shape.
       TypeError: an array has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.compare import compare
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> a = b.graph([b.op("CLAMP", x, min_val=np.int8(0), max_val=np.int8(100), name="y")])
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 4))
+      >>> other = b.graph([b.op("CLAMP", x, min_val=np.int8(0), max_val=np.int8(99), name="y")])
+      >>> found = compare(a, other, np.int8([[1, 99, 100, 101]]))
+      >>> bool(found), found.rows[0].total.mismatches, found.rows[0].total.max_error
+      (False, 2, 1)
     """
     name = os.fspath(b) if isinstance(b, str | os.PathLike) else ""
     b = named(b)

@@ -29,6 +29,16 @@ def scales_of(model: QModel, params: Params) -> dict[str, tuple[float, int]]:
     Args:
       model: an integer model.
       params: the model's parameters.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant
+      >>> from tosajax.compare import scales_of
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> scales = scales_of(model, quant.calibrate(model, [example]))
+      >>> round(1 / scales["x"][0], 1), scales["x"][1]
+      (127.5, -1)
     """
     return scales_in(model.quantization(params))
 

@@ -61,6 +61,12 @@ def scales_of_tflite(path: str | os.PathLike[str], graph: Graph) -> dict[str, Qu
       FormatError: the file is not a TFLite model, or damaged.
       ValueError: the number of its inputs or outputs is not the graph's.
       OSError: the file cannot be read.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.compare import scales_of_tflite
+      >>> graph = tosajax.load("model.tosa")  # doctest: +SKIP
+      >>> scales = scales_of_tflite("model.tflite", graph)  # doctest: +SKIP
     """
     main = _main(path)
     tensors: Sequence[Fields] = main["tensors"] or ()

@@ -50,6 +50,20 @@ class Tolerance:
 
     Raises:
       ValueError: a number is negative or NaN.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax.compare import Tolerance, compare
+      >>> graphs = []
+      >>> for high in (100, 99):
+      ...     b = tosajax.Builder()
+      ...     x = b.input("x", tosajax.DType.INT8, (1, 4))
+      ...     y = b.op("CLAMP", x, min_val=np.int8(0), max_val=np.int8(high), name="y")
+      ...     graphs.append(b.graph([y]))
+      >>> x = np.int8([[1, 99, 100, 101]])
+      >>> bool(compare(*graphs, x)), bool(compare(*graphs, x, tolerance=Tolerance(atol_lsb=1)))
+      (False, True)
     """
 
     atol_lsb: float = 0

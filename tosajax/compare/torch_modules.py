@@ -26,6 +26,12 @@ def torch_tensors(module: Any, *inputs: Any) -> dict[str, np.ndarray]:
     Raises:
       TypeError: the module has no hooks.
       ValueError: the module is in training mode.
+
+    Example:
+      >>> import torch  # doctest: +SKIP
+      >>> from tosajax.compare import torch_tensors
+      >>> layers = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())  # doctest: +SKIP
+      >>> tensors = torch_tensors(layers, torch.zeros(1, 4))  # doctest: +SKIP
     """
     if not hasattr(module, "named_modules") or not hasattr(module, "register_forward_hook"):
         raise TypeError(f"module is {type(module).__name__}, expected a torch.nn.Module")

@@ -73,6 +73,17 @@ def export(
     Warns:
       UserWarning: the function is in training mode: it draws random bits that depend on no
         argument, or an example depends on the rest of its batch. The warning names the layers.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> graph = tosajax.export(lambda x: jnp.maximum(x, 0), jnp.float32([-1, 2]))
+      >>> graph
+      Graph('main', (x: FP32[2]) -> (output: FP32[2]), 1 node)
+      >>> [node.op for node in graph.nodes]
+      ['CLAMP']
+      >>> print(graph.source.agreement[0])
+      output: equal
     """
     check_type("names", names, Mapping | None, "a dict from default names to others")
     check_type("dynamic_batch", dynamic_batch, bool, "True or False")

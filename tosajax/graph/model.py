@@ -21,7 +21,13 @@ DYNAMIC = -1  # a dimension that is not known yet
 
 
 def shape_fits(shape: Sequence[int], declared: Sequence[int] | None) -> bool:
-    """Whether a shape matches a declared one: DYNAMIC matches any size, None any rank."""
+    """Whether a shape matches a declared one: DYNAMIC matches any size, None any rank.
+
+    Example:
+      >>> from tosajax.graph import DYNAMIC, shape_fits
+      >>> shape_fits((8, 4), (DYNAMIC, 4)), shape_fits((8, 4), (DYNAMIC, 5))
+      (True, False)
+    """
     if declared is None or shape == declared:  # the usual case when a program is called
         return True
     return len(shape) == len(declared) and all(
@@ -41,6 +47,11 @@ class Tensor:
       values: the elements in `dtype.storage`, for the output of CONST and CONST_SHAPE (and the
         initial value of a variable), else None.
       variable: the name of the variable that the tensor stands for, else None.
+
+    Example:
+      >>> import tosajax
+      >>> tosajax.Tensor("x", tosajax.DType.INT8, (-1, 4))
+      Tensor('x', INT8[?,4])
     """
 
     name: str
@@ -90,6 +101,11 @@ class Node:
     `tosajax.spec`, a DType for acc_type, the name of a subgraph, and for CLAMP's bounds a scalar
     of the element type's storage. CONST and CONST_SHAPE have no attribute for their values: their
     output tensor holds them.
+
+    Example:
+      >>> import tosajax
+      >>> tosajax.Node("REVERSE", ("x",), ("y",), {"axis": 1})
+      Node(REVERSE, (x) -> (y), axis=1)
     """
 
     op: str
@@ -140,6 +156,11 @@ class Rewrite:
       place: the node or tensor, as messages name it.
       done: the replacement in the graph, in words.
       differs: the cases in which results may differ from the source's; "" if there are none.
+
+    Example:
+      >>> import tosajax
+      >>> print(tosajax.Rewrite("RESIZE 'y'", "cast to int32", "rounded once more"))
+      RESIZE 'y': cast to int32; rounded once more
     """
 
     place: str
@@ -157,6 +178,11 @@ class Agreement(NamedTuple):
       output: the output's name.
       ulp: the largest difference in a run of both, in units in the last place of the output's
         largest element; 0 if the outputs are equal.
+
+    Example:
+      >>> import tosajax
+      >>> print(tosajax.Agreement("output", 0.0))
+      output: equal
     """
 
     output: str
@@ -177,6 +203,11 @@ class Source:
       rewrites: the reader's replacements for things that TOSA 1.0 does not have.
       agreement: the differences between an exported graph and its function, by output, if both
         were run.
+
+    Example:
+      >>> import tosajax
+      >>> tosajax.Builder().graph([]).source.format
+      'tosajax'
     """
 
     format: str = "tosajax"
@@ -202,6 +233,11 @@ class Quantization:
 
     Raises:
       ValueError: the arguments contradict each other or are out of range.
+
+    Example:
+      >>> import tosajax
+      >>> tosajax.Quantization(scale=(0.5,), zero_point=(-128,))
+      Quantization(scale 0.5, zero point -128)
     """
 
     scale: tuple[float, ...]
@@ -275,6 +311,13 @@ class Graph:
     uses it: it is for real inputs, for results in real numbers, and for comparisons. Entries that
     fit no tensor of the graph are dropped, so that a graph derived from another keeps the valid
     ones. A transformation that changes the meaning of a tensor's integers has to change its entry.
+
+    Example:
+      >>> import tosajax
+      >>> x, y = (tosajax.Tensor(name, tosajax.DType.INT8, (1, 4)) for name in "xy")
+      >>> node = tosajax.Node("REVERSE", ("x",), ("y",), {"axis": 1})
+      >>> tosajax.Graph(("x",), ("y",), {"x": x, "y": y}, (node,))
+      Graph('main', (x: INT8[1,4]) -> (y: INT8[1,4]), 1 node)
     """
 
     inputs: tuple[str, ...]
@@ -350,6 +393,15 @@ class Graph:
         Raises:
           TypeError: the number of inputs is not the graph's.
           ValueError: a real number is NaN, or many are out of the range of a scale.
+
+        Example:
+          >>> import numpy as np
+          >>> import tosajax
+          >>> x = tosajax.Tensor("x", tosajax.DType.INT8, (2,))
+          >>> scale = tosajax.Quantization((0.5,), (-1,))
+          >>> graph = tosajax.Graph(("x",), ("x",), {"x": x}, (), quantization={"x": scale})
+          >>> graph.quantized(np.float32([0.5, 3]))[0].tolist()
+          [0, 5]
         """
         from tosajax.graph.quantization import integers_of
         from tosajax.graph.zero_points import unsigned_tensors
@@ -436,6 +488,12 @@ def arguments(operator: spec.Operator, names: tuple[str, ...], kind: spec.Kind) 
 
     A tensor list takes all names that remain. Surplus names are dropped, and arguments without a
     name are missing: `validate` compares the counts.
+
+    Example:
+      >>> from tosajax import spec
+      >>> from tosajax.graph import arguments
+      >>> arguments(spec.OPERATORS["ADD"], ("x", "y"), spec.Kind.INPUT)
+      {'input1': 'x', 'input2': 'y'}
     """
     wanted = operator.inputs if kind is spec.Kind.INPUT else operator.outputs
     paired: dict[str, Any] = {}
@@ -450,7 +508,16 @@ def arguments(operator: spec.Operator, names: tuple[str, ...], kind: spec.Kind) 
 
 
 def declared_variables(graph: Graph) -> dict[str, tuple[Tensor, ...]]:
-    """The tensors of all VARIABLE nodes of a graph and its subgraphs, by variable name."""
+    """The tensors of all VARIABLE nodes of a graph and its subgraphs, by variable name.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax.graph import declared_variables
+      >>> b = tosajax.Builder()
+      >>> b.variable("count", tosajax.DType.INT32, (2,))
+      >>> list(declared_variables(b.graph([b.read("count", tosajax.DType.INT32, (2,))])))
+      ['count']
+    """
     found: dict[str, tuple[Tensor, ...]] = {}
     for part in graph.walk():
         for node in part.nodes:

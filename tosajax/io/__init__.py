@@ -50,6 +50,14 @@ def load(
       ImportError: the format needs a package that is not installed; the message names it.
       ValueError: the function does not exist.
       OSError: the file cannot be read.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> data = tosajax.io.to_bytes(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> tosajax.io.load(data)
+      Graph('main', (x: INT8[1,3]) -> (y: INT8[1,3]), 1 node)
     """
     asked = Asked(function, constants)
     if isinstance(source, bytes | bytearray | memoryview):
@@ -88,6 +96,19 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
       UnsupportedError: the format cannot express an operator or type of the graph.
       ImportError: the format needs a package that is not installed; the message names it.
       OSError: the file cannot be written.
+
+    Example:
+      >>> import pathlib
+      >>> import tempfile
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     tosajax.save(graph, pathlib.Path(folder) / "reverse.tosa")
+      ...     loaded = tosajax.load(pathlib.Path(folder) / "reverse.tosa")
+      >>> loaded == graph, loaded.source.format
+      (True, 'TOSA flatbuffer')
     """
     check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
     check_type("path", path, (str, os.PathLike), "a path")
@@ -107,6 +128,11 @@ def check_path(path: str | os.PathLike[str]) -> Format:
     Raises:
       ValueError: the path's suffix is unknown.
       FileNotFoundError: the file's folder does not exist.
+
+    Example:
+      >>> from tosajax import io
+      >>> io.check_path("model.mlir").suffix
+      '.mlir'
     """
     known = of_suffix(Path(path).suffix)
     if known is None:
@@ -117,7 +143,16 @@ def check_path(path: str | os.PathLike[str]) -> Format:
 
 
 def to_bytes(graph: Graph) -> bytes:
-    """Returns a graph as the content of a TOSA flatbuffer; see `save`."""
+    """Returns a graph as the content of a TOSA flatbuffer; see `save`.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> data = tosajax.io.to_bytes(b.graph([b.op("REVERSE", x, axis=1, name="y")]))
+      >>> tosajax.load(data)
+      Graph('main', (x: INT8[1,3]) -> (y: INT8[1,3]), 1 node)
+    """
     return _of_text(tosa_file.to_flatbuffer, graph)
 
 

@@ -25,6 +25,13 @@ def matmul(
 
     Returns:
       `out_type`, [N, H, W].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import tosajax
+      >>> a, b, zp = jnp.int8([[[1, 2]]]), jnp.int8([[[3], [4]]]), jnp.int8([0])
+      >>> tosajax.ops.matmul(a, b, zp, zp, out_type=tosajax.DType.INT32).tolist()
+      [[[11]]]
     """
     total = choose.of_products(a, b)(a, b, a_zp, b_zp)
     return total.astype(out_type.storage) if out_type.is_float else total

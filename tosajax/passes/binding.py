@@ -36,6 +36,13 @@ def bind(
     Raises:
       ValueError: an input's shape stays open, or contradicts the graph.
       TosaError: a shape does not follow from the inputs.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (-1, 4))
+      >>> tosajax.bind(b.graph([b.op("REVERSE", x, axis=1)]), batch=8)
+      Graph('main', (x: INT8[8,4]) -> (reverse_1: INT8[8,4]), 1 node)
     """
     check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
     batch = None if batch is None else count("batch", batch)

@@ -43,7 +43,13 @@ class _Answer(NamedTuple):
 
 
 def is_installed() -> bool:
-    """Whether tosa-tools is installed."""
+    """Whether tosa-tools is installed.
+
+    Example:
+      >>> from tosajax import reference_model
+      >>> reference_model.is_installed()  # doctest: +SKIP
+      True
+    """
     try:
         importlib.metadata.distribution(_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -52,7 +58,12 @@ def is_installed() -> bool:
 
 
 def check_installed() -> None:
-    """Raises ImportError where tosa-tools is not installed."""
+    """Raises ImportError where tosa-tools is not installed.
+
+    Example:
+      >>> from tosajax import reference_model
+      >>> reference_model.check_installed()  # doctest: +SKIP
+    """
     if not is_installed():
         raise ImportError("tosa-tools is not installed: pip install 'tosajax[reference]'")
 
@@ -87,6 +98,16 @@ def run(
         file cannot hold the graph; or the model finds the graph illegal, or an example
         unpredictable.
       RuntimeError: the model crashed.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import reference_model
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> graph = b.graph([b.op("REVERSE", x, axis=1, name="y")])
+      >>> reference_model.run(graph, np.int8([[1, 2, 3]]))["y"].tolist()  # doctest: +SKIP
+      [[3, 2, 1]]
     """
     check_installed()
     if processes < 1:

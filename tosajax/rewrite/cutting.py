@@ -23,6 +23,19 @@ def cut(
       The graph: its inputs are its own, then the tensors in `given`; its outputs are the tensors
       in `names` as its nodes compute them. Second, the names of these outputs, by the names in
       `names`.
+
+    Example:
+      >>> import tosajax
+      >>> from tosajax import rewrite
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1, 3))
+      >>> y = b.op("REVERSE", x, axis=0, name="y")
+      >>> graph = b.graph([b.op("REVERSE", y, axis=1, name="z")])
+      >>> apart, outputs = rewrite.cut(graph, ["y", "z"], given=["y"])
+      >>> apart.inputs, apart.outputs
+      (('x', 'y'), ('y/local', 'z/local'))
+      >>> outputs
+      {'y': 'y/local', 'z': 'z/local'}
     """
     tensors, renamed = dict(graph.tensors), {}
     for name in dict.fromkeys(names):

@@ -37,6 +37,16 @@ def to_float(graph: Graph, where: str | None = None) -> Graph:
     Raises:
       ValueError: no node matches.
       UnsupportedError: no matching node can be computed in floats.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import quant, rewrite
+      >>> w, example = np.float32([[1, -2], [3, 4]]), np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x @ w, example_args=[example])
+      >>> graph = rewrite.to_float(model.freeze(quant.calibrate(model, [example])))
+      >>> {graph.tensors[node.outputs[0]].dtype.name for node in graph.nodes if node.op == "CONV2D"}
+      {'FP32'}
     """
     found, count = in_all_parts(graph, lambda part: _of_part(part, where))
     if not count:

@@ -52,6 +52,17 @@ def bits(
 
     Raises:
       ValueError: n is below 1, there are no such tensors, or none matches.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import quant, rewrite
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> graph = rewrite.bits(model.freeze(quant.calibrate(model, [example])), 4)
+      >>> (y,) = tosajax.compile(graph)(np.int8([[-77, 55]]))
+      >>> ((y + 1) % 16).tolist()  # the zero point is -1
+      [[0, 0]]
     """
     if n < 1:
         raise ValueError(f"{n} bits, expected at least 1")

@@ -30,6 +30,16 @@ def rounding(graph: Graph, mode: Rounding, where: str | None = None) -> Graph:
 
     Raises:
       ValueError: there is no such mode, no RESCALE matches, or no matching one can have the mode.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import quant, rewrite
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> graph = rewrite.rounding(model.freeze(quant.calibrate(model, [example])), "double")
+      >>> {node.attributes["rounding_mode"].name for node in graph.nodes if node.op == "RESCALE"}
+      {'DOUBLE_ROUND'}
     """
     if mode not in get_args(Rounding):
         raise ValueError(f"rounding {mode!r}, expected one of {', '.join(get_args(Rounding))}")
@@ -60,6 +70,15 @@ def scale(graph: Graph, bits: Literal[16, 32], where: str | None = None) -> Grap
     Raises:
       ValueError: bits is not 16 or 32, no RESCALE matches, or no matching RESCALE can have such
         multipliers: its factor is too large for 16 bits, or it rescales an int48.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant, rewrite
+      >>> example = np.float32([[-1, 1]])
+      >>> model = quant.prepare(lambda x: x + x, example_args=[example])
+      >>> graph = rewrite.scale(model.freeze(quant.calibrate(model, [example])), 16, where="output")
+      >>> [node.attributes["scale32"] for node in graph.nodes if node.op == "RESCALE"]
+      [True, True, False]
     """
     if bits not in (16, 32):
         raise ValueError(f"multipliers of {bits} bits, expected 16 or 32")

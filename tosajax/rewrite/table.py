@@ -24,6 +24,19 @@ def table_resolution(graph: Graph, bits: int, where: str | None = None) -> Graph
 
     Raises:
       ValueError: bits is below 1, no TABLE matches, or no matching one has a constant table.
+
+    Example:
+      >>> import numpy as np
+      >>> import tosajax
+      >>> from tosajax import rewrite
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.INT8, (1,))
+      >>> squares = np.square(np.arange(-128, 128)) // 256
+      >>> table = b.const(squares, tosajax.DType.INT8, name="table")
+      >>> graph = rewrite.table_resolution(b.graph([b.op("TABLE", x, table)]), 2)
+      >>> (table,) = [t.values for t in graph.tensors.values() if t.values is not None]
+      >>> table[:64:16].tolist()
+      [64, 52, 40, 28]
     """
     if bits < 1:
         raise ValueError(f"a table of {bits} bits, expected at least 1")

@@ -1,4 +1,4 @@
-"""Quantized models as subjects of sweeps: other bits and ranges."""
+"""Quantized models as subjects of sweeps: settings change bits and ranges."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tosajax.sweep.subject import Arrays, Prepared, Variant, check_name, made_an
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ModelSubject:
-    """A quantized model; see `of_model`."""
+    """A quantized model as a subject; see `of_model`."""
 
     model: QModel
     params: Params
@@ -98,7 +98,7 @@ class ModelSubject:
         """The parameters of a setting.
 
         Raises:
-          ValueError: it has an unknown key or a wrong value.
+          ValueError: the setting has an unknown key or a wrong value.
         """
         setting = dict(setting)
         params = self.params
@@ -145,7 +145,7 @@ class ModelSubject:
 
     @functools.cached_property
     def _qparams_of_bits(self) -> Callable[..., Any]:
-        """The scales of tensors with other bits: one small program for the same tensors."""
+        """A jitted function of new bits that returns scales; one program for the same tensors."""
         return jax.jit(functools.partial(qparams_of_bits, self.model))
 
     def program(self, variant: Variant, fixed: Arrays, batch: int) -> Callable[..., Any]:
@@ -215,21 +215,32 @@ def of_model(
     observed: Observed | None = None,
     settle: Callable[[QModel, Params, Setting], Params] | None = None,
 ) -> ModelSubject:
-    """The frozen graph of a quantized model. The keys of its settings are
+    """Makes the subject of a quantized model, frozen. The keys of its settings are
 
-    - "weight_bits", "act_bits", "bits" (of weights, of activations, of both): a number for all of
-      them, or {regular expression: number}, a later one overriding an earlier one; None leaves
-      them unchanged;
-    - "percentile": of the activations' ranges.
+    - "weight_bits", "act_bits", "bits" (for weights, activations, both): a number for all tensors,
+      or {regular expression: number}, in which later entries override earlier ones; None changes
+      nothing;
+    - "percentile": the percentile of the activations' ranges.
 
     Args:
       model: from `quant.prepare` or `quant.lift`.
-      params: for it.
+      params: the model's parameters.
       observed: from `quant.observe`, for "percentile".
-      settle: (model, params, setting) -> params, in place of all keys but "percentile".
+      settle: a function (model, params, setting) -> params that replaces all keys but "percentile".
 
     Raises:
       UnsupportedError: parameters of the model are inside a loop or a branch.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax import quant, sweep
+      >>> x, labels = np.eye(4, dtype=np.float32), np.arange(4)
+      >>> model = quant.prepare(lambda x: x @ np.eye(4, dtype=np.float32), example_args=[x[:1]])
+      >>> params = quant.calibrate(model, [x])
+      >>> subject = sweep.of_model(model, params)
+      >>> configs = sweep.grid(weight_bits=[2, 8])
+      >>> [row["accuracy"] for row in sweep.Sweep(subject, (x, labels), configs=configs).run()]
+      [1.0, 1.0]
     """
     for node in model.graph.nodes:
         if graph_keys(node) and not model.plan.recipes.keys() <= model.graph.tensors.keys():

@@ -37,6 +37,16 @@ def validate(graph: Graph, target: Target | str | None = None) -> Report:
 
     Raises:
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import tosajax
+      >>> b = tosajax.Builder()
+      >>> x = b.input("x", tosajax.DType.FP32, (2,))
+      >>> report = tosajax.validate(b.graph([b.op("TANH", x)]), "PRO-INT@8K")
+      >>> report.verdict.name, report.needs
+      ('ERROR', ('PRO-FP',))
+      >>> print(report)
+      ERROR: TANH 'tanh_1': input FP32, output FP32 needs PRO-FP, ... [tanh.profile]
     """
     check_type("graph", graph, Graph, "a Graph, as from tosajax.load")
     return _report(graph, target_of(target), formed=False)

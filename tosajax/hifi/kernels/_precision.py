@@ -94,6 +94,14 @@ class Quant(NamedTuple):
       out_zero_bias: zero point of the output, in its range.
       input2_zero_bias: zero bias of the second vector.
       weight2_zero_bias: zero bias of the second matrix.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> quant = kernels.Quant(0, 0, 2**30, 1, 0)  # a scale of 2**30 / 2**31 * 2 = 1
+      >>> weight, x = np.ones((1, 4), np.int8), np.int8([1, 2, 3, 4])
+      >>> kernels.matXvec_out_stride(weight, x, quant=quant).tolist()
+      [10]
     """
 
     input_zero_bias: Integers

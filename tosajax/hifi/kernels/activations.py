@@ -113,6 +113,13 @@ class SigmoidQuant(NamedTuple):
         [0, 255].
       input_multiplier: Q31, not negative; scales, with the shift, the input to Q4.27.
       input_left_shift: bits in [-31, 31].
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> quant = kernels.SigmoidQuant(128, 100, input_multiplier=2**30, input_left_shift=20)
+      >>> kernels.sigmoid(np.uint8([0, 128, 255]), precision="asym8u_asym8u", quant=quant).tolist()
+      [0, 128, 255]
     """
 
     zero_point: Integers
@@ -128,6 +135,13 @@ class SoftmaxQuant(NamedTuple):
       diffmin: negative; an exponential counts as 0 if the element less the maximum is below this.
       input_left_shift: bits in [-31, 31].
       input_multiplier: Q31, not negative; scales, with the shift, the input to Q5.26.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> quant = kernels.SoftmaxQuant(diffmin=-100, input_left_shift=20, input_multiplier=2**30)
+      >>> kernels.softmax(np.int8([5, 5]), precision="asym8s_asym8s", quant=quant).tolist()
+      [0, 0]
     """
 
     diffmin: Integers
@@ -157,6 +171,12 @@ def sigmoid(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.sigmoid(np.float32([0]), precision="f32_f32").tolist()
+      [0.5]
     """
     name = f"sigmoid {precision}"
     x = _checked(name, x, precision, SIGMOID)
@@ -191,6 +211,12 @@ def tanh(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.tanh(np.float32([0]), precision="f32_f32").tolist()
+      [0.0]
     """
     name = f"tanh {precision}"
     x = _checked(name, x, precision, TANH)
@@ -228,6 +254,12 @@ def softmax(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.softmax(np.float32([1, 1]), precision="f32_f32").tolist()
+      [0.5, 0.5]
     """
     name = f"softmax {precision}"
     x = _checked(name, x, precision, SOFTMAX)
@@ -266,6 +298,12 @@ def relu(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.relu(np.float32([-1, 2, 9]), 6.0, precision="f32_f32").tolist()
+      [0.0, 2.0, 6.0]
     """
     check_in("relu", "kind", kind, RELU)
     name = f"{kind} {precision}"
@@ -301,6 +339,12 @@ def activation_min_max(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.activation_min_max(np.int16([-9, 0, 9]), -5, 5).tolist()
+      [-5, 0, 5]
     """
     name = f"activation_min_max {precision}"
     x = _checked(name, x, precision, ACTIVATION_MIN_MAX)

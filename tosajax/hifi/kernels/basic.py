@@ -57,6 +57,13 @@ def interpolation_q15(ifact: Array, inp1: Array, inp2: Array) -> jax.Array:
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> a, b = np.full(4, 1000, np.int16), np.full(4, 2000, np.int16)
+      >>> kernels.interpolation_q15(np.full(4, 2**14, np.int16), a, b).tolist()
+      [1499, 1499, 1499, 1499]
     """
     name = "interpolation_q15"
     check_array(name, "p_ifact", ifact, np.int16, (-1,))
@@ -95,6 +102,12 @@ def dot_prod(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.dot_prod(np.float32([[1, 2]]), np.float32([[3, 4]])).tolist()
+      [11.0]
     """
     name = f"dot_prod {precision}"
     check_in(name, "precision", precision, DOT_PROD)
@@ -152,6 +165,15 @@ def elm_quantize(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.elm_quantize(
+      ...     np.int16([100, 1000]),
+      ...     inp_zero_bias=0, out_zero_bias=0, out_shift=0, out_multiplier=2**30,
+      ... ).tolist()
+      [50, 127]
     """
     name = f"elm_quantize {precision}"
     check_in(name, "precision", precision, ELM_QUANTIZE)
@@ -175,6 +197,12 @@ def elm_floor(inp: Array, *, precision: str = "f32_f32") -> jax.Array:
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> kernels.elm_floor(np.float32([-1.5, 1.5])).tolist()
+      [-2.0, 1.0]
     """
     name = f"elm_floor {precision}"
     check_in(name, "precision", precision, ELM_FLOOR)
@@ -228,6 +256,19 @@ def elm_add(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> y = kernels.elm_add(
+      ...     np.int8([1, 100]), np.int8([2, 100]),
+      ...     out_zero_bias=0, out_shift=1, out_multiplier=2**30,
+      ...     out_activation_min=-128, out_activation_max=127,
+      ...     inp1_zero_bias=0, inp1_shift=1, inp1_multiplier=2**30,
+      ...     inp2_zero_bias=0, inp2_shift=1, inp2_multiplier=2**30, left_shift=0,
+      ... )
+      >>> y.tolist()
+      [3, 127]
     """
     name = f"elm_add {precision}"
     quant = Quant(0, 0, out_multiplier, out_shift, out_zero_bias)
@@ -280,6 +321,17 @@ def elm_mul(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> y = kernels.elm_mul(
+      ...     np.int8([3, 100]), np.int8([2, 100]), out_zero_bias=0, out_shift=1,
+      ...     out_multiplier=2**30, out_activation_min=-128, out_activation_max=127,
+      ...     inp1_zero_bias=0, inp2_zero_bias=0,
+      ... )
+      >>> y.tolist()
+      [6, 127]
     """
     name = f"elm_mul {precision}"
     quant = Quant(0, 0, out_multiplier, out_shift, out_zero_bias)

@@ -83,6 +83,13 @@ def conv2d_std(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x, ker = np.arange(9, dtype=np.int16).reshape(3, 3, 1), np.ones((1, 2, 2, 1), np.int16)
+      >>> kernels.conv2d_std(x, ker, np.int16([10]), out_size=(2, 2))[:, :, 0].tolist()
+      [[18, 22], [30, 34]]
     """
     name = f"conv2d_std {precision}"
     check_in(name, "precision", precision, CONV2D)
@@ -134,6 +141,13 @@ def conv1d_std(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x, ker = np.int16([1, 2, 3, 4]).reshape(2, 2, 1), np.ones((1, 1, 2, 1), np.int16)
+      >>> kernels.conv1d_std(x, ker, np.int16([10]), out_height=2).tolist()
+      [[13], [17]]
     """
     name = f"conv1d_std {precision}"
     check_in(name, "precision", precision, CONV1D)
@@ -198,6 +212,13 @@ def conv2d_depthwise(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x, ker = np.int16([1, 2, 3, 4]).reshape(1, 2, 2), np.ones((1, 2, 2), np.int16)
+      >>> kernels.conv2d_depthwise(x, ker, np.int16([10, 20]), out_size=(1, 1)).tolist()
+      [[[14, 26]]]
     """
     name = f"conv2d_depthwise {precision}"
     check_in(name, "precision", precision, CONV2D)
@@ -251,6 +272,13 @@ def conv2d_pointwise(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x, ker = np.int16([1, 2, 3, 4]).reshape(1, 1, 4), np.ones((1, 4), np.int16)
+      >>> kernels.conv2d_pointwise(x, ker, np.int16([10])).tolist()
+      [[[20]]]
     """
     name = f"conv2d_pointwise {precision}"
     check_in(name, "precision", precision, CONV2D)

@@ -49,6 +49,13 @@ def fully_connected(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> weight, x = np.ones((1, 4), np.int16), np.int16([1, 2, 3, 4])
+      >>> kernels.fully_connected(weight, x, np.int16([10])).tolist()
+      [20]
     """
     name = f"fully_connected {precision}"
     check_in(name, "precision", precision, FULLY_CONNECTED)

@@ -78,6 +78,13 @@ def matXvec(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> weight, x = np.ones((1, 4), np.int16), np.int16([1, 2, 3, 4])
+      >>> kernels.matXvec(weight, x, bias=np.int16([10])).tolist()
+      [20]
     """
     name = f"matXvec {precision}"
     check_in(name, "precision", precision, MATXVEC)
@@ -126,6 +133,13 @@ def matXvec_fused(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> weight, x = np.ones((1, 4), np.int16), np.zeros(4, np.int16)
+      >>> kernels.matXvec_fused(weight, x, bias=np.int16([0]), function="tanh").tolist()
+      [0]
     """
     name = f"matXvec {precision} {function}"
     check_in(name, "precision", precision, FUSED)
@@ -172,6 +186,13 @@ def matXvec_batch(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> weight, x = np.ones((1, 4), np.float32), np.float32([[1, 2, 3, 4], [5, 6, 7, 8]])
+      >>> kernels.matXvec_batch(weight, x, np.float32([10]), precision="f32xf32_f32").tolist()
+      [[20.0], [36.0]]
     """
     name = f"matXvec_batch {precision}"
     check_in(name, "precision", precision, BATCH)
@@ -212,6 +233,13 @@ def matmul(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> a, b = np.int8([[1, 2, 3, 4]]), np.int8([[1, 0], [1, 0], [1, 0], [1, 1]])
+      >>> kernels.matmul(a, b, np.int8([10])).tolist()
+      [[20, 14]]
     """
     name = f"matmul {precision}"
     check_in(name, "precision", precision, MATMUL)
@@ -250,6 +278,14 @@ def matXvec_out_stride(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> quant = kernels.Quant(0, 0, 2**30, 1, 0)
+      >>> weight, x = np.ones((1, 4), np.int8), np.int8([1, 2, 3, 4])
+      >>> kernels.matXvec_out_stride(weight, x, quant=quant).tolist()
+      [10]
     """
     name = f"matXvec_out_stride {precision}"
     check_in(name, "precision", precision, OUT_STRIDE)

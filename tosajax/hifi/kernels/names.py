@@ -124,7 +124,15 @@ NAMES = {row.name: row for family in FAMILIES for row in _functions(family)}
 
 @functools.cache
 def library_function(name: str) -> Callable[..., Any]:
-    """The kernel for a name of the library, with its keywords fixed; KeyError for other names."""
+    """The kernel for a name of the library, with its keywords fixed; KeyError for other names.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> floor = kernels.library_function("xa_nn_elm_floor_f32_f32")
+      >>> floor(np.float32([-1.5, 1.5])).tolist()
+      [-2.0, 1.0]
+    """
     row = NAMES[name]
 
     def function(*args: Any, **kwargs: Any) -> Any:

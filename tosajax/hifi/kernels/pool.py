@@ -62,6 +62,13 @@ def avgpool(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x = np.int8([1, 3, 5, 8]).reshape(1, 4, 1)
+      >>> kernels.avgpool(x, kernel=(1, 2), strides=(1, 2), out_size=(1, 2)).tolist()
+      [[[2], [7]]]
     """
     name = f"avgpool {precision}"
     image = _image(name, inp, precision, data_format)
@@ -115,6 +122,13 @@ def maxpool(
     Raises:
       NNLibParamError: the library rejects a parameter.
       TypeError: an argument has the wrong type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tosajax.hifi import kernels
+      >>> x = np.int8([1, 3, 5, 8]).reshape(1, 4, 1)
+      >>> kernels.maxpool(x, kernel=(1, 2), strides=(1, 2), out_size=(1, 2)).tolist()
+      [[[3], [8]]]
     """
     name = f"maxpool {precision}"
     image = _image(name, inp, precision, data_format)

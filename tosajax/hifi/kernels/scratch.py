@@ -33,6 +33,11 @@ def conv1d_std_getsize(
     Raises:
       TypeError: an argument is not an integer.
       NNLibParamError: the precision is unknown.
+
+    Example:
+      >>> from tosajax.hifi import kernels
+      >>> kernels.conv1d_std_getsize(3, 8, 4, 16)
+      227
     """
     check_integers("conv1d_std_getsize", locals())
     _check_precision("conv1d_std_getsize", "input_precision", input_precision, (8, 16, -1))
@@ -68,6 +73,11 @@ def conv2d_std_getsize(
     Raises:
       TypeError: an argument is not an integer.
       NNLibParamError: the precision is unknown.
+
+    Example:
+      >>> from tosajax.hifi import kernels
+      >>> kernels.conv2d_std_getsize(8, 4, 3, 3, 1, 1, 8, 16)
+      496
     """
     check_integers("conv2d_std_getsize", locals())
     _check_precision("conv2d_std_getsize", "input_precision", input_precision, _BYTES)
@@ -115,6 +125,11 @@ def conv2d_depthwise_getsize(
     Raises:
       TypeError: an argument is not an integer.
       NNLibParamError: the precision or format is unknown.
+
+    Example:
+      >>> from tosajax.hifi import kernels
+      >>> kernels.conv2d_depthwise_getsize(8, 8, 4, 3, 3, 1, 1, 1, 1, 1, 8, 8, 16, 0)
+      2128
     """
     check_integers("conv2d_depthwise_getsize", locals())
     name = "conv2d_depthwise_getsize"
@@ -168,6 +183,11 @@ def pool_getsize(
     Raises:
       TypeError: an argument is not an integer.
       NNLibParamError: a precision or format is unknown, or differs between input and output.
+
+    Example:
+      >>> from tosajax.hifi import kernels
+      >>> kernels.pool_getsize(4, 8, 8, 8, 8, 2, 2, 2, 2, 0, 0, 4, 4, 0, 0)
+      1040
     """
     check_integers("pool_getsize", locals())
     name = "pool_getsize"
