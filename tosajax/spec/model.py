@@ -90,6 +90,11 @@ class Argument:
         return self.form in (Form.TENSOR, Form.TENSOR_LIST) and dims[0] in _BATCHES
 
     @property
+    def broadcasts(self) -> bool:
+        """Whether one of its first dimension may stand for all examples: that is N or 1."""
+        return (self.dims or ("",))[0] == "D"
+
+    @property
     def dims(self) -> tuple[str, ...] | None:
         """The names of the dimensions; None if `shape` names a whole shape or nothing."""
         if not self.shape.startswith("["):
