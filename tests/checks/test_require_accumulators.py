@@ -150,7 +150,7 @@ def test_matmul_int8_at_the_limits():
     b = np.stack([b, np.full_like(b, b_zp), np.full_like(b, b_zp)], axis=-1)[:, None]
     inputs = a, b, a_zp, b_zp
     check(products.matmul_require, inputs, WANTED_AT_LIMITS, out_type=DType.INT32)
-    inputs = a, b.swapaxes(-1, -2), a_zp, b_zp
+    inputs = a, b[..., ::-1].swapaxes(-1, -2), a_zp, b_zp
     check(products.matmul_t_require, inputs, WANTED_AT_LIMITS, out_type=DType.INT32)
     # One matrix for two batches, in the second of which sums are the zero point's.
     inputs = np.concatenate([a, np.full_like(a, 0) + a_zp[:, :, None, None]], axis=1), *inputs[1:]

@@ -256,6 +256,8 @@ def test_one_matrix_in_a_batch_leaves_as_one_operator(axes, n, rng):
         jaxpr = jax.make_jaxpr(jax.vmap(call, axes))(*picked)
     (equation,) = (e for e in jaxpr.eqns if e.primitive.name == "tosa_operator")
     assert equation.params["op"] == "MATMUL_T"
+    matrices = equation.invars[1].aval.shape[0]
+    assert matrices == (1 if axes[1] is None else count * n)
     (found,) = jax.jit(jaxpr_as_fun(jaxpr))(*picked)
     wide = (x.astype(np.int64) for x in operands)
     wanted = [oracle.matmul_t(a, b, 3, -4) for a, b in zip(*wide, strict=True)]

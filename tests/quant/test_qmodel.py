@@ -90,6 +90,8 @@ def test_a_prepared_model_has_a_float_graph_and_a_lifted_one_does_not(model, par
     assert isinstance(lifted, QModel)
     assert model.float_graph.outputs == model.graph.outputs
     assert not hasattr(lifted, "float_graph")
+    counts = {group: len(constants) for group, constants in own.items()}
+    assert ", ".join(f"{group} {count}" for group, count in counts.items()) in repr(lifted)
     for mode in ("fake_quant", "float"):
         with pytest.raises(ValueError, match=f"mode '{mode}' of a model without a float graph"):
             lifted.apply(own, X, mode=mode)

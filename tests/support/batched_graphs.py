@@ -92,7 +92,11 @@ APART = {
         (-1, 5, 5, 4),
     ),
     "matmul": graph_of(lambda b, x: b.op("MATMUL", x, x, zero(b), zero(b)), INT8, (-1, 4, 4)),
-    "matmul_t": graph_of(lambda b, x: b.op("MATMUL_T", x, x, zero(b), zero(b)), INT8, (-1, 4, 4)),
+    "matmul_t": graph_of(
+        lambda b, x: b.op("MATMUL_T", x, b.op("REVERSE", x, axis=1), zero(b), zero(b)),
+        INT8,
+        (-1, 4, 4),
+    ),
     "matmul_t by one matrix": graph_of(
         lambda b, x: b.op("MATMUL_T", x, values(b, (1, 3, 4), INT8), zero(b), zero(b)),
         INT8,

@@ -77,7 +77,7 @@ def batched(
         return _one_by_one(compute, arguments)
     others = _replaced(others, lambda operand: operand.array)
     if operator.has_batch:
-        return _as_part_of_n(compute, data, others)
+        return _as_part_of_n(compute, operator, data, others)
     return _as_dimension(compute, data, others)
 
 
@@ -93,20 +93,21 @@ def _one_by_one(compute: Compute, arguments: Mapping[str, Any]) -> list[jax.Arra
 
 
 def _as_part_of_n(
-    compute: Compute, data: Mapping[str, Any], others: Mapping[str, Any]
+    compute: Compute, operator: Operator, data: Mapping[str, Any], others: Mapping[str, Any]
 ) -> list[jax.Array]:
     operands = _operands(data)
     count, n = operands[0].count, max(operand.shape[0] for operand in operands)
+    broadcasting = {a.name for a in operator.inputs if a.broadcasts}
 
-    def merged(operand: Operand) -> jax.Array:
+    def merged(name: str, operand: Operand) -> jax.Array:
         own, *rest = operand.shape
-        if own < n and not operand.differs:
+        if name in broadcasting and own == 1 and not operand.differs:
             return operand.array  # one for all n, and so for all examples
         axes = range(len(operand.shape) + 1)
         stacked = lax.broadcast_in_dim(operand.stacked(), (count, n, *rest), axes)
         return lax.reshape(stacked, (count * n, *rest))
 
-    results = compute({**_replaced(data, merged), **others})
+    results = compute({**{name: merged(name, x) for name, x in data.items()}, **others})
     return [lax.reshape(r, (count, r.shape[0] // count, *r.shape[1:])) for r in results]
 
 

@@ -100,7 +100,7 @@ def _batched(node: Node, graph: Graph) -> set[str]:
     return {
         found[a.name]
         for a in operator.inputs
-        if a.shape.startswith("[N,") or (a.shape.startswith("[D,") and sizes[found[a.name]] > 1)
+        if a.shape.startswith("[N,") or (a.broadcasts and sizes[found[a.name]] > 1)
     }
 
 

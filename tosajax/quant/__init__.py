@@ -1,8 +1,22 @@
 """Quantization: from float graphs, or integer ones, to integers that are trained as they ship.
 
-model = prepare(graph, rules)
-params = calibrate(model, batches)
-graph = model.freeze(params)
+>>> import numpy as np
+>>> from tosajax import quant
+>>> x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+>>> weight = np.eye(3, dtype=np.float32)
+>>> model = quant.prepare(lambda w, x: x @ w, params=weight, example_args=(x,))
+>>> model
+PreparedModel('main', graph 15 nodes, float graph 8 nodes, weights 1, activations 2, ...)
+>>> params = quant.calibrate(model, [x])
+>>> model.apply(params, x)[0][0]  # integers, times their scale
+Array([-0.99..., -0.81..., -0.63...], dtype=float32)
+>>> graph = model.freeze(params)
+>>> graph
+Graph('main', (x: INT8[4,3]) -> (output: INT8[4,3]), 14 nodes)
+>>> model.pytree(params)[0]  # the weight, as trained
+array([1., 0., 0.], dtype=float32)
+>>> quant.lift(graph)[0]
+LiftedModel('main', graph 14 nodes, weights 1, bias 1, rescale 1)
 """
 
 from tosajax.quant.bit_exact import BitExactReport, Comparison, check_bit_exact

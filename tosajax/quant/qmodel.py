@@ -233,18 +233,11 @@ class QModel(abc.ABC):
 
     def _summary(self) -> list[tuple[str, str]]:
         """The model in short: terms and counts."""
-        kinds = Counter(f"{s.bits}-bit {s.storage.name}" for s in self.specs.values())
-        return [
-            ("graph", html.counted(len(self.graph.nodes), "node")),
-            ("float graph", self._float_nodes()),
-            ("weights", str(len(self.weights))),
-            ("activations", str(len(self.activations))),
-            *([("batch norms", str(len(self.plan.norms)))] if self.plan.norms else []),
-            ("formats", html.listed([f"{n} of {kind}" for kind, n in kinds.most_common()])),
-        ]
+        return [("graph", html.counted(len(self.graph.nodes), "node")), *self._counts()]
 
-    def _float_nodes(self) -> str:
-        return "none"
+    @abc.abstractmethod
+    def _counts(self) -> list[tuple[str, str]]:
+        """The terms and counts of the summary after the graph."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -368,8 +361,15 @@ class PreparedModel(QModel):
             raise ValueError("the model has no function, expected one of `prepare(fn, ...)`")
         return self.reader
 
-    def _float_nodes(self) -> str:
-        return html.counted(len(self.float_graph.nodes), "node")
+    def _counts(self) -> list[tuple[str, str]]:
+        kinds = Counter(f"{s.bits}-bit {s.storage.name}" for s in self.specs.values())
+        return [
+            ("float graph", html.counted(len(self.float_graph.nodes), "node")),
+            ("weights", str(len(self.weights))),
+            ("activations", str(len(self.activations))),
+            *([("batch norms", str(len(self.plan.norms)))] if self.plan.norms else []),
+            ("formats", html.listed([f"{n} of {kind}" for kind, n in kinds.most_common()])),
+        ]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -386,6 +386,9 @@ class LiftedModel(QModel):
     def _with_floats(self, mode: Mode) -> PreparedModel:
         """Raises ValueError: it has no float graph."""
         raise ValueError(f"mode {mode!r} of a model without a float graph, expected 'exact'")
+
+    def _counts(self) -> list[tuple[str, str]]:
+        return [(group, str(len(names))) for group, names in self.plan.lifted_groups.items()]
 
 
 _NOTHING_TO_COMPARE = "the model has no float graph to compare with, expected one of `prepare`"

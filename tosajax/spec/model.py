@@ -90,6 +90,11 @@ class Argument:
         return self.form in (Form.TENSOR, Form.TENSOR_LIST) and dims[0] in _BATCHES
 
     @property
+    def broadcasts(self) -> bool:
+        """Whether its first dimension may be 1 instead of N, for one matrix that all examples share."""
+        return (self.dims or ("",))[0] == "D"
+
+    @property
     def dims(self) -> tuple[str, ...] | None:
         """The names of the dimensions; None if `shape` names a whole shape or nothing."""
         if not self.shape.startswith("["):

@@ -161,10 +161,10 @@ class Plan:
     @functools.cached_property
     def lifted_groups(self) -> dict[str, tuple[str, ...]]:
         """The names that parameters from `lift` hold, by group."""
-        groups: dict[str, list[str]] = {}
+        groups: dict[str, dict[str, None]] = {}
         for recipe in self.recipes.values():
-            if isinstance(recipe, Lifted):
-                groups.setdefault(recipe.group, []).append(recipe.name)
+            if isinstance(recipe, Lifted):  # a multiplier and its shift are of one name
+                groups.setdefault(recipe.group, {})[recipe.name] = None
         return {group: tuple(names) for group, names in groups.items()}
 
 
