@@ -91,7 +91,7 @@ class Argument:
 
     @property
     def broadcasts(self) -> bool:
-        """Whether its first dimension may be 1 instead of N, for one matrix that all examples share."""
+        """Whether its first dimension is N, or 1 for a matrix that all examples share."""
         return (self.dims or ("",))[0] == "D"
 
     @property
